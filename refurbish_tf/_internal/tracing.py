@@ -52,16 +52,22 @@ def trace(function, name, what, **inputs):
 
 @contextlib.contextmanager
 def in_stage():
-  """While the functions of a stage are traced, which are called with a sample each."""
-  before, _tracing.in_stage = is_in_stage(), True
+  """While the functions of a stage are traced, which are called with a sample each. Yields a list of `note_layer`."""
+  before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
-    yield
+    yield _tracing.layers
   finally:
-    _tracing.in_stage = before
+    _tracing.layers = before
 
 
 def is_in_stage():
-  return getattr(_tracing, "in_stage", False)
+  return getattr(_tracing, "layers", None) is not None
+
+
+def note_layer(layer):
+  """Tells the stage whose functions are traced, if there is one, of a layer that others do the work of."""
+  if is_in_stage():
+    _tracing.layers.append(layer)
 
 
 @contextlib.contextmanager

@@ -22,10 +22,11 @@ from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
 from .layers import seed_at
+from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
 from .sanitize_boxes import sanitize_boxes
 
 __all__ = [
     "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize",
-    "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
+    "numpy_layer", "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
     "sanitize_boxes", "seed_at", "split"]

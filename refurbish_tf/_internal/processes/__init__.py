@@ -1,0 +1,1 @@
+"""Processes that run Python functions for the trainer."""

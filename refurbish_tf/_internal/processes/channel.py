@@ -1,0 +1,116 @@
+"""The way between the trainer and a process: messages by a socket, arrays by memory that both have.
+
+Both sides import this file, and a process nothing else of the package: TensorFlow would take it seconds and memory.
+"""
+import marshal
+import mmap
+import os
+import struct
+import tempfile
+
+import numpy as np
+
+# Arrays begin at multiples of this.
+_ALIGNED = 64
+_LENGTH = struct.Struct("<Q")
+
+
+def new_memory():
+  """The descriptor of an empty block of memory, which is gone with the last process that has it."""
+  if hasattr(os, "memfd_create"):
+    return os.memfd_create("refurbish_tf")
+  with tempfile.TemporaryFile() as file:
+    return os.dup(file.fileno())
+
+
+class Memory:
+  """Memory that both sides have. It grows when it has to, and is used again for each sample."""
+
+  def __init__(self, descriptor):
+    self.descriptor = descriptor
+    self._mapped = None
+
+  def write(self, values):
+    """Writes arrays and bytes; returns what the other side needs to read them."""
+    described, end = [], 0
+    for value in values:
+      if isinstance(value, bytes):
+        described.append(("bytes", len(value), end))
+      elif value.dtype == object:
+        value = [bytes(each) for each in value.ravel()], value.shape
+        described.append(("strings", [len(each) for each in value[0]], value[1], end))
+        value = b"".join(value[0])
+      else:
+        described.append((value.dtype.name, value.shape, end))
+      end += -(-(len(value) if isinstance(value, bytes) else value.nbytes) // _ALIGNED) * _ALIGNED
+    memory = self._of_size(end)
+    for value, (kind, *_, begin) in zip(values, described):
+      if isinstance(value, bytes) or kind == "strings":
+        value = value if isinstance(value, bytes) else b"".join(map(bytes, value.ravel()))
+        memory[begin:begin + len(value)] = value
+      elif value.size:
+        np.copyto(np.ndarray(value.shape, value.dtype, memory, begin), value)
+    return described
+
+  def read(self, described):
+    """Copies of what the other side has written."""
+    values = []
+    for kind, *form, begin in described:
+      if kind == "bytes":
+        values.append(bytes(self._of_size(begin + form[0])[begin:begin + form[0]]))
+      elif kind == "strings":
+        whole, each = bytes(self._of_size(begin + sum(form[0]))[begin:begin + sum(form[0])]), []
+        for length in form[0]:
+          each.append(whole[:length])
+          whole = whole[length:]
+        array = np.empty(len(each), object)
+        array[:] = each
+        values.append(array.reshape(form[1]))
+      else:
+        dtype, shape = _dtype(kind), form[0]
+        size = int(np.prod(shape)) * dtype.itemsize
+        values.append(np.array(np.ndarray(shape, dtype, self._of_size(begin + size), begin)) if size else np.empty(shape, dtype))
+    return values
+
+  def _of_size(self, size):
+    if self._mapped is None or len(self._mapped) < size:
+      there = os.fstat(self.descriptor).st_size
+      if there < max(size, 1):
+        there = 1 << max(16, (size - 1).bit_length())
+        os.ftruncate(self.descriptor, there)
+      self._mapped = mmap.mmap(self.descriptor, there)
+    return self._mapped
+
+  def close(self):
+    os.close(self.descriptor)
+
+
+def _dtype(name):
+  try:
+    return np.dtype(name)
+  except TypeError:
+    import ml_dtypes  # noqa: F401  bfloat16 and its like.
+    return np.dtype(name)
+
+
+def send(socket, message):
+  """Sends a tuple of numbers, strings and bytes."""
+  data = marshal.dumps(message)
+  socket.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(socket):
+  """Waits for a message. EOFError: the other side is gone."""
+  length, = _LENGTH.unpack(_received(socket, _LENGTH.size))
+  return marshal.loads(_received(socket, length))
+
+
+def _received(socket, length):
+  data = bytearray(length)
+  view = memoryview(data)
+  while view:
+    number = socket.recv_into(view)
+    if number == 0:
+      raise EOFError
+    view = view[number:]
+  return data

@@ -1,0 +1,169 @@
+"""Run as a program: calls functions for the trainer until that is gone, or has not asked for a while.
+
+    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE SECONDS, the first three file descriptors
+"""
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+
+if __name__ == "__main__":
+  sys.path.pop(0)  # This folder, whose modules are no one's business.
+  sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+  import channel
+  sys.path.pop(0)
+
+# How often it looks whether the trainer lives.
+_EVERY = 1.0
+# Into which objects a search for random states goes: so many steps from the function.
+_DEEP = 4
+# Of libraries that draw from a state of their own.
+_SEEDERS = ("set_random_seed", "set_random_state")
+
+
+class Seeder:
+  """What a function draws from besides its generator: seeded for each sample."""
+
+  def __init__(self, function):
+    self._found, seen = [], set()
+    self._search(function, _DEEP, seen)
+
+  def _search(self, value, deep, seen):
+    if id(value) in seen or isinstance(value, (str, bytes, int, float, np.ndarray, type, type(np))):
+      return
+    seen.add(id(value))
+    for name in _SEEDERS:
+      if callable(getattr(value, name, None)):
+        self._found.append((name, getattr(value, name)))
+        return  # It seeds what it holds.
+    if deep == 0:
+      return
+    inner = []
+    if isinstance(value, dict):
+      inner += value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+      inner += value
+    code = getattr(value, "__code__", None)
+    if code is not None:
+      names = _names_in(code)
+      inner += [value.__globals__[name] for name in names if name in value.__globals__]
+      inner += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+      inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__") if hasattr(value, name)]
+    inner += getattr(value, "__dict__", {}).values()
+    if code is None and hasattr(type(value), "__call__"):
+      inner.append(type(value).__call__)
+    for each in inner:
+      self._search(each, deep - 1, seen)
+
+  def seed(self, number):
+    """`number`: of 32 bits."""
+    random.seed(number)
+    np.random.seed(number)
+    if "torch" in sys.modules:
+      sys.modules["torch"].manual_seed(number)
+    for name, method in self._found:
+      method(number) if name == "set_random_seed" else method(seed=number)
+
+
+def _names_in(code):
+  names = set(code.co_names)
+  for each in code.co_consts:
+    if hasattr(each, "co_names"):
+      names |= _names_in(each)
+  return sorted(names)
+
+
+def _is_full(cell):
+  try:
+    return cell.cell_contents is not None
+  except ValueError:
+    return False
+
+
+def call(function, seeder, seed, names, values):
+  """What `function` makes of arrays, as a list of arrays and bytes. `names`: None for the image alone."""
+  given = {}
+  if seed is not None:
+    # A seed may be negative, which NumPy refuses.
+    sequence = np.random.SeedSequence([number & 0xFFFFFFFFFFFFFFFF for number in seed])
+    seeder.seed(int(sequence.generate_state(1)[0]))
+    given["rng"] = np.random.Generator(np.random.PCG64(sequence))
+  if names is None:
+    return [_as_array(function(values[0], *given.values()))]
+  made = function(**dict(zip(names, values)), **given)
+  if not isinstance(made, dict) or any(name not in made for name in names):
+    raise TypeError(
+        f"it must return a dict with the entries {list(names)}, got "
+        + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ".")
+  return [_as_array(made[name]) for name in names]
+
+
+def _as_array(value):
+  if isinstance(value, (bytes, np.ndarray)):
+    return value
+  if value is None:
+    raise TypeError("it returned None. Let it end with `return`.")
+  return np.asarray(value)
+
+
+def _watch(parent):
+  """Ends this process when the trainer has ended, also one that was killed."""
+  while os.getppid() == parent:
+    time.sleep(_EVERY)
+  os._exit(0)
+
+
+def _lower_threads():
+  for name, lower in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
+    if name in sys.modules and hasattr(sys.modules[name], lower):
+      getattr(sys.modules[name], lower)(0 if name == "cv2" else 1)
+
+
+def main():
+  number, read, write, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+  # Ctrl-C is for the trainer.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+  connection = socket.socket(fileno=number)
+  inputs, outputs = channel.Memory(read), channel.Memory(write)
+  functions = {}
+  channel.send(connection, ("ready",))
+  while select.select([connection], [], [], seconds)[0]:
+    try:
+      kind, *message = channel.receive(connection)
+    except (EOFError, ConnectionResetError):
+      break
+    if kind == "define":
+      name, pickled, path = message
+      sys.path[:] = path
+      try:
+        function = pickle.loads(pickled)
+        functions[name] = function, Seeder(function), None
+      except BaseException:
+        functions[name] = None, None, traceback.format_exc()
+      _lower_threads()
+      continue
+    name, seed, names, described = message
+    began = time.perf_counter()
+    function, seeder, failed = functions[name]
+    try:
+      if failed:
+        raise RuntimeError(f"It cannot be made in another process:\n{failed}")
+      made = outputs.write(call(function, seeder, seed, names, inputs.read(described)))
+      reply = "made", made
+    except BaseException as error:
+      reply = "raised", type(error).__name__, traceback.format_exc()
+    channel.send(connection, (*reply, time.perf_counter() - began))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,240 @@
+"""Layers in Python, whose work is done by processes."""
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import threading
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf._internal import tracing
+from refurbish_tf._internal.processes import pool, worker
+from .layers import checked_seed, checked_whole
+from .target_kinds import BOXES, KEY_POINTS, MAPS
+
+_MOST_PROCESSES = 1024
+# Modules are registered with cloudpickle for all threads.
+_pickling = threading.Lock()
+# Functions that run in this process draw from states that all threads share.
+_here = threading.Lock()
+
+
+def numpy_layer(
+    fn: Callable[..., Any], output_signature: tf.TensorSpec | None = None, *, processes: int | None = None,
+    name: str | None = None) -> Any:
+  """Returns a layer of a function in Python and NumPy, which processes call, as many at once as there are processors.
+
+  >>> import numpy as np
+  >>> def noise(image, rng):
+  ...   return np.clip(image + rng.normal(0, 8, image.shape), 0, 255).astype(image.dtype)
+  >>> layer = rtf.augment.numpy_layer(noise, processes=0)
+  >>> layer(tf.zeros([32, 40, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([32, 40, 3])
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 40, 3], tf.uint8))
+  >>> train = images.refurbish([rtf.augment.numpy_layer(noise), rtf.augment.resize(32)], [rtf.augment.random_flip()], r=3)
+  >>> train.element_spec.shape
+  TensorShape([32, 32, 3])
+
+  In a `tf.numpy_function` Python runs one thread at a time, whatever there are of processors. Here each sample goes to a
+  process, by memory that both share, and comes back: about 0.2 ms for an image of 150 kB. So it pays for functions that take
+  a millisecond or more, such as those of albumentations, torchvision and MONAI.
+
+  The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the same
+  bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is imported,
+  and what has a method `set_random_seed` (albumentations) or `set_random_state` (MONAI): the function, what it holds, and the
+  global variables that it uses.
+
+  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`. It may be a lambda or stand in a
+  notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own folders go with it. What it
+  changes in global variables stays in its process. A process ends when it was not asked for four seconds, and with this one.
+
+  Args:
+    fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
+      array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
+      returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes` or
+      `keypoints`, by what it is.
+    output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
+      that are not known.
+    processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
+      processors for this process. 0: none, it is called in this process, one call at a time, for debugging.
+    name: what errors call it. None takes the name of `fn`.
+
+  Returns:
+    A function `layer(image, seed)` of a tensor of any shape and dtype, and a seed, int32 or int64 `[2]` as for
+    `tf.random.stateless_uniform`. It raises `tf.errors.InvalidArgumentError`, when it runs, with the function's own traceback,
+    if the function raises an error, or returns what `output_signature` does not say; and
+    `tf.errors.AbortedError` if a process that calls it has died twice, as for lack of memory: once it is tried again.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    ImportError: cloudpickle is not there.
+  """
+  if not callable(fn):
+    raise TypeError(f"fn of numpy_layer must be callable as fn(image, rng), got {fn!r}. Pass a function of arrays.")
+  if output_signature is not None and not isinstance(output_signature, tf.TensorSpec):
+    raise TypeError(
+        f"output_signature of numpy_layer must be a tf.TensorSpec or None, got {output_signature!r}. Pass "
+        "tf.TensorSpec([224, 224, 3], tf.uint8), with None for sides that vary.")
+  if processes is not None:
+    processes = checked_whole(
+        "processes of numpy_layer", processes, 0, _MOST_PROCESSES, "Leave it out for one on each processor; 0 calls fn in this process.")
+  if name is not None and not isinstance(name, str):
+    raise TypeError(f"name of numpy_layer must be a string or None, got {name!r}.")
+  return NumpyLayer(fn, output_signature, processes, name)
+
+
+class NumpyLayer:
+  """A function that processes call."""
+
+  def __init__(self, fn, output_signature, processes, name):
+    self.fn, self._signature = fn, output_signature
+    self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
+    self.__name__ = name or getattr(fn, "__name__", type(fn).__name__)
+    # Whether it moves pixels is not known, as of any function.
+    self.moves_pixels = False
+    self._pickled = self._pool_name = self._seeder = None
+
+  def __repr__(self):
+    return f"numpy_layer({self.__name__})"
+
+  def __getstate__(self):
+    # Another process makes them anew.
+    return {**self.__dict__, "_pickled": None, "_pool_name": None, "_seeder": None}
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, image, seed):
+    return self.with_targets(image, [], seed)[0]
+
+  @tf.autograph.experimental.do_not_convert
+  def with_targets(self, image, targets, seed):
+    """Returns the image and a list of what follows it. `targets`: triples of a name, a kind and a tensor."""
+    image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
+    self._prepare()
+    tracing.note_layer(self)
+    specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
+    names = ("image", *(name for name, _, _ in targets)) if targets else None
+    made = tf.numpy_function(
+        _Call(self, names, specs), [seed, image, *(each for _, _, each in targets)], [spec.dtype for spec in specs], stateful=False)
+    made = tf.nest.flatten(made)
+    for each, spec in zip(made, specs):
+      each.set_shape(spec.shape)
+    return made[0], made[1:]
+
+  def pool(self):
+    return pool.pool_of(self.processes)
+
+  def _prepare(self):
+    """Makes of the function what goes to the processes. Once, so that what it holds is that of its first use."""
+    if self.processes and self._pickled is None:
+      self._pickled, self._pool_name = _pickled(self.fn, self.__name__), pool.new_name()
+
+  def call(self, seed, names, values):
+    """Calls the function with arrays; returns a list of them."""
+    if not self.processes:
+      with _here:
+        self._seeder = self._seeder or worker.Seeder(self.fn)
+        return worker.call(self.fn, self._seeder, seed, names, [each if isinstance(each, bytes) else each.copy() for each in values])
+    return self.pool().call(self._pool_name, self._pickled, seed, names, values)
+
+
+class _Call:
+  """What `tf.numpy_function` calls. Its fingerprint is that of the user's function."""
+
+  def __init__(self, layer, names, specs):
+    self._layer, self._names, self._specs = layer, names, specs
+    self.fn = layer.fn
+
+  def __call__(self, seed, *values):
+    whose = f"fn of numpy_layer, {self._layer.__name__},"
+    try:
+      made = self._layer.call(tuple(seed.tolist()), self._names, values)
+    except pool.Raised as raised:
+      raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
+    except pool.Died as died:
+      raise _aborted(
+          f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
+          "processes=0 calls it in this process.") from None
+    return [self._checked(each, spec, whose, number) for number, (each, spec) in enumerate(zip(made, self._specs))]
+
+  def _checked(self, value, spec, whose, number):
+    value = np.asarray(value, object) if isinstance(value, bytes) else value
+    dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
+    if dtype != spec.dtype or not spec.shape.is_compatible_with(value.shape):
+      what = f"the entry {self._names[number]!r}" if self._names else "its result"
+      raise ValueError(
+          f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and shape "
+          f"{value.shape}. Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
+          "vary, or convert what it returns.")
+    return value
+
+
+def _aborted(text):
+  return tf.errors.AbortedError(None, None, text)
+
+
+def _told(code):
+  return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
+
+
+def _of_unknown_sides(image):
+  rank = image.shape.rank
+  if rank is None:
+    return tf.TensorSpec(None, image.dtype)
+  return tf.TensorSpec([None] * (rank - 1) + ([image.shape[-1]] if rank > 2 else [None] * (rank > 0)), image.dtype)
+
+
+def _spec_behind(kind, target):
+  shape = target.shape.as_list() if target.shape.rank is not None else None
+  if shape is None:
+    return tf.TensorSpec(None, target.dtype)
+  if kind in MAPS:
+    return tf.TensorSpec([*shape[:-3], None, None, *shape[2 - len(shape):][2:]] if len(shape) > 2 else [None, None], target.dtype)
+  return tf.TensorSpec([*[None] * (len(shape) - 1), shape[-1]], target.dtype)
+
+
+def name_in_call(path, kind):
+  """What a target is called in a call of the function."""
+  name = next((key for key in reversed(path) if isinstance(key, str)), None)
+  return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else "mask")
+
+
+def _pickled(fn, name):
+  try:
+    import cloudpickle
+  except ImportError:
+    raise ImportError(
+        "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
+        "processes=0 does without.") from None
+  with _pickling:
+    own = [module for module in list(sys.modules.values()) if _is_own(module)]
+    before = cloudpickle.list_registry_pickle_by_value()
+    own = [module for module in own if module.__name__ not in before]
+    for module in own:
+      cloudpickle.register_pickle_by_value(module)
+    try:
+      return cloudpickle.dumps(fn)
+    except Exception as error:
+      raise TypeError(
+          f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. Make what "
+          "cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0.") from error
+    finally:
+      for module in own:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_own(module):
+  """Whether a module is of the user's own tree, and not installed."""
+  file = getattr(module, "__file__", None)
+  if not isinstance(file, str) or module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
+    return False
+  return not os.path.abspath(file).startswith(_installed())
+
+
+def _installed():
+  folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+  folders |= {*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+  return tuple(f"{os.path.abspath(folder)}{os.sep}" for folder in folders if folder)
