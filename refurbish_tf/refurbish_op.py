@@ -206,11 +206,16 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._r = r
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size
-    self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
+    self._partial, partial_seed, python_layers = _trace(
+        partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
     sample_spec = self._partial.output_structure
     self._described_clip = composition.described_clip(partial_fn, sample_spec)
-    self._final, final_seed = (None, False) if final_fn is None else _trace(
+    self._final, final_seed, more = (None, False, []) if final_fn is None else _trace(
         final_fn, sample_spec, "final_fn", "what partial_fn returns")
+    self.python_layers = list(dict.fromkeys([*python_layers, *more]))
+    if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
+      # So that no process waits for its next call, each of which waits for a process.
+      num_parallel_calls = max([2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
     # a function, such as that of `interleave`, is a new stage at each call.
@@ -315,6 +320,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         ("store", f"{place}, {limit}")]
     if self._described_clip:
       rows.insert(1, ("sample", self._described_clip))
+    rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]
     usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])
     if usual:
       # Old-style control flow, of tf.compat.v1.
@@ -361,15 +367,18 @@ def _way_out(op):
 
 
 def _trace(function, element_spec, what, of):
-  """Returns the function as `map` traces it, and whether it takes a seed. `of` describes its argument, for messages."""
+  """Returns the function as `map` traces it, whether it takes a seed, and its layers in Python.
+
+  `of` describes its argument, for messages.
+  """
   with_seed = tracing.takes_seed(function, element_spec)
   traceable = tracing.traceable(function)
   traced, input_structure = traceable, element_spec
   if with_seed:
     traced = lambda element, seed: tracing.call(traceable, element, seed=seed)
     input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  with tracing.parameters_explained(what, function, element_spec, of), tracing.in_stage():
-    return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
+  with tracing.parameters_explained(what, function, element_spec, of), tracing.in_stage() as layers:
+    return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed, layers
 
 
 def _seed_of(store):

@@ -80,6 +80,28 @@ class FuseStats:
     return self.device_images / images if images else 0.0
 
 
+@dataclasses.dataclass(frozen=True)
+class ProcessStats:
+  """Counts of a layer of `rtf.augment.numpy_layer`, since its stage was built.
+
+  Attributes:
+    name: of the layer.
+    processes: how many processes call it, shared with other layers of as many; 0: this process does.
+    calls: how many calls have ended.
+    seconds: seconds that its function took in them.
+    busy: which part of the processes' time this was, from the first call to the last, 0 to 1.
+  """
+  name: str
+  processes: int
+  calls: int
+  seconds: float
+  busy: float
+
+  def __str__(self) -> str:
+    where = "this process" if not self.processes else f"{self.processes} process{'es' * (self.processes > 1)}"
+    return f"{where} for {self.name}: {self.calls:,} calls, busy {self.busy:.0%} of the time"
+
+
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "fuse": FuseStats}
 # What follows from the counts, and is shown behind them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), FuseStats: ("share",)}
@@ -98,12 +120,14 @@ class StageStats:
     shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
       share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
       Only the newest 4,096 changes are kept. `()` for the other stages.
+    processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
   name: str
   # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.
   epochs: tuple[Any, ...]
   total: Any
   shares: tuple[tuple[int, float], ...] = ()
+  processes: tuple[ProcessStats, ...] = ()
 
   def __str__(self) -> str:
     columns = [*(field.name for field in dataclasses.fields(self.total)), *DERIVED[type(self.total)]]
@@ -112,7 +136,7 @@ class StageStats:
     rows += [["total", *(_cell(self.total, c) for c in columns)]]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
-    return "\n".join([self.name, *lines])
+    return "\n".join([self.name, *lines, *map(str, self.processes)])
 
 
 def _heading(column):
@@ -169,7 +193,8 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
       total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
     elif kind == "fuse":
       shares = tuple((batch, eighths / 8) for batch, eighths in native.ops().refurbish_tf_fuse_shares(stage=stage).numpy().tolist())
-    found.append(StageStats(upstream._name or kind, tuple(epochs), total, shares))
+    processes = tuple(ProcessStats(**layer.counts()) for layer in getattr(upstream, "python_layers", ()))
+    found.append(StageStats(upstream._name or kind, tuple(epochs), total, shares, processes))
   return found
 
 

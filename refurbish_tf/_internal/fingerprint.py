@@ -4,6 +4,7 @@ The same code has the same fingerprint in every process. If that is not certain,
 warning.
 """
 import contextlib
+import functools
 import hashlib
 import inspect
 import json
@@ -162,8 +163,46 @@ def _code_of(token):
   """The compiled code of the Python function that an operation calls, without the functions that it calls in turn."""
   function = script_ops._py_funcs.get(token.decode())
   function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
+  if hasattr(function, "fingerprinted"):
+    return _described_value(function.fingerprinted, set())
   code = getattr(function, "__code__", None)
   return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
+
+
+def _described_value(value, seen):
+  """A function with its closure and defaults, and what these hold; of a class that is not known its name."""
+  if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
+    return repr(value)
+  if isinstance(value, np.ndarray):
+    return (str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else "")
+  if id(value) in seen:
+    return "again"
+  seen.add(id(value))
+  if isinstance(value, dict):
+    return sorted((repr(_described_value(key, seen)), _described_value(each, seen)) for key, each in value.items())
+  if isinstance(value, (list, tuple)):
+    return [_described_value(each, seen) for each in value]
+  if isinstance(value, (set, frozenset)):
+    return sorted(repr(_described_value(each, seen)) for each in value)
+  if isinstance(value, types.FunctionType):
+    cells = [_contents(cell) for cell in value.__closure__ or ()]
+    held = [cells, value.__defaults__, value.__kwdefaults__]
+    return _described(value.__code__, value.__doc__), _described_value(held, seen)
+  if isinstance(value, types.MethodType):
+    return _described_value([value.__func__, value.__self__], seen)
+  if isinstance(value, functools.partial):
+    return _described_value([value.func, value.args, value.keywords], seen)
+  name = getattr(value, "__qualname__", type(value).__qualname__)
+  call = getattr(type(value), "__call__", None)
+  held = {} if isinstance(value, (type, types.ModuleType)) else getattr(value, "__dict__", {})
+  return name, _described_value([call if isinstance(call, types.FunctionType) else None, held], seen)
+
+
+def _contents(cell):
+  try:
+    return cell.cell_contents
+  except ValueError:  # Empty.
+    return None
 
 
 def _described(code, doc=None):

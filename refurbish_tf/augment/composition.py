@@ -10,6 +10,7 @@ from refurbish_tf._internal import tracing
 from .decoding import Decoder
 from .layers import checked_seed, checked_whole, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
+from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
 from .targets import Following, check_layer, check_layer_of_clips, mover
 
@@ -197,7 +198,7 @@ class _Part:
     # Layers that are given a seed; a chain makes its own.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
-    others = [(layer, position) for position, layer in steps if not isinstance(layer, (LayerChain, Decoder))]
+    others = [(layer, position) for position, layer in steps if not isinstance(layer, (LayerChain, Decoder, NumpyLayer))]
     if any((targets or {}).values()):
       for layer, position in others:
         check_layer(layer, position)
@@ -222,8 +223,8 @@ class _Part:
             "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
       if isinstance(layer, LayerChain):
         image = following.through_layer(layer, image, seed)
-      elif isinstance(layer, Decoder):
-        if rank == 1 and not self._clips:
+      elif isinstance(layer, (Decoder, NumpyLayer)):
+        if isinstance(layer, Decoder) and rank == 1 and not self._clips:
           raise ValueError(
               f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
               "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")

@@ -6,6 +6,7 @@ import site
 import sys
 import sysconfig
 import threading
+import time
 from typing import Any, Callable
 
 import numpy as np
@@ -67,7 +68,7 @@ def numpy_layer(
     A function `layer(image, seed)` of a tensor of any shape and dtype, and a seed, int32 or int64 `[2]` as for
     `tf.random.stateless_uniform`. It raises `tf.errors.InvalidArgumentError`, when it runs, with the function's own traceback,
     if the function raises an error, or returns what `output_signature` does not say; and
-    `tf.errors.AbortedError` if a process that calls it has died twice, as for lack of memory: once it is tried again.
+    `tf.errors.UnknownError` if a process that calls it has died twice, as for lack of memory: once it is tried again.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -97,13 +98,24 @@ class NumpyLayer:
     # Whether it moves pixels is not known, as of any function.
     self.moves_pixels = False
     self._pickled = self._pool_name = self._seeder = None
+    self._reset_counts()
+
+  def _reset_counts(self):
+    # Seconds that the function took, added up over processes; when the first call began and the last one ended.
+    self._lock, self.num_calls, self.busy_seconds, self.began, self.ended = threading.Lock(), 0, 0.0, None, None
 
   def __repr__(self):
     return f"numpy_layer({self.__name__})"
 
   def __getstate__(self):
-    # Another process makes them anew.
-    return {**self.__dict__, "_pickled": None, "_pool_name": None, "_seeder": None}
+    # Another process makes these anew.
+    anew = ("_pickled", "_pool_name", "_seeder", "_lock", "num_calls", "busy_seconds", "began", "ended")
+    return {name: value for name, value in self.__dict__.items() if name not in anew}
+
+  def __setstate__(self, state):
+    self.__dict__.update(state)
+    self._pickled = self._pool_name = self._seeder = None
+    self._reset_counts()
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image, seed):
@@ -117,8 +129,19 @@ class NumpyLayer:
     tracing.note_layer(self)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
     names = ("image", *(name for name, _, _ in targets)) if targets else None
+    if targets and len(set(names)) < len(names):
+      raise ValueError(
+          f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the same, got "
+          f"{list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own.")
+    call = _Call(self, names, specs)
+
+    def called(*arguments):
+      return call(*arguments)
+
+    # For the fingerprint of a store's samples.
+    called.fingerprinted = self.fn
     made = tf.numpy_function(
-        _Call(self, names, specs), [seed, image, *(each for _, _, each in targets)], [spec.dtype for spec in specs], stateful=False)
+        called, [seed, image, *(each for _, _, each in targets)], [spec.dtype for spec in specs], stateful=False)
     made = tf.nest.flatten(made)
     for each, spec in zip(made, specs):
       each.set_shape(spec.shape)
@@ -134,19 +157,44 @@ class NumpyLayer:
 
   def call(self, seed, names, values):
     """Calls the function with arrays; returns a list of them."""
-    if not self.processes:
-      with _here:
-        self._seeder = self._seeder or worker.Seeder(self.fn)
-        return worker.call(self.fn, self._seeder, seed, names, [each if isinstance(each, bytes) else each.copy() for each in values])
-    return self.pool().call(self._pool_name, self._pickled, seed, names, values)
+    began, seconds = time.perf_counter(), 0.0
+    try:
+      if self.processes:
+        made, seconds = self.pool().call(self._pool_name, self._pickled, seed, names, values)
+      else:
+        with _here:
+          self._seeder = self._seeder or worker.Seeder(self.fn)
+          values = [each if isinstance(each, bytes) else np.array(each) for each in values]
+          entered = time.perf_counter()
+          made = worker.call(self.fn, self._seeder, seed, names, values)
+          seconds = time.perf_counter() - entered
+    except pool.Raised as raised:
+      seconds = raised.seconds
+      raise
+    finally:
+      self._count(began, seconds)
+    return made
+
+  def counts(self):
+    """As `rtf.stats` shows them."""
+    with self._lock:
+      span = (self.ended - self.began) * max(1, self.processes) if self.num_calls else 0
+      return {"name": self.__name__, "processes": self.processes, "calls": self.num_calls, "seconds": self.busy_seconds,
+              "busy": self.busy_seconds / span if span else 0.0}
+
+  def _count(self, began, seconds):
+    with self._lock:
+      self.began = began if self.began is None else self.began
+      self.ended = time.perf_counter()
+      self.num_calls += 1
+      self.busy_seconds += seconds
 
 
 class _Call:
-  """What `tf.numpy_function` calls. Its fingerprint is that of the user's function."""
+  """What `tf.numpy_function` calls."""
 
   def __init__(self, layer, names, specs):
     self._layer, self._names, self._specs = layer, names, specs
-    self.fn = layer.fn
 
   def __call__(self, seed, *values):
     whose = f"fn of numpy_layer, {self._layer.__name__},"
@@ -155,7 +203,7 @@ class _Call:
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
-      raise _aborted(
+      raise RuntimeError(
           f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
           "processes=0 calls it in this process.") from None
     return [self._checked(each, spec, whose, number) for number, (each, spec) in enumerate(zip(made, self._specs))]
@@ -170,10 +218,6 @@ class _Call:
           f"{value.shape}. Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
           "vary, or convert what it returns.")
     return value
-
-
-def _aborted(text):
-  return tf.errors.AbortedError(None, None, text)
 
 
 def _told(code):

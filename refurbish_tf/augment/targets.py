@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from . import target_kinds, unnamed_targets
 from .decoding import Decoder
+from .numpy_layer import NumpyLayer, name_in_call
 from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, MAPS, POINT_NAMES, TELL, shown
 
 # How Keras and TensorFlow name functions that move pixels within an image of the same size.
@@ -103,14 +104,18 @@ class Following:
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
-    """Returns the image behind native layers, or one that decodes: they draw once for it and what follows it."""
-    given = [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
-    num_others, self._maybe_maps = len(given), []
-    given += [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
+    """Returns the image behind native layers, one that decodes, or one in Python: they are given what follows it, too."""
+    is_called = isinstance(layer, NumpyLayer)
+    given = [] if is_called else [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
+    num_others = len(given)
+    self._maybe_maps = self._maybe_maps if is_called else []
+    given += [
+        (name_in_call(path, kind) if is_called else f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path])
+        for path, kind in self._kinds.items()]
     image, moved = layer.with_targets(image, given, seed)
     for path, tensor in zip(list(self._kinds), moved[num_others:]):
       # The op knows less than what was given, where shapes are not known.
-      if self._kinds[path] not in MAPS:
+      if self._kinds[path] not in MAPS and not is_called:
         tensor.set_shape(self._tensors[path].shape)
       self._tensors[path] = tensor
     if isinstance(layer, Decoder):

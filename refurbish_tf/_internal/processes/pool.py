@@ -76,39 +76,27 @@ class Pool:
     self._lock = threading.Lock()
     self._watcher = None
     self._closed = False
-    # Seconds that functions took in the processes, and how many calls there were.
-    self.busy_seconds, self.num_calls = 0.0, 0
     atexit.register(self.close)
 
   def call(self, name, pickled, seed, names, values):
     """Calls a function; waits for a process that is free. A process that dies is replaced, and the call made once more.
 
-    Raises `Raised`, and `Died` if the second one has died, too.
+    Returns a list of arrays, and the seconds that the function took. Raises `Raised`, and `Died` if the second one has died,
+    too.
     """
     deaths = 0
     while True:
       worker = self._idle.get()
       try:
         self._watch()
-        made, seconds = worker.call(name, pickled, seed, names, values)
-        break
+        return worker.call(name, pickled, seed, names, values)
       except Died as died:
         # One that was not asked for long ends by itself, perhaps just now.
         deaths += died.code != 0
         if deaths == 2 or self._closed:
           raise
-      except Raised as raised:
-        self._count(raised.seconds)
-        raise
       finally:
         self._idle.put(worker)
-    self._count(seconds)
-    return made
-
-  def _count(self, seconds):
-    with self._lock:
-      self.busy_seconds += seconds
-      self.num_calls += 1
 
   def num_alive(self):
     return sum(worker.is_alive() for worker in self._workers)

@@ -1,0 +1,505 @@
+"""Python in processes: the same bytes whichever process makes them, and nothing is lost or left behind."""
+import functools
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf._internal.processes import pool
+from support import cases, checkpoints
+
+N = 12
+IMAGES = np.random.default_rng(7).integers(0, 256, [N, 9, 11, 3], np.uint8)
+SOURCE = tf.data.Dataset.from_tensor_slices(IMAGES)
+
+
+def noise(image, rng):
+  return np.clip(image + rng.normal(0, 20, image.shape), 0, 255).astype(image.dtype)
+
+
+def draw(image, rng):
+  """From all that it may draw from."""
+  return image[:1, :1, 0] * 0.0 + [[rng.random(), random.random(), np.random.random()]]
+
+
+DRAWN = tf.TensorSpec([1, 3], tf.float64)
+
+
+def epochs_of(stage, number=2):
+  return [[each.tobytes() for each in stage.as_numpy_iterator()] for _ in range(number)]
+
+
+class TestBytes:
+
+  @pytest.mark.parametrize("fn, signature", [(noise, None), (draw, DRAWN)])
+  def test_are_the_same_whichever_process_makes_them(self, fn, signature):
+    """Also with other numbers of calls at once; with r = 1 and 3, in the first list and in the second."""
+    for r in (1, 3):
+      for lists in (lambda layer: ([layer], []), lambda layer: ([tf.identity], [layer])):
+        expected = None
+        for processes, calls in ((0, None), (1, None), (2, None), (2, 7), (4, tf.data.AUTOTUNE)):
+          layer = augment.numpy_layer(fn, signature, processes=processes)
+          found = epochs_of(SOURCE.refurbish(*lists(layer), r=r, seed=5, num_parallel_calls=calls))
+          expected = expected or found
+          assert found == expected
+        assert len(set(expected[0])) == N
+
+  def test_depend_on_the_seed_alone(self):
+    layers = [augment.numpy_layer(draw, DRAWN, processes=number) for number in (0, 2)]
+    seeds = [[7, 0], [-7, 0], [7, -1], [2**31 - 1, -2**31]]
+    for layer in layers:
+      found = [layer(IMAGES[0], seed=seed).numpy().tolist() for seed in [*seeds, *reversed(seeds)]]
+      assert found[:4] == found[:3:-1] and len(set(np.ravel(found[:4]))) == 12
+      np.testing.assert_array_equal(found[0], layer(IMAGES[3], seed=tf.constant([7, 0], tf.int64)))
+      assert found == [layers[0](IMAGES[0], seed=seed).numpy().tolist() for seed in [*seeds, *reversed(seeds)]]
+
+  def test_after_a_restart_in_mid_epoch(self, tmp_path):
+    def make():
+      return SOURCE.refurbish([augment.numpy_layer(noise, processes=2)], [augment.random_flip()], r=2, seed=5).repeat(3)
+
+    expected = [each.tobytes() for each in make().as_numpy_iterator()]
+    for stop in (3, N + 1):
+      iterator = iter(make())
+      for _ in range(stop):
+        next(iterator)
+      saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
+      iterator = iter(make())
+      tf.train.Checkpoint(iterator=iterator).restore(saved)
+      assert [each.numpy().tobytes() for each in iterator] == expected[stop:]
+
+  def test_in_a_map_and_among_layers(self):
+    layer = augment.numpy_layer(noise, processes=2)
+    fn = augment.compose([augment.random_crop(2), layer, augment.random_flip(), augment.normalize()])
+    seeds = tf.data.Dataset.from_tensor_slices(np.arange(2 * N, dtype=np.int32).reshape(N, 2))
+    mapped = tf.data.Dataset.zip(SOURCE, seeds).map(lambda image, seed: fn(image, seed=seed), num_parallel_calls=4)
+    assert mapped.element_spec == tf.TensorSpec([None, None, 3], tf.float32)
+    for found, image, seed in zip(mapped, IMAGES, seeds, strict=True):
+      np.testing.assert_array_equal(found, fn(image, seed=seed))
+
+
+class Transform:
+  """As albumentations has them: called by keywords, with a generator of their own."""
+
+  def __init__(self):
+    self.rng = np.random.default_rng()
+
+  def set_random_seed(self, seed):
+    self.rng = np.random.default_rng(seed)
+
+  def __call__(self, image, rng=None):
+    del rng
+    return self.rng.integers(0, 256, image.shape, np.uint8)
+
+
+class Monai:
+  """As MONAI has them, which are called with one argument."""
+
+  def set_random_state(self, seed=None, state=None):
+    self.state = state or np.random.RandomState(seed)
+    return self
+
+
+GLOBAL, GLOBAL_MONAI = Transform(), Monai()
+
+
+def by_global(image, rng):
+  del rng
+  return GLOBAL(image)
+
+
+def by_monai(image, rng):
+  del rng
+  return (image + GLOBAL_MONAI.state.randint(0, 9, image.shape)).astype(np.uint8)
+
+
+class TestStatesOfLibraries:
+
+  FUNCTIONS = {
+      "the function itself": Transform, "what a global variable holds": lambda: by_global, "MONAI's": lambda: by_monai,
+      "a closure": lambda: (lambda held: lambda image, rng: held["transform"](image))({"transform": Transform()}),
+      "a partial": lambda: functools.partial(lambda transform, image, rng: transform(image), Transform()),
+      "a method": lambda: Transform().__call__}
+
+  @pytest.mark.parametrize("name", FUNCTIONS)
+  def test_are_seeded_for_each_sample(self, name):
+    fn = self.FUNCTIONS[name]()
+    layers = [augment.numpy_layer(fn, processes=number) for number in (0, 2)]
+    expected = [layers[0](IMAGES[0], seed=[number, 1]).numpy() for number in range(5)]
+    assert len({each.tobytes() for each in expected}) == 5
+    for layer in layers:
+      for number in (4, 0, 3):
+        np.testing.assert_array_equal(layer(IMAGES[0], seed=[number, 1]), expected[number])
+
+
+class TestArrays:
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "bfloat16", "float16", "bool", "complex64", "int64"])
+  def test_of_any_dtype_and_shape(self, dtype, processes):
+    layer = augment.numpy_layer(lambda array, rng: array[::-1], processes=processes)
+    for shape in ([5], [3, 4], [2, 3, 4], [2, 3, 4, 5], [0, 3, 4]):
+      array = tf.cast(np.arange(np.prod(shape)).reshape(shape), dtype)
+      found = layer(array, seed=[7, 0])
+      assert found.dtype == dtype
+      np.testing.assert_array_equal(found, array[::-1])
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  def test_of_strings(self, processes):
+    decode = augment.numpy_layer(
+        lambda file, rng: np.frombuffer(file, np.uint8), tf.TensorSpec([None], tf.uint8), processes=processes)
+    assert decode(b"\0abc\0", seed=[7, 0]).numpy().tolist() == [0, 97, 98, 99, 0]
+    upper = augment.numpy_layer(
+        lambda texts, rng: np.array([text.upper() for text in texts], object), tf.TensorSpec([None], tf.string), processes=processes)
+    assert upper(tf.constant(["a", "", "bcd"]), seed=[7, 0]).numpy().tolist() == [b"A", b"", b"BCD"]
+    one = augment.numpy_layer(lambda text, rng: text + b"!", tf.TensorSpec([], tf.string), processes=processes)
+    assert one(tf.constant("a"), seed=[7, 0]).numpy() == b"a!"
+
+  def test_grow_and_shrink(self):
+    layer = augment.numpy_layer(
+        lambda array, rng: np.repeat(array, 1 if len(array) > 99_999 else 50), tf.TensorSpec([None], tf.int32), processes=1)
+    for length in (1, 300_000, 0, 40_000, 2, 1_000_000):
+      array = np.arange(length, dtype=np.int32)
+      np.testing.assert_array_equal(layer(array, seed=[7, 0]), array if length > 99_999 else np.repeat(array, 50))
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  def test_are_the_functions_own(self, processes):
+    """It may write into them and keep them: neither the store nor the next sample changes."""
+    kept = []
+
+    def fn(image, rng):
+      kept.append(image)
+      image += 1
+      return np.concatenate([each[:1] for each in kept[-2:]])
+
+    layer = augment.numpy_layer(fn, processes=processes)
+    ones = np.ones([2, 3, 3], np.uint8)
+    stage = tf.data.Dataset.from_tensors(ones).refurbish(lambda image: image, lambda image, seed: layer(image, seed=seed), r=9, seed=3)
+    found = [next(stage.as_numpy_iterator()) for _ in range(3)]
+    assert [each.tolist() for each in found[1:]] == [np.full([2, 3, 3], 2).tolist()] * 2 and found[0].shape == (1, 3, 3)
+
+  def test_static_shapes(self):
+    for spec, made in (([9, 11, 3], [None, None, 3]), ([None, None, 1], [None, None, 1]), ([16], [None]), ([4, 9, 11, 3], [None, None, None, 3]),
+                       ([5, 6], [None, None]), ([], [])):
+      traced = tf.function(lambda x: augment.numpy_layer(noise, processes=0)(x, seed=[7, 0])).get_concrete_function(tf.TensorSpec(spec, tf.uint8))
+      assert traced.structured_outputs.shape.as_list() == made
+    declared = augment.numpy_layer(noise, tf.TensorSpec([9, 11, 3], tf.uint8), processes=0)
+    assert SOURCE.refurbish([declared]).element_spec == tf.TensorSpec([9, 11, 3], tf.uint8)
+
+  def test_with_targets(self):
+    """Called by keywords, with the names given; each may change its size and number."""
+    def fn(image, mask, bboxes, keypoints, rng):
+      assert isinstance(rng, np.random.Generator)
+      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes[:1] + [0, 1, 0, 1], "keypoints": keypoints, "more": 3}
+
+    element = {
+        "image": IMAGES[0], "mask": IMAGES[1, ..., 0], "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]),
+        "keypoints": np.int32([[1, 2, 1]])}
+    kinds = {"mask": "mask", "bboxes": "xyxy", "keypoints": "xy"}
+    for processes in (0, 1):
+      layers = [augment.numpy_layer(fn, processes=processes), augment.resize((18, 22))]
+      stage = tf.data.Dataset.from_tensors(element).refurbish(layers, targets=kinds)
+      assert {name: spec.shape.as_list() for name, spec in stage.element_spec.items()} == {
+          "image": [18, 22, 3], "mask": [18, 22], "bboxes": [None, 4], "keypoints": [None, 3]}
+      found = next(stage.as_numpy_iterator())
+      np.testing.assert_array_equal(found["mask"][::2, ::2], IMAGES[1, :, ::-1, 0])
+      assert found["bboxes"].tolist() == [[0, 2, 6, 10]] and found["keypoints"].tolist() == [[2, 4, 1]]
+    by_kind = augment.compose([augment.numpy_layer(fn, processes=0)], {1: "mask", 2: "xyxy", 3: "xy"})
+    assert by_kind(*element.values(), seed=[7, 0])[2].shape == (1, 4)
+    with pytest.raises(ValueError, match="two have the same, got .*'mask', 'mask'"):
+      augment.compose([augment.numpy_layer(fn)], {1: "mask", 2: "mask"})(IMAGES[0], IMAGES[0], IMAGES[0], seed=[7, 0])
+
+  def test_a_clip_is_one_call(self):
+    stage = tf.data.Dataset.from_tensors(IMAGES).refurbish([augment.numpy_layer(lambda clip, rng: clip[:, ::-1] * np.uint8(len(clip)), processes=1)])
+    np.testing.assert_array_equal(next(iter(stage)), IMAGES[:, ::-1] * np.uint8(N))
+
+
+class TestErrors:
+
+  @pytest.mark.parametrize("arguments, error, said", [
+      ({"fn": 3}, TypeError, "callable"), ({"fn": noise, "output_signature": [3]}, TypeError, "tf.TensorSpec or None"),
+      ({"fn": noise, "processes": -1}, ValueError, "from 0 to"), ({"fn": noise, "processes": 1.5}, TypeError, "whole number"),
+      ({"fn": noise, "processes": True}, TypeError, "whole number"), ({"fn": noise, "name": 3}, TypeError, "name of numpy_layer")])
+  def test_of_arguments(self, arguments, error, said):
+    with pytest.raises(error, match=said):
+      augment.numpy_layer(**arguments)
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  @pytest.mark.parametrize("made, said", [
+      (lambda image, rng: image.astype(np.float32), r"as declared, uint8 of shape \(None, None, 3\), got its result of float32"),
+      (lambda image, rng: image[0], r"got its result of uint8 and shape \(11, 3\).*output_signature=tf.TensorSpec\(\[11, 3\], tf.uint8\)"),
+      (lambda image, rng: None, "returned None"), (lambda image, rng: next(iter(())), "StopIteration"),
+      (lambda image, rng: sys.exit(3), "SystemExit"), (lambda image: image, "takes 1 positional argument"),
+      (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), "ZeroDivisionError.*test_numpy_layer.py")])
+  def test_of_the_function(self, made, said, processes):
+    """They arrive with the traceback, for their sample alone, and the epoch goes on."""
+    broken = int(IMAGES[3].sum())
+    layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
+    if said == "takes 1 positional argument":
+      layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
+    iterator, found, errors = iter(SOURCE.refurbish([layer], seed=3)), 0, []
+    while True:
+      try:
+        next(iterator)
+        found += 1
+      except StopIteration:
+        break
+      except tf.errors.InvalidArgumentError as error:
+        errors.append(" ".join(str(error).split()))
+    assert found == N - 1 and len(errors) == 1
+    assert "sample 3 of the source" in errors[0] and "fn of numpy_layer, mine," in errors[0]
+    __import__("re").search(said, errors[0]) or pytest.fail(errors[0])
+
+  def test_what_cannot_be_pickled(self):
+    lock = __import__("threading").Lock()
+    with pytest.raises(TypeError, match="must be able to go to another process.*pickle '_thread.lock'.*processes=0"):
+      SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=1)])
+    SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=0)])
+
+  def test_in_a_forked_process(self):
+    layer = augment.numpy_layer(noise, processes=1)
+    layer(IMAGES[0], seed=[7, 0])
+    child = os.fork()
+    if not child:
+      try:
+        layer(IMAGES[0], seed=[7, 0])
+      except RuntimeError as error:
+        os._exit(42 if "forked" in str(error) else 1)
+      os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+
+
+def dies_at(folder, how, once):
+  """A function that ends its process at the sample 5, the first time or always."""
+  def fn(image, rng):
+    mark = folder / "died"
+    if image.sum() == SUM and not (once and mark.exists()):
+      mark.touch()
+      if how == "exit":
+        os._exit(9)
+      os.kill(os.getpid(), how)
+    return noise_here(image, rng)
+
+  SUM, noise_here = int(IMAGES[5].sum()), noise  # noqa: N806
+  return fn
+
+
+class TestDeaths:
+
+  @pytest.mark.parametrize("how", ["exit", signal.SIGKILL, signal.SIGSEGV])
+  def test_the_sample_is_made_once_more(self, tmp_path, how):
+    layer = augment.numpy_layer(dies_at(tmp_path, how, once=True), processes=2)
+    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5))
+    assert epochs_of(SOURCE.refurbish([layer], r=2, seed=5)) == expected
+    assert (tmp_path / "died").exists()
+
+  def test_a_second_death_is_an_error_of_that_sample(self, tmp_path):
+    layer = augment.numpy_layer(dies_at(tmp_path, signal.SIGKILL, once=False), processes=2, name="deadly")
+    iterator, found = iter(SOURCE.refurbish([layer], r=2, seed=5)), 0
+    with pytest.raises(tf.errors.UnknownError, match="sample 5 of the source.*deadly, has ended its process twice.*signal 9") as raised:
+      for _ in range(N):
+        next(iterator)
+        found += 1
+    del raised
+    assert found < N and sum(1 for _ in iterator) == N - 1 - found
+
+  def test_kills_at_random(self):
+    """Every epoch whole and every byte right."""
+    slow = augment.numpy_layer(lambda image, rng: (time.sleep(0.002), noise(image, rng))[1], processes=2)
+    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), 30)
+    stage, chance, kills = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0
+    most = 300 if cases.exhaustive else 12
+    for epoch in expected:
+      found = []
+      for each in stage.as_numpy_iterator():
+        found.append(each.tobytes())
+        alive = [process for process in slow.pool()._workers if process.is_alive()]
+        # Not twice in the same call.
+        if alive and kills < most and chance.random() < 0.1:
+          chance.choice(alive).kill()
+          kills += 1
+          time.sleep(0.05)
+      assert found == epoch
+    assert kills > 9
+
+
+def processes_of(parent):
+  """The ids of the living processes that this one has started to call functions."""
+  found = []
+  for entry in pathlib.Path("/proc").iterdir():
+    try:
+      if entry.name.isdigit() and b"processes/worker.py" in (entry / "cmdline").read_bytes() and (
+          parent is None or f"PPid:\t{parent}\n" in (entry / "status").read_text()):
+        found.append(int(entry.name))
+    except (OSError, ProcessLookupError):
+      pass
+  return found
+
+
+PROGRAM = textwrap.dedent("""
+    import os, signal, sys, time
+    import numpy as np
+    import tensorflow as tf
+    import refurbish_tf as rtf
+
+    def slow(image, rng):
+      time.sleep(0.2)
+      return image
+
+    source = tf.data.Dataset.from_tensor_slices(np.zeros([40, 4, 4, 3], np.uint8))
+    stage = source.refurbish([rtf.augment.numpy_layer(slow, processes=2)], seed=3)
+    iterator = iter(stage)
+    next(iterator)
+    os.write(1, b"begun\\n")
+    {end}
+""")
+
+
+class TestProcesses:
+
+  @pytest.mark.parametrize("end, sent", [
+      ("del iterator", None), ("sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
+      ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "error", "ctrl-c", "kill", "_exit"])
+  def test_none_is_left_of_a_program(self, tmp_path, end, sent):
+    """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(end=end))
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+      assert program.stdout.readline() == "begun\n"
+      left = processes_of(program.pid)
+      assert len(left) == 2
+      if sent:
+        program.send_signal(sent)
+      errors = program.communicate(timeout=60)[1]
+    deadline = time.monotonic() + 5
+    while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
+      time.sleep(0.1)
+    assert not set(left) & set(processes_of(None))
+    assert errors.count("Traceback") <= 1 and "worker.py" not in errors
+
+  def test_none_is_left_of_an_iterator(self):
+    layer = augment.numpy_layer(noise, processes=3)
+    iterator = iter(SOURCE.refurbish([layer], seed=3))
+    next(iterator)
+    del iterator
+    mine = processes_of(os.getpid())
+    assert layer.pool().num_alive() >= 1
+    deadline = time.monotonic() + pool.IDLE_SECONDS + 5
+    while layer.pool().num_alive() and time.monotonic() < deadline:
+      time.sleep(0.1)
+    assert not layer.pool().num_alive() and set(mine) > set(processes_of(os.getpid()))
+    assert len(list(SOURCE.refurbish([layer], seed=3))) == N
+
+  def test_start_at_the_first_sample_and_are_shared(self):
+    layers = [augment.numpy_layer(noise, processes=5) for _ in range(2)]
+    stages = [SOURCE.refurbish([layer], seed=3) for layer in layers]
+    assert not layers[0].pool().num_alive() and layers[0].pool() is layers[1].pool()
+    for stage in stages:
+      list(stage)
+    assert 1 <= layers[0].pool().num_alive() <= 5
+
+  def test_are_small_and_use_one_thread(self):
+    def facts(image, rng):
+      status = open("/proc/self/status").read()  # noqa: SIM115
+      large = image.astype(np.float64).reshape(-1, 3) @ np.ones([3, 400])
+      resident = int(status.split("VmRSS:")[1].split()[0])
+      return np.array([resident, int(status.split("Threads:")[1].split()[0]), "tensorflow" in sys.modules, large.size])
+
+    found = augment.numpy_layer(facts, tf.TensorSpec([4], tf.int64), processes=2)(IMAGES[0], seed=[7, 0]).numpy()
+    # This one and the one that watches for the trainer.
+    assert found[0] < 60_000 and found[1] <= 3 and not found[2]
+
+  def test_modules_go_by_value(self, tmp_path):
+    """A script without a guard works, and a process does not import what the module beside the function does."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
+    (tmp_path / "mine" / "transforms.py").write_text(
+        "import sys\nimport numpy as np\nimport tensorflow as tf\nfrom mine import helpers\nADDED = 3\n"
+        "def fn(image, rng):\n  return helpers.add(image, ADDED) + np.uint8('tensorflow' in sys.modules)\n")
+    (tmp_path / "mine" / "helpers.py").write_text(
+        "import tensorflow as tf\nclass Adder:\n  def __call__(self, image, n): return image + np.uint8(n)\nimport numpy as np\nadd = Adder()\n")
+    (tmp_path / "train.py").write_text(textwrap.dedent("""
+        import numpy as np
+        import tensorflow as tf
+        import refurbish_tf as rtf
+        import mine
+
+        source = tf.data.Dataset.from_tensor_slices(np.zeros([4, 2, 2, 3], np.uint8))
+        for fn in (mine.fn, lambda image, rng: mine.fn(image, rng)):
+          stage = source.refurbish([rtf.augment.numpy_layer(fn, processes=2)], seed=3)
+          print({value for each in stage.as_numpy_iterator() for value in each.ravel().tolist()})
+    """))
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["{3}"] * 2, done.stderr[-3000:]
+
+  def test_twice_as_many_calls_as_processes_are_under_way(self):
+    def graph_of(**options):
+      stage = SOURCE.refurbish(lambda image, seed: layer(image, seed=seed), seed=3, **options)
+      return stage._op_arguments["num_parallel_calls"].numpy()
+
+    layer = augment.numpy_layer(noise, processes=7)
+    assert graph_of() == 14 and graph_of(num_parallel_calls=3) == 3 and graph_of(num_parallel_calls=None) == 0
+    layer = augment.numpy_layer(noise, processes=0)
+    assert graph_of() == tf.data.AUTOTUNE
+
+
+def test_describe_and_stats_say_how_busy_they_are():
+  layer = augment.numpy_layer(lambda image, rng: (time.sleep(0.01), image)[1], processes=2, name="slow")
+  stage = SOURCE.refurbish([layer], [augment.random_flip()], r=2, seed=3)
+  assert "  python  2 processes for slow: 0 calls, busy 0% of the time" in rtf.describe(stage)
+  for _ in range(2):
+    list(stage)
+  counted, = rtf.stats(stage)[0].processes
+  assert (counted.name, counted.processes, counted.calls) == ("slow", 2, N + N // 2)
+  assert 0.01 * 18 <= counted.seconds < 3 and 0 < counted.busy <= 1
+  assert str(counted) in str(rtf.stats(stage)[0]) and str(counted) in rtf.describe(stage)
+
+
+class TestFingerprint:
+
+  @staticmethod
+  def warned(path, *functions):
+    """Whether a store says that other functions prepared it."""
+    for fn in functions:
+      stage = SOURCE.refurbish([augment.numpy_layer(fn, processes=0)], seed=3, store=str(path))
+      list(stage)
+      del stage
+
+  @staticmethod
+  def adding(number, held=None):
+    return lambda image, rng: image + np.uint8(number) * (held is None)
+
+  def test_sees_code_and_closure(self, tmp_path, recwarn):
+    class Adder:
+      def __init__(self, number):
+        self.numbers = [number]
+
+      def __call__(self, image, rng):
+        return image + np.uint8(self.numbers[0])
+
+    same = [(self.adding(3), self.adding(3)), (Adder(3), Adder(3)), (self.adding(3, np.ones(3)), self.adding(3, np.ones(3))),
+            (functools.partial(noise), functools.partial(noise))]
+    for number, functions in enumerate(same):
+      self.warned(tmp_path / f"same{number}", *functions)
+    assert not [each for each in recwarn if each.category is rtf.PipelineWarning]
+    others = [(self.adding(3), self.adding(4)), (Adder(3), Adder(4)), (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
+              (noise, self.adding(3))]
+    for number, functions in enumerate(others):
+      with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
+        self.warned(tmp_path / f"other{number}", *functions)
+
+
+def test_checkpoints_have_no_state_of_it():
+  """tf.data lets a checkpoint be saved: the function has no state of its own."""
+  stage = SOURCE.refurbish([augment.numpy_layer(noise, processes=1)], seed=3).repeat()
+  assert checkpoints is not None
+  tf.train.Checkpoint(iterator=iter(stage))
