@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from typing import Any, Callable
 
 import numpy as np
@@ -166,7 +167,11 @@ class NumpyLayer:
           self._seeder = self._seeder or worker.Seeder(self.fn)
           values = [each if isinstance(each, bytes) else np.array(each) for each in values]
           entered = time.perf_counter()
-          made = worker.call(self.fn, self._seeder, seed, names, values)
+          try:
+            made = worker.call(self.fn, self._seeder, seed, names, values)
+          except BaseException as error:
+            # As from a process: a StopIteration would end the epoch.
+            raise pool.Raised(type(error).__name__, traceback.format_exc(), time.perf_counter() - entered) from None
           seconds = time.perf_counter() - entered
     except pool.Raised as raised:
       seconds = raised.seconds
