@@ -141,9 +141,12 @@ class NumpyLayer:
 
     # For the fingerprint of a store's samples.
     called.fingerprinted = self.fn
-    made = tf.numpy_function(
-        called, [seed, image, *(each for _, _, each in targets)], [spec.dtype for spec in specs], stateful=False)
-    made = tf.nest.flatten(made)
+    given = [seed, image, *(each for _, _, each in targets)]
+    if tf.executing_eagerly():
+      # `numpy_function` would cut zeros off the end of strings.
+      made = [tf.convert_to_tensor(each) for each in call(*(each.numpy() for each in given))]
+      return made[0], made[1:]
+    made = tf.nest.flatten(tf.numpy_function(called, given, [spec.dtype for spec in specs], stateful=False))
     for each, spec in zip(made, specs):
       each.set_shape(spec.shape)
     return made[0], made[1:]
@@ -237,12 +240,10 @@ def _of_unknown_sides(image):
 
 
 def _spec_behind(kind, target):
-  shape = target.shape.as_list() if target.shape.rank is not None else None
-  if shape is None:
-    return tf.TensorSpec(None, target.dtype)
-  if kind in MAPS:
-    return tf.TensorSpec([*shape[:-3], None, None, *shape[2 - len(shape):][2:]] if len(shape) > 2 else [None, None], target.dtype)
-  return tf.TensorSpec([*[None] * (len(shape) - 1), shape[-1]], target.dtype)
+  """Of what follows the image: of any size, and boxes and key points of any number."""
+  rank = target.shape.rank
+  return tf.TensorSpec(
+      None if rank is None else [None] * rank if kind in MAPS else [*[None] * (rank - 1), target.shape[-1]], target.dtype)
 
 
 def name_in_call(path, kind):
