@@ -3,10 +3,12 @@ import functools
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -239,13 +241,11 @@ class TestErrors:
       (lambda image, rng: image[0], r"got its result of uint8 and shape \(11, 3\).*output_signature=tf.TensorSpec\(\[11, 3\], tf.uint8\)"),
       (lambda image, rng: None, "returned None"), (lambda image, rng: next(iter(())), "StopIteration"),
       (lambda image, rng: sys.exit(3), "SystemExit"), (lambda image: image, "takes 1 positional argument"),
-      (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), "ZeroDivisionError.*test_numpy_layer.py")])
+      (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), r"ZeroDivisionError.*line \d+, in <lambda>")])
   def test_of_the_function(self, made, said, processes):
     """They arrive with the traceback, for their sample alone, and the epoch goes on."""
     broken = int(IMAGES[3].sum())
     layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
-    if said == "takes 1 positional argument":
-      layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
     iterator, found, errors = iter(SOURCE.refurbish([layer], seed=3)), 0, []
     while True:
       try:
@@ -257,10 +257,10 @@ class TestErrors:
         errors.append(" ".join(str(error).split()))
     assert found == N - 1 and len(errors) == 1
     assert "sample 3 of the source" in errors[0] and "fn of numpy_layer, mine," in errors[0]
-    __import__("re").search(said, errors[0]) or pytest.fail(errors[0])
+    assert re.search(said, errors[0]), errors[0]
 
   def test_what_cannot_be_pickled(self):
-    lock = __import__("threading").Lock()
+    lock = threading.Lock()
     with pytest.raises(TypeError, match="must be able to go to another process.*pickle '_thread.lock'.*processes=0"):
       SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=1)])
     SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=0)])
@@ -377,10 +377,13 @@ class TestProcesses:
     with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
-      assert len(left) == 2
+      assert 1 <= len(left) <= 2
       if sent:
         program.send_signal(sent)
-      errors = program.communicate(timeout=60)[1]
+      try:
+        errors = program.communicate(timeout=30)[1]
+      finally:
+        program.kill()
     deadline = time.monotonic() + 5
     while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
       time.sleep(0.1)

@@ -1,6 +1,7 @@
 """Layers in Python, whose work is done by processes."""
 from __future__ import annotations
 
+import functools
 import os
 import site
 import sys
@@ -207,7 +208,8 @@ class _Call:
   def __call__(self, seed, *values):
     whose = f"fn of numpy_layer, {self._layer.__name__},"
     try:
-      made = self._layer.call(tuple(seed.tolist()), self._names, values)
+      with pool.under_way():
+        made = self._layer.call(tuple(seed.tolist()), self._names, values)
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
@@ -284,6 +286,7 @@ def _is_own(module):
   return not os.path.abspath(file).startswith(_installed())
 
 
+@functools.cache
 def _installed():
   folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
   folders |= {*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}

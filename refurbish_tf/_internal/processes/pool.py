@@ -23,7 +23,11 @@ _WORKER = pathlib.Path(__file__).parent / "worker.py"
 _ONE_THREAD = dict.fromkeys((
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
+# Seconds that the end of the program waits for a function that runs in this process.
+_LONGEST_END = 4.0
 _lock = threading.Lock()
+# Of all calls, and whether there are to be no more.
+_num_under_way, _ending = 0, False
 # By the number of processes.
 _pools: dict[int, Pool] = {}
 _names = itertools.count()
@@ -75,8 +79,6 @@ class Pool:
       self._idle.put(worker)
     self._lock = threading.Lock()
     self._watcher = None
-    self._closed = False
-    atexit.register(self.close)
 
   def call(self, name, pickled, seed, names, values):
     """Calls a function; waits for a process that is free. A process that dies is replaced, and the call made once more.
@@ -86,6 +88,8 @@ class Pool:
     """
     deaths = 0
     while True:
+      if _ending:
+        raise RuntimeError("The program ends, and calls no function any more.")
       worker = self._idle.get()
       try:
         self._watch()
@@ -93,7 +97,7 @@ class Pool:
       except Died as died:
         # One that was not asked for long ends by itself, perhaps just now.
         deaths += died.code != 0
-        if deaths == 2 or self._closed:
+        if deaths == 2:
           raise
       finally:
         self._idle.put(worker)
@@ -116,12 +120,44 @@ class Pool:
           self._watcher = None
           return
 
-  def close(self):
+  def kill(self):
     """Ends all processes, and so the calls that wait for them."""
-    if self.parent == os.getpid():
-      self._closed = True
-      for worker in self._workers:
-        worker.kill()
+    for worker in self._workers:
+      worker.kill()
+
+
+@contextlib.contextmanager
+def under_way():
+  """While a function is called, here or in a process. RuntimeError when the program ends."""
+  global _num_under_way
+  with _lock:
+    if _num_under_way == 0 and not _ending:
+      atexit.unregister(_end)
+      atexit.register(_end)  # The last that was registered comes first.
+    _num_under_way += 1
+  try:
+    if _ending:
+      raise RuntimeError("The program ends, and calls no function any more.")
+    yield
+  finally:
+    with _lock:
+      _num_under_way -= 1
+
+
+def _end():
+  """Ends all processes, and waits until a stage that still lives asks for no more: Python must not end within a call.
+
+  TensorFlow would wait for that call for ever.
+  """
+  global _ending
+  _ending = True
+  for pool in _pools.values():
+    if pool.parent == os.getpid():
+      pool.kill()
+  quiet, deadline = 0, time.monotonic() + _LONGEST_END
+  while quiet < 5 and time.monotonic() < deadline:
+    time.sleep(0.02)
+    quiet = 0 if _num_under_way else quiet + 1
 
 
 class _Worker:

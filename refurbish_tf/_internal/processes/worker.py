@@ -2,6 +2,7 @@
 
     python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE SECONDS, the first three file descriptors
 """
+import contextlib
 import os
 import pickle
 import random
@@ -136,33 +137,36 @@ def main():
   connection = socket.socket(fileno=number)
   inputs, outputs = channel.Memory(read), channel.Memory(write)
   functions = {}
-  channel.send(connection, ("ready",))
-  while select.select([connection], [], [], seconds)[0]:
+  # The trainer may be gone at any time.
+  with contextlib.suppress(EOFError, ConnectionError):
+    channel.send(connection, ("ready",))
+    while select.select([connection], [], [], seconds)[0]:
+      serve(connection, inputs, outputs, functions)
+
+
+def serve(connection, inputs, outputs, functions):
+  """Does what the next message says. `functions`: those that came before, by name."""
+  kind, *message = channel.receive(connection)
+  if kind == "define":
+    name, pickled, path = message
+    sys.path[:] = path
     try:
-      kind, *message = channel.receive(connection)
-    except (EOFError, ConnectionResetError):
-      break
-    if kind == "define":
-      name, pickled, path = message
-      sys.path[:] = path
-      try:
-        function = pickle.loads(pickled)
-        functions[name] = function, Seeder(function), None
-      except BaseException:
-        functions[name] = None, None, traceback.format_exc()
-      _lower_threads()
-      continue
-    name, seed, names, described = message
-    began = time.perf_counter()
-    function, seeder, failed = functions[name]
-    try:
-      if failed:
-        raise RuntimeError(f"It cannot be made in another process:\n{failed}")
-      made = outputs.write(call(function, seeder, seed, names, inputs.read(described)))
-      reply = "made", made
-    except BaseException as error:
-      reply = "raised", type(error).__name__, traceback.format_exc()
-    channel.send(connection, (*reply, time.perf_counter() - began))
+      function = pickle.loads(pickled)
+      functions[name] = function, Seeder(function), None
+    except BaseException:
+      functions[name] = None, None, traceback.format_exc()
+    _lower_threads()
+    return
+  name, seed, names, described = message
+  began = time.perf_counter()
+  function, seeder, failed = functions[name]
+  try:
+    if failed:
+      raise RuntimeError(f"It cannot be made in another process:\n{failed}")
+    reply = "made", outputs.write(call(function, seeder, seed, names, inputs.read(described)))
+  except BaseException as error:
+    reply = "raised", type(error).__name__, traceback.format_exc()
+  channel.send(connection, (*reply, time.perf_counter() - began))
 
 
 if __name__ == "__main__":
