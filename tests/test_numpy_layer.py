@@ -18,7 +18,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf._internal.processes import pool
-from support import cases, checkpoints
+from support import cases
 
 N = 12
 IMAGES = np.random.default_rng(7).integers(0, 256, [N, 9, 11, 3], np.uint8)
@@ -201,7 +201,7 @@ class TestArrays:
     """Called by keywords, with the names given; each may change its size and number."""
     def fn(image, mask, bboxes, keypoints, rng):
       assert isinstance(rng, np.random.Generator)
-      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes[:1] + [0, 1, 0, 1], "keypoints": keypoints, "more": 3}
+      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes[:1] + np.float32([0, 1, 0, 1]), "keypoints": keypoints, "more": 3}
 
     element = {
         "image": IMAGES[0], "mask": IMAGES[1, ..., 0], "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]),
@@ -281,16 +281,17 @@ class TestErrors:
 
 def dies_at(folder, how, once):
   """A function that ends its process at the sample 5, the first time or always."""
+  broken, otherwise = int(IMAGES[5].sum()), noise
+
   def fn(image, rng):
     mark = folder / "died"
-    if image.sum() == SUM and not (once and mark.exists()):
+    if image.sum() == broken and not (once and mark.exists()):
       mark.touch()
       if how == "exit":
         os._exit(9)
       os.kill(os.getpid(), how)
-    return noise_here(image, rng)
+    return otherwise(image, rng)
 
-  SUM, noise_here = int(IMAGES[5].sum()), noise  # noqa: N806
   return fn
 
 
@@ -316,21 +317,21 @@ class TestDeaths:
   def test_kills_at_random(self):
     """Every epoch whole and every byte right."""
     slow = augment.numpy_layer(lambda image, rng: (time.sleep(0.002), noise(image, rng))[1], processes=2)
-    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), 30)
+    epochs, probability, most = (50, 0.6, 300) if cases.exhaustive else (30, 0.1, 12)
+    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), epochs)
     stage, chance, kills = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0
-    most = 300 if cases.exhaustive else 12
     for epoch in expected:
       found = []
       for each in stage.as_numpy_iterator():
         found.append(each.tobytes())
         alive = [process for process in slow.pool()._workers if process.is_alive()]
         # Not twice in the same call.
-        if alive and kills < most and chance.random() < 0.1:
+        if alive and kills < most and chance.random() < probability:
           chance.choice(alive).kill()
           kills += 1
           time.sleep(0.05)
       assert found == epoch
-    assert kills > 9
+    assert kills > most / 2
 
 
 def processes_of(parent):
@@ -500,10 +501,3 @@ class TestFingerprint:
     for number, functions in enumerate(others):
       with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
         self.warned(tmp_path / f"other{number}", *functions)
-
-
-def test_checkpoints_have_no_state_of_it():
-  """tf.data lets a checkpoint be saved: the function has no state of its own."""
-  stage = SOURCE.refurbish([augment.numpy_layer(noise, processes=1)], seed=3).repeat()
-  assert checkpoints is not None
-  tf.train.Checkpoint(iterator=iter(stage))

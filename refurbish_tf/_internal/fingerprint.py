@@ -193,7 +193,7 @@ def _described_value(value, seen):
   if isinstance(value, functools.partial):
     return _described_value([value.func, value.args, value.keywords], seen)
   name = getattr(value, "__qualname__", type(value).__qualname__)
-  call = getattr(type(value), "__call__", None)
+  call = type(value).__call__ if callable(value) else None
   held = {} if isinstance(value, (type, types.ModuleType)) else getattr(value, "__dict__", {})
   return name, _described_value([call if isinstance(call, types.FunctionType) else None, held], seen)
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import site
 import sys
@@ -9,6 +10,7 @@ import sysconfig
 import threading
 import time
 import traceback
+import types
 from typing import Any, Callable
 
 import numpy as np
@@ -20,6 +22,8 @@ from .layers import checked_seed, checked_whole
 from .target_kinds import BOXES, KEY_POINTS, MAPS
 
 _MOST_PROCESSES = 1024
+# What takes a process seconds and hundreds of megabytes to import.
+_IMPORTED_LATER = ("tensorflow", "keras", "refurbish_tf")
 # Modules are registered with cloudpickle for all threads.
 _pickling = threading.Lock()
 # Functions that run in this process draw from states that all threads share.
@@ -215,7 +219,8 @@ class _Call:
     except pool.Died as died:
       raise RuntimeError(
           f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
-          "processes=0 calls it in this process.") from None
+          "processes=0 calls it in this process." if died.in_call else
+          f"{whose} has no process: each ends with {_told(died.code)} before it is ready. Look for what it says above.") from None
     return [self._checked(each, spec, whose, number) for number, (each, spec) in enumerate(zip(made, self._specs))]
 
   def _checked(self, value, spec, whose, number):
@@ -268,7 +273,7 @@ def _pickled(fn, name):
     for module in own:
       cloudpickle.register_pickle_by_value(module)
     try:
-      return cloudpickle.dumps(fn)
+      return _dumps(cloudpickle, fn)
     except Exception as error:
       raise TypeError(
           f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. Make what "
@@ -276,6 +281,38 @@ def _pickled(fn, name):
     finally:
       for module in own:
         cloudpickle.unregister_pickle_by_value(module)
+
+
+def _dumps(cloudpickle, fn):
+  class Pickler(cloudpickle.CloudPickler):
+
+    def reducer_override(self, value):
+      if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _IMPORTED_LATER:
+        return _imported_later, (value.__name__,)
+      return super().reducer_override(value)
+
+  with io.BytesIO() as file:
+    Pickler(file).dump(fn)
+    return file.getvalue()
+
+
+def _imported_later(name):
+  """A module that is imported when something of it is asked for: modules import it that do not need it for this."""
+  import importlib
+  import types
+
+  class Later(types.ModuleType):
+
+    def __getattr__(self, attribute):
+      if attribute.startswith("__"):
+        raise AttributeError(attribute)
+      return getattr(importlib.import_module(name), attribute)
+
+  return Later(name)
+
+
+# As of a script, which cloudpickle sends as it is.
+_imported_later.__module__ = "__main__"
 
 
 def _is_own(module):

@@ -25,6 +25,8 @@ _ONE_THREAD = dict.fromkeys((
     "NUMEXPR_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
 # Seconds that the end of the program waits for a function that runs in this process.
 _LONGEST_END = 4.0
+# How many processes a call starts that end before they are ready.
+_MOST_STARTS = 10
 _lock = threading.Lock()
 # Of all calls, and whether there are to be no more.
 _num_under_way, _ending = 0, False
@@ -42,11 +44,11 @@ class Raised(Exception):
 
 
 class Died(Exception):
-  """The process ended within a call. `code`: as `subprocess` has it, of a signal negative."""
+  """The process ended. `code`: as `subprocess` has it, of a signal negative. `in_call`: whether it had been called."""
 
-  def __init__(self, code):
-    super().__init__(code)
-    self.code = code
+  def __init__(self, code, in_call):
+    super().__init__(code, in_call)
+    self.code, self.in_call = code, in_call
 
 
 def pool_of(size):
@@ -86,7 +88,7 @@ class Pool:
     Returns a list of arrays, and the seconds that the function took. Raises `Raised`, and `Died` if the second one has died,
     too.
     """
-    deaths = 0
+    deaths = deaths_before = 0
     while True:
       if _ending:
         raise RuntimeError("The program ends, and calls no function any more.")
@@ -96,8 +98,9 @@ class Pool:
         return worker.call(name, pickled, seed, names, values)
       except Died as died:
         # One that was not asked for long ends by itself, perhaps just now.
-        deaths += died.code != 0
-        if deaths == 2:
+        deaths += died.in_call and died.code != 0
+        deaths_before += not died.in_call
+        if deaths == 2 or deaths_before == _MOST_STARTS:
           raise
       finally:
         self._idle.put(worker)
@@ -172,13 +175,16 @@ class _Worker:
     return self._process is not None and self._process.poll() is None
 
   def call(self, name, pickled, seed, names, values):
+    in_call = False
     try:
       if not self.is_alive():
         self._start()
       if name not in self._known:
         channel.send(self._socket, ("define", name, pickled, sys.path))
         self._known.add(name)
-      channel.send(self._socket, ("call", name, seed, names, self._inputs.write(values)))
+      described = self._inputs.write(values)
+      in_call = True
+      channel.send(self._socket, ("call", name, seed, names, described))
       kind, *reply = channel.receive(self._socket)
     except (EOFError, ConnectionError, BrokenPipeError):
       with contextlib.suppress(subprocess.TimeoutExpired):
@@ -186,7 +192,7 @@ class _Worker:
       self.kill()
       code = self._process.wait()
       self._forget()
-      raise Died(code) from None
+      raise Died(code, in_call) from None
     except BaseException:
       # What has come of it is not known.
       self.kill()

@@ -60,10 +60,12 @@ class Seeder:
       inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__") if hasattr(value, name)]
     inner += getattr(value, "__dict__", {}).values()
-    if code is None and hasattr(type(value), "__call__"):
+    if code is None and callable(value):
       inner.append(type(value).__call__)
     for each in inner:
-      self._search(each, deep - 1, seen)
+      # An object may not like to be looked at.
+      with contextlib.suppress(Exception):
+        self._search(each, deep - 1, seen)
 
   def seed(self, number):
     """`number`: of 32 bits."""
@@ -79,7 +81,7 @@ def _names_in(code):
   names = set(code.co_names)
   for each in code.co_consts:
     if hasattr(each, "co_names"):
-      names |= _names_in(each)
+      names.update(_names_in(each))
   return sorted(names)
 
 
