@@ -220,7 +220,7 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
-def run_program_of(page, name, arguments=(), with_errors=False, **variables):
+def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), **variables):
   """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
   page = ROOT / "docs" / page
   (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
@@ -230,7 +230,7 @@ def run_program_of(page, name, arguments=(), with_errors=False, **variables):
   for given, run_here in SMALLER_PROGRAMS.items():
     program = program.replace(given, run_here)
   pathlib.Path(name).write_text(program, encoding="utf-8")
-  done = subprocess.run([sys.executable, *arguments, name], capture_output=True, text=True, timeout=TIMEOUT, check=False,
+  done = subprocess.run([sys.executable, *arguments, name, *program_arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False,
                         env={**environment(), **variables})
   assert done.returncode == 0, done.stderr
   return done if with_errors else done.stdout
@@ -243,6 +243,13 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
   unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
   assert "epoch 0" not in resumed
   assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+
+
+@pytest.mark.parametrize("name", ["train_albumentations.py", "train_torchvision.py"])
+def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  printed = [run_program_of("python.md", name, program_arguments=[str(processes)]) for processes in (0, 1, 4)]
+  assert printed[0] == printed[1] == printed[2] and len(set(printed[0].split())) == 32
 
 
 def test_all_but_a_damaged_photograph_are_trained_on(photographs):

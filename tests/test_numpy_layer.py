@@ -111,7 +111,7 @@ class Monai:
     return self
 
 
-GLOBAL, GLOBAL_MONAI = Transform(), Monai()
+GLOBAL, GLOBAL_MONAI, GLOBAL_NUMBER = Transform(), Monai(), 1
 
 
 def by_global(image, rng):
@@ -141,6 +141,30 @@ class TestStatesOfLibraries:
     for layer in layers:
       for number in (4, 0, 3):
         np.testing.assert_array_equal(layer(IMAGES[0], seed=[number, 1]), expected[number])
+
+
+  def test_what_the_first_call_makes_or_imports_is_seeded_too(self):
+    class Later:
+      transform = None
+
+      def __call__(self, image, rng):
+        self.transform = self.transform or Transform()
+        return self.transform(image)
+
+    expected = augment.numpy_layer(Later(), processes=0)(IMAGES[0], seed=[7, 1])
+    for processes in (0, 1, 2):
+      layer = augment.numpy_layer(Later(), processes=processes)
+      for _ in range(2):
+        np.testing.assert_array_equal(layer(IMAGES[0], seed=[7, 1]), expected)
+
+  def test_those_of_this_process_stay_as_they_are(self):
+    np.random.seed(3)
+    random.seed(3)
+    augment.numpy_layer(draw, DRAWN, processes=0)(IMAGES[0], seed=[7, 1])
+    drawn = np.random.random(), random.random()
+    np.random.seed(3)
+    random.seed(3)
+    assert drawn == (np.random.random(), random.random())
 
 
 class TestArrays:
@@ -188,6 +212,24 @@ class TestArrays:
     stage = tf.data.Dataset.from_tensors(ones).refurbish(lambda image: image, lambda image, seed: layer(image, seed=seed), r=9, seed=3)
     found = [next(stage.as_numpy_iterator()) for _ in range(3)]
     assert [each.tolist() for each in found[1:]] == [np.full([2, 3, 3], 2).tolist()] * 2 and found[0].shape == (1, 3, 3)
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  @pytest.mark.parametrize("made, signature, expected", [
+      (lambda array, rng: array.astype(">f4"), tf.TensorSpec([3], tf.float32), [0, 1, 2]),
+      (lambda array, rng: np.array(["a", "bcd"]), tf.TensorSpec([2], tf.string), [b"a", b"bcd"]),
+      (lambda array, rng: np.array(["a", b"bcd"], object), tf.TensorSpec([2], tf.string), [b"a", b"bcd"]),
+      (lambda array, rng: "text", tf.TensorSpec([], tf.string), b"text"), (lambda array, rng: [1, 2], tf.TensorSpec([2], tf.int64), [1, 2])])
+  def test_are_what_tensorflow_has(self, processes, made, signature, expected):
+    found = augment.numpy_layer(made, signature, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
+    assert found.dtype == signature.dtype and found.numpy().tolist() == expected if found.shape.rank else found.numpy() == expected
+
+  @pytest.mark.parametrize("processes", [0, 1])
+  @pytest.mark.parametrize("made, said", [
+      (lambda array, rng: np.array([1, 2], object), "an array of int. Let it be numbers"), (lambda array, rng: {}, "an array of dict"),
+      (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow has not"), (lambda array, rng: np.zeros(2, np.longdouble), "has not")])
+  def test_are_nothing_else(self, processes, made, said):
+    with pytest.raises(ValueError, match=f"(?s)numpy_layer, .* raised TypeError.*{said}"):
+      augment.numpy_layer(made, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
 
   def test_static_shapes(self):
     for spec, made in (([9, 11, 3], [None, None, 3]), ([None, None, 1], [None, None, 1]), ([16], [None]), ([4, 9, 11, 3], [None, None, None, 3]),
@@ -297,6 +339,10 @@ def dies_at(folder, how, once):
 
 class TestDeaths:
 
+  def test_also_one_that_ends_as_if_all_were_well(self):
+    with pytest.raises(RuntimeError, match="has ended its process twice.*exit status 0"):
+      augment.numpy_layer(lambda image, rng: os._exit(0), processes=1)(IMAGES[0], seed=[7, 0])
+
   @pytest.mark.parametrize("how", ["exit", signal.SIGKILL, signal.SIGSEGV])
   def test_the_sample_is_made_once_more(self, tmp_path, how):
     layer = augment.numpy_layer(dies_at(tmp_path, how, once=True), processes=2)
@@ -347,6 +393,12 @@ def processes_of(parent):
   return found
 
 
+def memory_files():
+  """The blocks of memory that this process shares with others."""
+  found = [os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()]
+  return [each for each in found if "refurbish_tf" in each and "memfd" in each]
+
+
 PROGRAM = textwrap.dedent("""
     import os, signal, sys, time
     import numpy as np
@@ -369,8 +421,8 @@ PROGRAM = textwrap.dedent("""
 class TestProcesses:
 
   @pytest.mark.parametrize("end, sent", [
-      ("del iterator", None), ("sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
-      ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "error", "ctrl-c", "kill", "_exit"])
+      ("del iterator", None), ("sys.exit(3)", None), ("more = iter(stage.repeat().prefetch(20)); next(more); sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
+      ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"])
   def test_none_is_left_of_a_program(self, tmp_path, end, sent):
     """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
     path = tmp_path / "train.py"
@@ -402,6 +454,9 @@ class TestProcesses:
     while layer.pool().num_alive() and time.monotonic() < deadline:
       time.sleep(0.1)
     assert not layer.pool().num_alive() and set(mine) > set(processes_of(os.getpid()))
+    while memory_files() and time.monotonic() < deadline:
+      time.sleep(0.1)
+    assert memory_files() == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
   def test_start_at_the_first_sample_and_are_shared(self):
@@ -496,6 +551,10 @@ class TestFingerprint:
     for number, functions in enumerate(same):
       self.warned(tmp_path / f"same{number}", *functions)
     assert not [each for each in recwarn if each.category is rtf.PipelineWarning]
+    global GLOBAL_NUMBER
+    with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
+      for GLOBAL_NUMBER in (1, 2):
+        self.warned(tmp_path / "global", lambda image, rng: image + np.uint8(GLOBAL_NUMBER))
     others = [(self.adding(3), self.adding(4)), (Adder(3), Adder(4)), (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
               (noise, self.adding(3))]
     for number, functions in enumerate(others):

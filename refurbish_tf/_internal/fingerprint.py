@@ -186,7 +186,9 @@ def _described_value(value, seen):
     return sorted(repr(_described_value(each, seen)) for each in value)
   if isinstance(value, types.FunctionType):
     cells = [_contents(cell) for cell in value.__closure__ or ()]
-    held = [cells, value.__defaults__, value.__kwdefaults__]
+    names = [name for name in sorted(_names_in(value.__code__)) if name in value.__globals__]
+    used = {name: value.__globals__[name] for name in names if not isinstance(value.__globals__[name], (type, types.ModuleType))}
+    held = [cells, value.__defaults__, value.__kwdefaults__, used]
     return _described(value.__code__, value.__doc__), _described_value(held, seen)
   if isinstance(value, types.MethodType):
     return _described_value([value.__func__, value.__self__], seen)
@@ -196,6 +198,10 @@ def _described_value(value, seen):
   call = type(value).__call__ if callable(value) else None
   held = {} if isinstance(value, (type, types.ModuleType)) else getattr(value, "__dict__", {})
   return name, _described_value([call if isinstance(call, types.FunctionType) else None, held], seen)
+
+
+def _names_in(code):
+  return set(code.co_names).union(*(_names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _contents(cell):

@@ -15,6 +15,7 @@ from tensorflow.python.framework import none_tensor
 
 from refurbish_tf import echo_op
 from refurbish_tf._internal import dataset_graph, tracing
+from refurbish_tf._internal.processes import pool
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.targets import layer_name
 
@@ -118,10 +119,10 @@ class Measurement:
     outputs = iter(self._map(samples.dataset.repeat(), self._alone[position]))
     # The first time includes one-off work, such as tracing.
     for _ in range(2):
-      began = time.process_time()
+      began = _cpu_time()
       for _ in range(4 * PROBE_SAMPLES):
         next(outputs)
-    return (time.process_time() - began) / (4 * PROBE_SAMPLES)
+    return (_cpu_time() - began) / (4 * PROBE_SAMPLES)
 
   def _seeded(self, dataset):
     return tf.data.Dataset.zip((dataset, self._seeds))
@@ -272,6 +273,11 @@ def _do_next_to_nothing(*element, seed):
   return (*element, tf.bitwise.invert(seed))
 
 
+def _cpu_time():
+  """Of this process, and of the functions that others call for it."""
+  return time.process_time() + pool.seconds_of_functions()
+
+
 def _cpu_seconds(pipelines, num_samples, max_seconds):
   """CPU seconds per sample of every pipeline, each an endless dataset of windows and the number of elements of a window.
 
@@ -292,12 +298,12 @@ def _cpu_seconds(pipelines, num_samples, max_seconds):
     passes[name] = steps * max(1, int(turn / max(seconds, 1e-4)))
   for _ in range(ROUNDS):
     for name, (_, size) in pipelines.items():
-      began = time.process_time()
+      began = _cpu_time()
       for _ in itertools.islice(iterators[name], passes[name]):
         pass
       # Work ahead in the background must not count for another pipeline.
       _wait_until_idle()
-      costs[name].append((time.process_time() - began) / (passes[name] * size))
+      costs[name].append((_cpu_time() - began) / (passes[name] * size))
   return {name: statistics.median(seconds) for name, seconds in costs.items()}
 
 
@@ -305,9 +311,9 @@ def _wait_until_idle():
   """Waits until the stages have computed the few elements that they work ahead."""
   # Bounded, as a process with other work is never idle.
   for _ in range(50):
-    began = time.process_time()
+    began = _cpu_time()
     time.sleep(0.01)
-    if time.process_time() - began < 0.0005:
+    if _cpu_time() - began < 0.0005:
       return
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import functools
 import io
 import os
+import random
 import site
 import sys
 import sysconfig
 import threading
 import time
-import traceback
 import types
 from typing import Any, Callable
 
@@ -103,7 +103,7 @@ class NumpyLayer:
     self.__name__ = name or getattr(fn, "__name__", type(fn).__name__)
     # Whether it moves pixels is not known, as of any function.
     self.moves_pixels = False
-    self._pickled = self._pool_name = self._seeder = None
+    self._pickled = self._pool_name = self._here = None
     self._reset_counts()
 
   def _reset_counts(self):
@@ -115,12 +115,12 @@ class NumpyLayer:
 
   def __getstate__(self):
     # Another process makes these anew.
-    anew = ("_pickled", "_pool_name", "_seeder", "_lock", "num_calls", "busy_seconds", "began", "ended")
+    anew = ("_pickled", "_pool_name", "_here", "_lock", "num_calls", "busy_seconds", "began", "ended")
     return {name: value for name, value in self.__dict__.items() if name not in anew}
 
   def __setstate__(self, state):
     self.__dict__.update(state)
-    self._pickled = self._pool_name = self._seeder = None
+    self._pickled = self._pool_name = self._here = None
     self._reset_counts()
 
   @tf.autograph.experimental.do_not_convert
@@ -135,6 +135,8 @@ class NumpyLayer:
     tracing.note_layer(self)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
     names = ("image", *(name for name, _, _ in targets)) if targets else None
+    if targets and "rng" in names:
+      raise ValueError(f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another one.")
     if targets and len(set(names)) < len(names):
       raise ValueError(
           f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the same, got "
@@ -172,14 +174,17 @@ class NumpyLayer:
         made, seconds = self.pool().call(self._pool_name, self._pickled, seed, names, values)
       else:
         with _here:
-          self._seeder = self._seeder or worker.Seeder(self.fn)
-          values = [each if isinstance(each, bytes) else np.array(each) for each in values]
           entered = time.perf_counter()
+          before = random.getstate(), np.random.get_state()
           try:
-            made = worker.call(self.fn, self._seeder, seed, names, values)
+            self._here = self._here or worker.Function(self.fn)
+            made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
           except BaseException as error:
             # As from a process: a StopIteration would end the epoch.
-            raise pool.Raised(type(error).__name__, traceback.format_exc(), time.perf_counter() - entered) from None
+            raise pool.Raised(type(error).__name__, worker.told(), time.perf_counter() - entered) from None
+          finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
           seconds = time.perf_counter() - entered
     except pool.Raised as raised:
       seconds = raised.seconds
@@ -212,7 +217,7 @@ class _Call:
   def __call__(self, seed, *values):
     whose = f"fn of numpy_layer, {self._layer.__name__},"
     try:
-      with pool.under_way():
+      with pool.UnderWay():
         made = self._layer.call(tuple(seed.tolist()), self._names, values)
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
@@ -225,13 +230,16 @@ class _Call:
 
   def _checked(self, value, spec, whose, number):
     value = np.asarray(value, object) if isinstance(value, bytes) else value
+    if number and value.dtype.kind == "f" and spec.dtype.is_floating:
+      value = value.astype(spec.dtype.as_numpy_dtype)  # As of libraries that compute boxes in double.
     dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
     if dtype != spec.dtype or not spec.shape.is_compatible_with(value.shape):
       what = f"the entry {self._names[number]!r}" if self._names else "its result"
       raise ValueError(
           f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and shape "
-          f"{value.shape}. Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
-          "vary, or convert what it returns.")
+          f"{value.shape}. " + ("Convert what it returns." if number else
+                                f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
+                                "vary, or convert what it returns."))
     return value
 
 
@@ -267,9 +275,10 @@ def _pickled(fn, name):
         "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
         "processes=0 does without.") from None
   with _pickling:
-    own = [module for module in list(sys.modules.values()) if _is_own(module)]
     before = cloudpickle.list_registry_pickle_by_value()
-    own = [module for module in own if module.__name__ not in before]
+    own = list({
+        module.__name__: module for module in list(sys.modules.values())
+        if _is_own(module) and module.__name__ not in before}.values())
     for module in own:
       cloudpickle.register_pickle_by_value(module)
     try:
@@ -289,6 +298,9 @@ def _dumps(cloudpickle, fn):
     def reducer_override(self, value):
       if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _IMPORTED_LATER:
         return _imported_later, (value.__name__,)
+      if isinstance(value, functools._lru_cache_wrapper):
+        # cloudpickle takes it for one that can be imported.
+        return _cached, (value.__wrapped__, value.cache_parameters())
       return super().reducer_override(value)
 
   with io.BytesIO() as file:
@@ -311,8 +323,13 @@ def _imported_later(name):
   return Later(name)
 
 
+def _cached(function, parameters):
+  import functools
+  return functools.lru_cache(**parameters)(function)
+
+
 # As of a script, which cloudpickle sends as it is.
-_imported_later.__module__ = "__main__"
+_imported_later.__module__ = _cached.__module__ = "__main__"
 
 
 def _is_own(module):
@@ -320,7 +337,8 @@ def _is_own(module):
   file = getattr(module, "__file__", None)
   if not isinstance(file, str) or module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
     return False
-  return not os.path.abspath(file).startswith(_installed())
+  return not os.path.abspath(file).startswith(_installed()) and not {"site-packages", "dist-packages"}.intersection(
+      file.split(os.sep))
 
 
 @functools.cache

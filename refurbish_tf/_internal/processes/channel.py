@@ -5,6 +5,7 @@ Both sides import this file, and a process nothing else of the package: TensorFl
 import marshal
 import mmap
 import os
+import select
 import struct
 import tempfile
 
@@ -59,12 +60,10 @@ class Memory:
       if kind == "bytes":
         values.append(bytes(self._of_size(begin + form[0])[begin:begin + form[0]]))
       elif kind == "strings":
-        whole, each = bytes(self._of_size(begin + sum(form[0]))[begin:begin + sum(form[0])]), []
-        for length in form[0]:
-          each.append(whole[:length])
-          whole = whole[length:]
-        array = np.empty(len(each), object)
-        array[:] = each
+        memory, array = self._of_size(begin + sum(form[0])), np.empty(len(form[0]), object)
+        for number, length in enumerate(form[0]):
+          array[number] = bytes(memory[begin:begin + length])
+          begin += length
         values.append(array.reshape(form[1]))
       else:
         dtype, shape = _dtype(kind), form[0]
@@ -93,24 +92,38 @@ def _dtype(name):
     return np.dtype(name)
 
 
-def send(socket, message):
-  """Sends a tuple of numbers, strings and bytes."""
-  data = marshal.dumps(message)
-  socket.sendall(_LENGTH.pack(len(data)) + data)
+class Connection:
+  """Messages by a socket: tuples of numbers, strings and bytes."""
 
+  # More than nearly all messages have.
+  _AT_ONCE = 1 << 14
 
-def receive(socket):
-  """Waits for a message. EOFError: the other side is gone."""
-  length, = _LENGTH.unpack(_received(socket, _LENGTH.size))
-  return marshal.loads(_received(socket, length))
+  def __init__(self, socket):
+    self.socket, self._received = socket, b""
 
+  def send(self, message):
+    data = marshal.dumps(message)
+    self.socket.sendall(_LENGTH.pack(len(data)) + data)
 
-def _received(socket, length):
-  data = bytearray(length)
-  view = memoryview(data)
-  while view:
-    number = socket.recv_into(view)
-    if number == 0:
-      raise EOFError
-    view = view[number:]
-  return data
+  def receive(self):
+    """Waits for a message. EOFError: the other side is gone."""
+    end = _LENGTH.size
+    while True:
+      if len(self._received) >= _LENGTH.size:
+        end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
+        if len(self._received) >= end:
+          break
+      more = self.socket.recv(max(self._AT_ONCE, end - len(self._received)))
+      if not more:
+        raise EOFError
+      self._received += more
+    message = marshal.loads(self._received[_LENGTH.size:end])
+    self._received = self._received[end:]
+    return message
+
+  def waits(self, seconds):
+    """Waits for a message so long; returns whether there is one."""
+    return bool(self._received) or bool(select.select([self.socket], [], [], seconds)[0])
+
+  def close(self):
+    self.socket.close()

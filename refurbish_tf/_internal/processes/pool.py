@@ -29,7 +29,8 @@ _LONGEST_END = 4.0
 _MOST_STARTS = 10
 _lock = threading.Lock()
 # Of all calls, and whether there are to be no more.
-_num_under_way, _ending = 0, False
+_num_under_way, _ending, _is_registered = 0, False, False
+_seconds_of_functions = 0.0
 # By the number of processes.
 _pools: dict[int, Pool] = {}
 _names = itertools.count()
@@ -54,14 +55,19 @@ class Died(Exception):
 def pool_of(size):
   """The pool of so many processes. RuntimeError in a process that was forked from the one that uses it."""
   with _lock:
-    pool = _pools.get(size)
-    if pool is None:
-      pool = _pools[size] = Pool(size)
-  if pool.parent != os.getpid():
+    is_forked = any(pool.parent != os.getpid() for pool in _pools.values())
+    if not is_forked and size not in _pools:
+      _pools[size] = Pool(size)
+  if is_forked:
     raise RuntimeError(
         "numpy_layer works in the process that uses it first, and this one was forked from it: the two would read each other's "
         "samples. Start processes by spawn, not fork, or pass processes=0.")
-  return pool
+  return _pools[size]
+
+
+def seconds_of_functions():
+  """How long functions have run in processes, added up over all that this one has started."""
+  return _seconds_of_functions
 
 
 def new_name():
@@ -94,11 +100,17 @@ class Pool:
         raise RuntimeError("The program ends, and calls no function any more.")
       worker = self._idle.get()
       try:
+        if _ending:  # Meanwhile.
+          raise RuntimeError("The program ends, and calls no function any more.")
         self._watch()
-        return worker.call(name, pickled, seed, names, values)
+        made, seconds = worker.call(name, pickled, seed, names, values)
+        _count(seconds)
+        return made, seconds
+      except Raised as raised:
+        _count(raised.seconds)
+        raise
       except Died as died:
-        # One that was not asked for long ends by itself, perhaps just now.
-        deaths += died.in_call and died.code != 0
+        deaths += died.in_call
         deaths_before += not died.in_call
         if deaths == 2 or deaths_before == _MOST_STARTS:
           raise
@@ -109,7 +121,7 @@ class Pool:
     return sum(worker.is_alive() for worker in self._workers)
 
   def _watch(self):
-    """Sees to it that the system forgets processes that have ended."""
+    """Sees to it that nothing is left of processes that have ended."""
     with self._lock:
       if self._watcher is None:
         self._watcher = threading.Thread(target=self._wait_for_ends, name="refurbish_tf_processes", daemon=True)
@@ -119,7 +131,8 @@ class Pool:
     while True:
       time.sleep(1)
       with self._lock:
-        if not self.num_alive():
+        # All of them are to be looked at.
+        if not sum(worker.is_needed() for worker in self._workers):
           self._watcher = None
           return
 
@@ -129,20 +142,29 @@ class Pool:
       worker.kill()
 
 
-@contextlib.contextmanager
-def under_way():
-  """While a function is called, here or in a process. RuntimeError when the program ends."""
-  global _num_under_way
+def _count(seconds):
+  global _seconds_of_functions
   with _lock:
-    if _num_under_way == 0 and not _ending:
-      atexit.unregister(_end)
-      atexit.register(_end)  # The last that was registered comes first.
-    _num_under_way += 1
-  try:
+    _seconds_of_functions += seconds
+
+
+class UnderWay:
+  """Entered while a function is called, here or in a process. RuntimeError when the program ends."""
+
+  def __enter__(self):
+    global _num_under_way, _is_registered
+    with _lock:
+      if not _is_registered:
+        # Now, as what was registered last comes first: before TensorFlow's end.
+        atexit.register(_end)
+        _is_registered = True
+      _num_under_way += 1
     if _ending:
+      self.__exit__()
       raise RuntimeError("The program ends, and calls no function any more.")
-    yield
-  finally:
+
+  def __exit__(self, *_):
+    global _num_under_way
     with _lock:
       _num_under_way -= 1
 
@@ -167,25 +189,47 @@ class _Worker:
   """A process, or the place for one."""
 
   def __init__(self):
-    self._process = self._socket = None
+    self._process = self._connection = None
     self._inputs = self._outputs = None
     self._known = set()
+    # Held while it is called, or forgotten.
+    self._lock = threading.Lock()
 
   def is_alive(self):
-    return self._process is not None and self._process.poll() is None
+    process = self._process
+    return process is not None and process.poll() is None
 
-  def call(self, name, pickled, seed, names, values):
+  def is_needed(self):
+    """Whether there is a process, or something of it that cannot be given back now."""
+    if not self._lock.acquire(blocking=False):
+      return True
+    try:
+      if self.is_alive():
+        return True
+      self._forget()
+      return False
+    finally:
+      self._lock.release()
+
+  def call(self, *arguments):
+    with self._lock:
+      return self._call(*arguments)
+
+  def _call(self, name, pickled, seed, names, values):
     in_call = False
     try:
       if not self.is_alive():
         self._start()
       if name not in self._known:
-        channel.send(self._socket, ("define", name, pickled, sys.path))
+        self._connection.send(("define", name, pickled, [path for path in sys.path if isinstance(path, str)]))
         self._known.add(name)
       described = self._inputs.write(values)
       in_call = True
-      channel.send(self._socket, ("call", name, seed, names, described))
-      kind, *reply = channel.receive(self._socket)
+      self._connection.send(("call", name, seed, names, described))
+      kind, *reply = self._connection.receive()
+      if kind == "ended":  # As it was not asked for long, just now.
+        in_call = False
+        raise EOFError
     except (EOFError, ConnectionError, BrokenPipeError):
       with contextlib.suppress(subprocess.TimeoutExpired):
         self._process.wait(5)
@@ -217,19 +261,20 @@ class _Worker:
       raise
     finally:
       theirs.close()
-    self._socket = ours
+    self._connection = channel.Connection(ours)
     self._inputs, self._outputs = map(channel.Memory, memories)
     self._known = set()
-    channel.receive(ours)
+    self._connection.receive()
 
   def kill(self):
-    if self._process is not None:
+    process = self._process
+    if process is not None:
       with contextlib.suppress(ProcessLookupError):
-        self._process.send_signal(signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
 
   def _forget(self):
-    if self._socket is not None:
-      self._socket.close()
+    if self._connection is not None:
+      self._connection.close()
       self._inputs.close()
       self._outputs.close()
-      self._socket = self._inputs = self._outputs = self._process = None
+      self._connection = self._inputs = self._outputs = self._process = None

@@ -3,10 +3,10 @@
     python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE SECONDS, the first three file descriptors
 """
 import contextlib
+import ctypes
 import os
 import pickle
 import random
-import select
 import signal
 import socket
 import sys
@@ -21,11 +21,12 @@ if __name__ == "__main__":
   sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
   import channel
   sys.path.pop(0)
+  del sys.modules["channel"]  # Others may have a module of this name.
 
 # How often it looks whether the trainer lives.
 _EVERY = 1.0
 # Into which objects a search for random states goes: so many steps from the function.
-_DEEP = 4
+_DEEP = 8
 # Of libraries that draw from a state of their own.
 _SEEDERS = ("set_random_seed", "set_random_state")
 
@@ -55,7 +56,10 @@ class Seeder:
     code = getattr(value, "__code__", None)
     if code is not None:
       names = _names_in(code)
-      inner += [value.__globals__[name] for name in names if name in value.__globals__]
+      used = [value.__globals__[name] for name in names if name in value.__globals__]
+      inner += used
+      # Of the user's modules what is used of them.
+      inner += [vars(each)[name] for each in used if isinstance(each, type(np)) for name in names if name in vars(each)]
       inner += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
       inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__") if hasattr(value, name)]
@@ -66,6 +70,9 @@ class Seeder:
       # An object may not like to be looked at.
       with contextlib.suppress(Exception):
         self._search(each, deep - 1, seen)
+
+  def num_found(self):
+    return len(self._found) + ("torch" in sys.modules)
 
   def seed(self, number):
     """`number`: of 32 bits."""
@@ -92,30 +99,67 @@ def _is_full(cell):
     return False
 
 
-def call(function, seeder, seed, names, values):
-  """What `function` makes of arrays, as a list of arrays and bytes. `names`: None for the image alone."""
-  given = {}
-  if seed is not None:
+class Function:
+  """A function of the user's, with what it draws from."""
+
+  def __init__(self, function):
+    self._function, self._seeder, self._is_known = function, Seeder(function), False
+
+  def call(self, seed, names, read):
+    """What it makes of arrays, as a list of arrays and bytes.
+
+    `names`: None for the image alone. `read()` gives the arrays, which are its own.
+    """
+    made = self._called(seed, names, read())
+    if not self._is_known:
+      # The first call may have imported, or made, what draws from a state of its own.
+      self._is_known, seeder = True, Seeder(self._function)
+      is_new = seeder.num_found() != self._seeder.num_found()
+      self._seeder = seeder
+      if is_new:
+        _lower_threads()
+        made = self._called(seed, names, read())
+    return made
+
+  def _called(self, seed, names, values):
     # A seed may be negative, which NumPy refuses.
     sequence = np.random.SeedSequence([number & 0xFFFFFFFFFFFFFFFF for number in seed])
-    seeder.seed(int(sequence.generate_state(1)[0]))
-    given["rng"] = np.random.Generator(np.random.PCG64(sequence))
-  if names is None:
-    return [_as_array(function(values[0], *given.values()))]
-  made = function(**dict(zip(names, values)), **given)
-  if not isinstance(made, dict) or any(name not in made for name in names):
-    raise TypeError(
-        f"it must return a dict with the entries {list(names)}, got "
-        + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ".")
-  return [_as_array(made[name]) for name in names]
+    self._seeder.seed(int(sequence.generate_state(1)[0]))
+    rng = np.random.Generator(np.random.PCG64(sequence))
+    if names is None:
+      return [_as_array(self._function(values[0], rng))]
+    made = self._function(**dict(zip(names, values)), rng=rng)
+    if not isinstance(made, dict) or any(name not in made for name in names):
+      raise TypeError(
+          f"it must return a dict with the entries {list(names)}, got "
+          + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ".")
+    return [_as_array(made[name]) for name in names]
 
 
 def _as_array(value):
-  if isinstance(value, (bytes, np.ndarray)):
-    return value
+  """An array of a dtype that TensorFlow has, or bytes."""
   if value is None:
     raise TypeError("it returned None. Let it end with `return`.")
-  return np.asarray(value)
+  if isinstance(value, (bytes, str)):
+    return value if isinstance(value, bytes) else value.encode()
+  array = np.asarray(value)
+  if array.dtype.kind in "SU":
+    array = array.astype(object)
+  if array.dtype == object:
+    texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
+    if not all(isinstance(each, bytes) for each in texts):
+      raise TypeError(f"it returned an array of {type(next(each for each in texts if not isinstance(each, bytes))).__name__}. Let it be numbers, or strings.")
+    made = np.empty(len(texts), object)
+    made[:] = texts
+    return made.reshape(array.shape)
+  if array.dtype.kind in "Mm" or array.dtype.names or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
+    raise TypeError(f"it returned an array of {array.dtype}, which TensorFlow has not. Convert it.")
+  return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def told():
+  """The traceback of an error that is being handled, in letters that any encoding has."""
+  return traceback.format_exc().encode("utf-8", "backslashreplace").decode()
 
 
 def _watch(parent):
@@ -123,6 +167,14 @@ def _watch(parent):
   while os.getppid() == parent:
     time.sleep(_EVERY)
   os._exit(0)
+
+
+def _keep_memory():
+  """Lets the C library use large blocks again, where it would get each from the system, page by page."""
+  with contextlib.suppress(OSError, AttributeError):
+    library = ctypes.CDLL(None)
+    for option, size in ((-3, 1 << 26), (-1, 1 << 27)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+      library.mallopt(option, size)
 
 
 def _lower_threads():
@@ -135,40 +187,41 @@ def main():
   number, read, write, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
   # Ctrl-C is for the trainer.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
+  _keep_memory()
   threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-  connection = socket.socket(fileno=number)
+  connection = channel.Connection(socket.socket(fileno=number))
   inputs, outputs = channel.Memory(read), channel.Memory(write)
   functions = {}
   # The trainer may be gone at any time.
   with contextlib.suppress(EOFError, ConnectionError):
-    channel.send(connection, ("ready",))
-    while select.select([connection], [], [], seconds)[0]:
+    connection.send(("ready",))
+    while connection.waits(seconds):
       serve(connection, inputs, outputs, functions)
+    connection.send(("ended",))
 
 
 def serve(connection, inputs, outputs, functions):
   """Does what the next message says. `functions`: those that came before, by name."""
-  kind, *message = channel.receive(connection)
+  kind, *message = connection.receive()
   if kind == "define":
     name, pickled, path = message
     sys.path[:] = path
     try:
-      function = pickle.loads(pickled)
-      functions[name] = function, Seeder(function), None
+      functions[name] = Function(pickle.loads(pickled)), None
     except BaseException:
-      functions[name] = None, None, traceback.format_exc()
+      functions[name] = None, traceback.format_exc()
     _lower_threads()
     return
   name, seed, names, described = message
   began = time.perf_counter()
-  function, seeder, failed = functions[name]
+  function, failed = functions[name]
   try:
     if failed:
       raise RuntimeError(f"It cannot be made in another process:\n{failed}")
-    reply = "made", outputs.write(call(function, seeder, seed, names, inputs.read(described)))
+    reply = "made", outputs.write(function.call(seed, names, lambda: inputs.read(described)))
   except BaseException as error:
-    reply = "raised", type(error).__name__, traceback.format_exc()
-  channel.send(connection, (*reply, time.perf_counter() - began))
+    reply = "raised", type(error).__name__, told()
+  connection.send((*reply, time.perf_counter() - began))
 
 
 if __name__ == "__main__":
