@@ -3,6 +3,7 @@
 Both sides import this file, and a process nothing else of the package: TensorFlow would take it seconds and memory.
 """
 import marshal
+import math
 import mmap
 import os
 import select
@@ -67,8 +68,11 @@ class Memory:
         values.append(array.reshape(form[1]))
       else:
         dtype, shape = _dtype(kind), form[0]
-        size = int(np.prod(shape)) * dtype.itemsize
-        values.append(np.array(np.ndarray(shape, dtype, self._of_size(begin + size), begin)) if size else np.empty(shape, dtype))
+        size = math.prod(shape) * dtype.itemsize
+        value = _aligned(shape, dtype, size)
+        if size:
+          np.copyto(value, np.ndarray(shape, dtype, self._of_size(begin + size), begin))
+        values.append(value)
     return values
 
   def _of_size(self, size):
@@ -82,6 +86,13 @@ class Memory:
 
   def close(self):
     os.close(self.descriptor)
+
+
+def _aligned(shape, dtype, size):
+  """An empty array that TensorFlow takes as it is, without a copy."""
+  memory = np.empty(size + _ALIGNED, np.uint8)
+  begin = -memory.__array_interface__["data"][0] % _ALIGNED
+  return np.ndarray(shape, dtype, memory, begin)
 
 
 def _dtype(name):
