@@ -414,6 +414,7 @@ PROGRAM = textwrap.dedent("""
     iterator = iter(stage)
     next(iterator)
     os.write(1, b"begun\\n")
+    sys.stdin.readline()
     {end}
 """)
 
@@ -427,11 +428,15 @@ class TestProcesses:
     """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM.format(end=end))
-    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
       assert 1 <= len(left) <= 2
+      program.stdin.write("\n")
+      program.stdin.flush()
       if sent:
+        time.sleep(0.5)
         program.send_signal(sent)
       try:
         errors = program.communicate(timeout=30)[1]
