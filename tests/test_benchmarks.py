@@ -14,7 +14,8 @@ RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 # By name: the number of bars.
 BENCHMARKS = {
-    "augment": 23, "disk": 5, "echo": 4, "fuse": 11, "loaders": 8, "overhead": 10, "sharing": 39, "sources": 8, "throughput": 17}
+    "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "loaders": 8, "overhead": 10, "processes": 5,
+    "sharing": 39, "sources": 8, "throughput": 17}
 
 
 @pytest.mark.parametrize("name", [

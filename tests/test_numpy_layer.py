@@ -1,13 +1,9 @@
 """Python in processes: the same bytes whichever process makes them, and nothing is lost or left behind."""
 import functools
 import os
-import pathlib
 import random
 import re
-import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -17,8 +13,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf._internal.processes import pool
-from support import cases
 
 N = 12
 IMAGES = np.random.default_rng(7).integers(0, 256, [N, 9, 11, 3], np.uint8)
@@ -319,202 +313,6 @@ class TestErrors:
         os._exit(42 if "forked" in str(error) else 1)
       os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
-
-
-def dies_at(folder, how, once):
-  """A function that ends its process at the sample 5, the first time or always."""
-  broken, otherwise = int(IMAGES[5].sum()), noise
-
-  def fn(image, rng):
-    mark = folder / "died"
-    if image.sum() == broken and not (once and mark.exists()):
-      mark.touch()
-      if how == "exit":
-        os._exit(9)
-      os.kill(os.getpid(), how)
-    return otherwise(image, rng)
-
-  return fn
-
-
-class TestDeaths:
-
-  def test_also_one_that_ends_as_if_all_were_well(self):
-    with pytest.raises(RuntimeError, match="has ended its process twice.*exit status 0"):
-      augment.numpy_layer(lambda image, rng: os._exit(0), processes=1)(IMAGES[0], seed=[7, 0])
-
-  @pytest.mark.parametrize("how", ["exit", signal.SIGKILL, signal.SIGSEGV])
-  def test_the_sample_is_made_once_more(self, tmp_path, how):
-    layer = augment.numpy_layer(dies_at(tmp_path, how, once=True), processes=2)
-    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5))
-    assert epochs_of(SOURCE.refurbish([layer], r=2, seed=5)) == expected
-    assert (tmp_path / "died").exists()
-
-  def test_a_second_death_is_an_error_of_that_sample(self, tmp_path):
-    layer = augment.numpy_layer(dies_at(tmp_path, signal.SIGKILL, once=False), processes=2, name="deadly")
-    iterator, found = iter(SOURCE.refurbish([layer], r=2, seed=5)), 0
-    with pytest.raises(tf.errors.UnknownError, match="sample 5 of the source.*deadly, has ended its process twice.*signal 9") as raised:
-      for _ in range(N):
-        next(iterator)
-        found += 1
-    del raised
-    assert found < N and sum(1 for _ in iterator) == N - 1 - found
-
-  def test_kills_at_random(self):
-    """Every epoch whole and every byte right."""
-    slow = augment.numpy_layer(lambda image, rng: (time.sleep(0.002), noise(image, rng))[1], processes=2)
-    epochs, probability, most = (50, 0.6, 300) if cases.exhaustive else (30, 0.1, 12)
-    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), epochs)
-    stage, chance, kills = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0
-    for epoch in expected:
-      found = []
-      for each in stage.as_numpy_iterator():
-        found.append(each.tobytes())
-        alive = [process for process in slow.pool()._workers if process.is_alive()]
-        # Not twice in the same call.
-        if alive and kills < most and chance.random() < probability:
-          chance.choice(alive).kill()
-          kills += 1
-          time.sleep(0.05)
-      assert found == epoch
-    assert kills > most / 2
-
-
-def processes_of(parent):
-  """The ids of the living processes that this one has started to call functions."""
-  found = []
-  for entry in pathlib.Path("/proc").iterdir():
-    try:
-      if entry.name.isdigit() and b"processes/worker.py" in (entry / "cmdline").read_bytes() and (
-          parent is None or f"PPid:\t{parent}\n" in (entry / "status").read_text()):
-        found.append(int(entry.name))
-    except (OSError, ProcessLookupError):
-      pass
-  return found
-
-
-def memory_files():
-  """The blocks of memory that this process shares with others."""
-  found = [os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()]
-  return [each for each in found if "refurbish_tf" in each and "memfd" in each]
-
-
-PROGRAM = textwrap.dedent("""
-    import os, signal, sys, time
-    import numpy as np
-    import tensorflow as tf
-    import refurbish_tf as rtf
-
-    def slow(image, rng):
-      time.sleep(0.2)
-      return image
-
-    source = tf.data.Dataset.from_tensor_slices(np.zeros([40, 4, 4, 3], np.uint8))
-    stage = source.refurbish([rtf.augment.numpy_layer(slow, processes=2)], seed=3)
-    iterator = iter(stage)
-    next(iterator)
-    os.write(1, b"begun\\n")
-    sys.stdin.readline()
-    {end}
-""")
-
-
-class TestProcesses:
-
-  @pytest.mark.parametrize("end, sent", [
-      ("del iterator", None), ("sys.exit(3)", None), ("more = iter(stage.repeat().prefetch(20)); next(more); sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
-      ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"])
-  def test_none_is_left_of_a_program(self, tmp_path, end, sent):
-    """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(end=end))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
-      assert program.stdout.readline() == "begun\n"
-      left = processes_of(program.pid)
-      assert 1 <= len(left) <= 2
-      program.stdin.write("\n")
-      program.stdin.flush()
-      if sent:
-        time.sleep(0.5)
-        program.send_signal(sent)
-      try:
-        errors = program.communicate(timeout=30)[1]
-      finally:
-        program.kill()
-    deadline = time.monotonic() + 5
-    while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not set(left) & set(processes_of(None))
-    assert errors.count("Traceback") <= 1 and "worker.py" not in errors
-
-  def test_none_is_left_of_an_iterator(self):
-    layer = augment.numpy_layer(noise, processes=3)
-    iterator = iter(SOURCE.refurbish([layer], seed=3))
-    next(iterator)
-    del iterator
-    mine = processes_of(os.getpid())
-    assert layer.pool().num_alive() >= 1
-    deadline = time.monotonic() + pool.IDLE_SECONDS + 5
-    while layer.pool().num_alive() and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not layer.pool().num_alive() and set(mine) > set(processes_of(os.getpid()))
-    while memory_files() and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert memory_files() == []
-    assert len(list(SOURCE.refurbish([layer], seed=3))) == N
-
-  def test_start_at_the_first_sample_and_are_shared(self):
-    layers = [augment.numpy_layer(noise, processes=5) for _ in range(2)]
-    stages = [SOURCE.refurbish([layer], seed=3) for layer in layers]
-    assert not layers[0].pool().num_alive() and layers[0].pool() is layers[1].pool()
-    for stage in stages:
-      list(stage)
-    assert 1 <= layers[0].pool().num_alive() <= 5
-
-  def test_are_small_and_use_one_thread(self):
-    def facts(image, rng):
-      status = open("/proc/self/status").read()  # noqa: SIM115
-      large = image.astype(np.float64).reshape(-1, 3) @ np.ones([3, 400])
-      resident = int(status.split("VmRSS:")[1].split()[0])
-      return np.array([resident, int(status.split("Threads:")[1].split()[0]), "tensorflow" in sys.modules, large.size])
-
-    found = augment.numpy_layer(facts, tf.TensorSpec([4], tf.int64), processes=2)(IMAGES[0], seed=[7, 0]).numpy()
-    # This one and the one that watches for the trainer.
-    assert found[0] < 60_000 and found[1] <= 3 and not found[2]
-
-  def test_modules_go_by_value(self, tmp_path):
-    """A script without a guard works, and a process does not import what the module beside the function does."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
-    (tmp_path / "mine" / "transforms.py").write_text(
-        "import sys\nimport numpy as np\nimport tensorflow as tf\nfrom mine import helpers\nADDED = 3\n"
-        "def fn(image, rng):\n  return helpers.add(image, ADDED) + np.uint8('tensorflow' in sys.modules)\n")
-    (tmp_path / "mine" / "helpers.py").write_text(
-        "import tensorflow as tf\nclass Adder:\n  def __call__(self, image, n): return image + np.uint8(n)\nimport numpy as np\nadd = Adder()\n")
-    (tmp_path / "train.py").write_text(textwrap.dedent("""
-        import numpy as np
-        import tensorflow as tf
-        import refurbish_tf as rtf
-        import mine
-
-        source = tf.data.Dataset.from_tensor_slices(np.zeros([4, 2, 2, 3], np.uint8))
-        for fn in (mine.fn, lambda image, rng: mine.fn(image, rng)):
-          stage = source.refurbish([rtf.augment.numpy_layer(fn, processes=2)], seed=3)
-          print({value for each in stage.as_numpy_iterator() for value in each.ravel().tolist()})
-    """))
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["{3}"] * 2, done.stderr[-3000:]
-
-  def test_twice_as_many_calls_as_processes_are_under_way(self):
-    def graph_of(**options):
-      stage = SOURCE.refurbish(lambda image, seed: layer(image, seed=seed), seed=3, **options)
-      return stage._op_arguments["num_parallel_calls"].numpy()
-
-    layer = augment.numpy_layer(noise, processes=7)
-    assert graph_of() == 14 and graph_of(num_parallel_calls=3) == 3 and graph_of(num_parallel_calls=None) == 0
-    layer = augment.numpy_layer(noise, processes=0)
-    assert graph_of() == tf.data.AUTOTUNE
 
 
 def test_describe_and_stats_say_how_busy_they_are():

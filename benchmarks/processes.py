@@ -86,7 +86,7 @@ def _clock(quick):
     bars = {10: [(HERE, PLAIN, 1 / 1.8), (HERE, LOADER, 1 / 0.95)], 200: [(HERE_3, HERE, 1 / 2.7)]}
     for name, beside, limit in bars.get(cost, []):
       rows.append(common.Row(
-          f"{cost}ms_{name}_of_{beside}", f"{cost} ms: {name}" + ("" if beside in clocks else f": {beside} needs torch"),
+          f"{cost}ms_{name}_of_{beside}", f"{cost} ms: {name}" + ("" if beside in clocks else ": torch is not installed"),
           f"time, of {beside}", common.quotients(clocks[name], clocks[beside]) if beside in clocks else [], limit=limit))
   rows.append(common.Row("memory", "memory of a process, MB", "of both", [_memory(layer)], limit=60))
   return common.Section(
