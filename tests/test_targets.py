@@ -276,8 +276,8 @@ class TestBadInput:
     assert re.search(f"targets: the component 1, '{kind}', must .*{said}", errors[0]), errors
 
   @pytest.mark.parametrize("images, rows, clips, said", [
-      (IMAGES[:3], np.float32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[5, 2, 3, 4]]]), None, "in row 0 of image 2"),
-      (IMAGES[:2], np.float32([[[1, 2, 3, 4], [1, 2, 3, 4]], [[1, 2, 3, 4], [5, 2, 3, 4]]]), True, "in row 1 of frame 1")])
+      (IMAGES[:3], np.float32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[5, 2, 3, 4]]]), None, r"\[5, 2, 3, 4\] in row 0 of image 2\."),
+      (IMAGES[:2], np.float32([[[1, 2, 3, 4], [1, 2, 3, 4]], [[1, 2, 3, 4], [5, 2, 3, 4]]]), True, r"\[5, 2, 3, 4\] in row 1 of frame 1\.")])
   def test_numbers_of_several(self, images, rows, clips, said):
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
       augment.compose([augment.random_flip()], {1: "xyxy"}, clips=clips)(images, rows, seed=[7, 0])

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
-#include "refurbish_tf/cc/image/places.h"
 #include "refurbish_tf/cc/image/plan.h"
+#include "refurbish_tf/cc/image/targets/places.h"
 
 namespace refurbish_tf {
 
@@ -70,18 +70,8 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
   for (Value& value : values_) value = rounded_(value);
 }
 
-// Such a part has whole numbers. The image alone is resized by cubes.
 template <class Value>
-void BlendedMap<Value>::ResizeBicubic(const FloatBox& part) {
-  Resize({static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
-          static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
-         size_, true);
-}
-
-template <class Value>
-void BlendedMap<Value>::Distort(const PreparedDistortion& distortion,
-                                uint8_t /*fill*/) {
-  if (!MovesPixels(distortion.distortion)) return;
+void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Affine source = SourceOf(distortion, size_);
   const int64_t height = size_.height, width = size_.width;
   // The two pixels around a place, and the share of the second. At the edges

@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 
 // After each layer the numbers are what would be stored, so that it makes no
 // difference where layers are split. `Value`: float or double.
 template <class Value>
-class BlendedMap : public Canvas {
+class BlendedMap : public TargetCanvas {
  public:
   // `values`: of `frames` maps of this size, which are moved alike. `rounded`:
   // to the nearest number that can be stored.
@@ -30,14 +30,10 @@ class BlendedMap : public Canvas {
   ImageSize size() const override { return size_; }
   void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
   void Flip() override;
-  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
-              int64_t /*right*/, FillColor /*color*/) override {}
   void Resize(const Box& part, ImageSize size, bool antialias) override;
-  void ResizeBicubic(const FloatBox& part) override;
-  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
-  void Normalize(const Normalization& /*normalization*/) override {}
 
  private:
+  void MoveBy(const PreparedDistortion& distortion) override;
   // Makes maps of a size: `make(from, to)` each.
   template <class Make>
   void Remake(ImageSize size, const Make& make);

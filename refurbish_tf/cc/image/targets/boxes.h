@@ -4,51 +4,40 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "refurbish_tf/cc/image/places.h"
-#include "refurbish_tf/cc/image/targets/number_type.h"
 #include "refurbish_tf/cc/image/targets/target_kind.h"
+#include "refurbish_tf/cc/image/targets/target_rows.h"
 
 namespace refurbish_tf {
 
-// After each layer the numbers are what would be stored, so that it makes no
-// difference where layers are split.
-class Boxes : public PlaceCanvas {
+class Boxes : public TargetRows {
  public:
-  // `numbers`: four for each of `count` boxes in an image of this size; must
-  // outlive this.
+  static constexpr int kNumbers = 4;
+
   Boxes(TargetKind kind, NumberType type, ImageSize size, int64_t count,
         double* numbers)
-      : PlaceCanvas(size),
-        kind_(kind),
-        type_(type),
-        count_(count),
-        numbers_(numbers) {}
-
-  // Clips them to the image. To be called before any layer. An error, of box
-  // `refused()`, goes on from "boxes must ".
-  absl::Status Begin();
-  int64_t refused() const { return refused_; }
-  // Whether all could be stored.
-  bool fits() const { return fits_; }
+      : TargetRows(type, size, count, kNumbers, numbers), kind_(kind) {}
 
  private:
   struct Edges {
+    bool HasArea() const { return bottom > top && right > left; }
+    // Whether they are no more than so much beyond an image.
+    bool AreIn(ImageSize image, double beyond) const {
+      return top >= -beyond && left >= -beyond &&
+             bottom <= static_cast<double>(image.height) + beyond &&
+             right <= static_cast<double>(image.width) + beyond;
+    }
+
     double top, left, bottom, right;
   };
 
-  void Move(const Affine& to, ImageSize before) override;
-  absl::Status Check(int64_t box) const;
+  // Clips the box to the image.
+  absl::Status BeginRow(double* box) override;
+  void MoveRow(const Affine& to, ImageSize before, double* box) override;
   Edges Read(const double* box, ImageSize size) const;
   // Clipped. A box without area becomes zeros.
   void Write(Edges edges, double* box) const;
 
   const TargetKind kind_;
-  const NumberType type_;
-  const int64_t count_;
-  double* const numbers_;
-  bool fits_ = true;
-  int64_t refused_ = 0;
 };
 
 }  // namespace refurbish_tf

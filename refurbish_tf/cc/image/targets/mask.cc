@@ -54,15 +54,7 @@ void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {
          Resized(part.x, part.width, from.width, to.width));
 }
 
-void MaskPoints::ResizeBicubic(const FloatBox& part) {
-  const ImageSize now = size();
-  Follow(Resized(part.y, part.height, now.height, now.height),
-         Resized(part.x, part.width, now.width, now.width));
-}
-
-void MaskPoints::Distort(const PreparedDistortion& distortion,
-                         uint8_t /*fill*/) {
-  if (!MovesPixels(distortion.distortion)) return;
+void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
   const ImageSize now = size();
   std::vector<int32_t> points;
   points.reserve(now.height * now.width);

@@ -1,18 +1,17 @@
 // Moves a mask as layers move its image: each pixel of the result is the
-// nearest one of the mask, or empty. Colors are left out, and cutouts, which
-// hide a part of the image and not what it shows.
+// nearest one of the mask, or empty.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPoints : public Canvas {
+class MaskPoints : public TargetCanvas {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
@@ -27,17 +26,13 @@ class MaskPoints : public Canvas {
 
   void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
   void Flip() override;
-  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
-              int64_t /*right*/, FillColor /*color*/) override {}
   void Resize(const Box& part, ImageSize to, bool antialias) override;
-  void ResizeBicubic(const FloatBox& part) override;
-  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
-  void Normalize(const Normalization& /*normalization*/) override {}
 
   // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
+  void MoveBy(const PreparedDistortion& distortion) override;
   // The point of each row, or column, before; negative: none.
   using Line = std::vector<int32_t>;
 

@@ -234,33 +234,33 @@ absl::Status MoveRows(const Moving& move) {
     };
     std::transform(from, from + count, numbers.begin(),
                    [](Number number) { return static_cast<double>(number); });
-    if (kind.is_boxes()) {
-      Boxes boxes(kind, type, images.size, count / columns, numbers.data());
-      if (absl::Status status = boxes.Begin(); !status.ok()) {
-        return move.Refused(absl::StrCat(
-            status.message(), in_row(boxes.refused()),
-            ". Look at what `targets` says of their format. Clip what reaches "
-            "beyond the image, and leave out what is no box, in Dataset.map "
-            "before; -1 in all four numbers stands for no box"));
+    const auto move_all = [&](TargetRows&& moved,
+                              absl::string_view advice) -> absl::Status {
+      if (absl::Status status = moved.Begin(); !status.ok()) {
+        return move.Refused(
+            absl::StrCat(status.message(), in_row(moved.refused()), advice));
       }
-      images.apply(draw, &boxes);
-      if (!boxes.fits()) {
-        return move.Refused(absl::StrCat(
-            "have a dtype that holds the sides of its image, got ",
-            DataTypeString(move.given.dtype()),
-            ". Make it tf.cast(boxes, tf.int32) in Dataset.map before"));
-      }
-    } else {
-      KeyPoints points(kind.is_relative, type, images.size, count / columns,
-                       columns, numbers.data());
-      if (absl::Status status = points.Begin(); !status.ok()) {
-        return move.Refused(absl::StrCat(
-            status.message(), in_row(points.refused()),
-            ". Write -1 into all numbers of a row that is no point, or 0 for "
-            "its visibility"));
-      }
-      images.apply(draw, &points);
-    }
+      images.apply(draw, &moved);
+      // Key points may lie outside of the image, also far away.
+      if (!kind.is_boxes() || moved.fits()) return absl::OkStatus();
+      return move.Refused(absl::StrCat(
+          "have a dtype that holds the sides of its image, got ",
+          DataTypeString(move.given.dtype()),
+          ". Make it tf.cast(boxes, tf.int32) in Dataset.map before"));
+    };
+    TF_RETURN_IF_ERROR(
+        kind.is_boxes()
+            ? move_all(
+                  Boxes(kind, type, images.size, count / columns,
+                        numbers.data()),
+                  ". Look at what `targets` says of their format. Clip what "
+                  "reaches beyond the image, and leave out what is no box, in "
+                  "Dataset.map before; -1 in all four numbers stands for no "
+                  "box")
+            : move_all(KeyPoints(kind.is_relative, type, images.size,
+                                 count / columns, columns, numbers.data()),
+                       ". Write -1 into all numbers of a row that is no point, "
+                       "or 0 for its visibility"));
     std::transform(numbers.begin(), numbers.end(), to,
                    [](double number) { return static_cast<Number>(number); });
     from += count;
@@ -286,62 +286,46 @@ absl::Status Pass(const Moving& move) {
   return absl::OkStatus();
 }
 
+// Calls `work`, with a number of the type of the target, if it is one of these.
+// Returns whether it is.
+template <class... Numbers, class Work>
+bool ForTypeIn(DataType type, const Work& work) {
+  return ((type == tensorflow::DataTypeToEnum<Numbers>::value &&
+           (work(Numbers()), true)) ||
+          ...);
+}
+
+template <class Work>
+bool ForFloat(DataType type, const Work& work) {
+  return ForTypeIn<Eigen::half, tensorflow::bfloat16, float, double>(type,
+                                                                     work);
+}
+
 absl::Status MoveOne(const Moving& move) {
-  const DataType type = move.given.dtype();
-  const auto no_such_type = [&] {
-    return move.Refused(
-        absl::StrCat("have another dtype than ", DataTypeString(type)));
-  };
   if (move.kind.form == Form::kUnnamed) return Pass(move);
   if (move.kind.form == Form::kMask) return MoveMask(move);
-  if (move.kind.form == Form::kBlendedMap) {
-    switch (type) {
-      case tensorflow::DT_HALF:
-        return MoveBlended<Eigen::half>(move);
-      case tensorflow::DT_BFLOAT16:
-        return MoveBlended<tensorflow::bfloat16>(move);
-      case tensorflow::DT_FLOAT:
-        return MoveBlended<float>(move);
-      case tensorflow::DT_DOUBLE:
-        return MoveBlended<double>(move);
-      default:
-        return no_such_type();
-    }
+  const DataType type = move.given.dtype();
+  absl::Status status;
+  bool is_known;
+  if (move.kind.is_map()) {
+    is_known = ForFloat(type, [&](auto number) {
+      status = MoveBlended<decltype(number)>(move);
+    });
+  } else {
+    const auto move_rows = [&](auto number) {
+      status = MoveRows<decltype(number)>(move);
+    };
+    is_known =
+        ForFloat(type, move_rows) ||
+        ForTypeIn<int32_t, int64_t>(type, move_rows) ||
+        // Key points may lie left of the image, and far away.
+        (move.kind.is_boxes() &&
+         ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
+             type, move_rows));
   }
-  switch (type) {
-    case tensorflow::DT_HALF:
-      return MoveRows<Eigen::half>(move);
-    case tensorflow::DT_BFLOAT16:
-      return MoveRows<tensorflow::bfloat16>(move);
-    case tensorflow::DT_FLOAT:
-      return MoveRows<float>(move);
-    case tensorflow::DT_DOUBLE:
-      return MoveRows<double>(move);
-    case tensorflow::DT_INT32:
-      return MoveRows<int32_t>(move);
-    case tensorflow::DT_INT64:
-      return MoveRows<int64_t>(move);
-    default:
-      break;
-  }
-  // Key points may lie outside of the image, also left of it and far away.
-  if (!move.kind.is_boxes()) return no_such_type();
-  switch (type) {
-    case tensorflow::DT_INT8:
-      return MoveRows<int8_t>(move);
-    case tensorflow::DT_INT16:
-      return MoveRows<int16_t>(move);
-    case tensorflow::DT_UINT8:
-      return MoveRows<uint8_t>(move);
-    case tensorflow::DT_UINT16:
-      return MoveRows<uint16_t>(move);
-    case tensorflow::DT_UINT32:
-      return MoveRows<uint32_t>(move);
-    case tensorflow::DT_UINT64:
-      return MoveRows<uint64_t>(move);
-    default:
-      return no_such_type();
-  }
+  if (is_known) return status;
+  return move.Refused(
+      absl::StrCat("have another dtype than ", DataTypeString(type)));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Where places of an image go when layers are done to it.
 #pragma once
 
-#include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
+#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 
@@ -28,23 +28,18 @@ struct Affine {
 // must move pixels.
 Affine SourceOf(const PreparedDistortion& distortion, ImageSize size);
 
-// A canvas without pixels, for places alone. Cutouts and colors leave these
-// where they are.
-class PlaceCanvas : public Canvas {
+// A canvas without pixels, for places alone.
+class PlaceCanvas : public TargetCanvas {
  public:
   explicit PlaceCanvas(ImageSize size) : size_(size) {}
 
   ImageSize size() const override { return size_; }
   void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
   void Flip() override;
-  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
-              int64_t /*right*/, FillColor /*color*/) override {}
   void Resize(const Box& part, ImageSize size, bool antialias) override;
-  void ResizeBicubic(const FloatBox& part) override;
-  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
-  void Normalize(const Normalization& /*normalization*/) override {}
 
  private:
+  void MoveBy(const PreparedDistortion& distortion) override;
   // What is at a place of the image before, of this size, is now at
   // `to(place)`. `size()` is that of now.
   virtual void Move(const Affine& to, ImageSize before) = 0;

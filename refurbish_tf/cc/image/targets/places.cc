@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/image/places.h"
+#include "refurbish_tf/cc/image/targets/places.h"
 
 namespace refurbish_tf {
 
@@ -69,16 +69,7 @@ void PlaceCanvas::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
   MoveTo(to, size);
 }
 
-// Such a part has whole numbers.
-void PlaceCanvas::ResizeBicubic(const FloatBox& part) {
-  Resize({static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
-          static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
-         size_, true);
-}
-
-void PlaceCanvas::Distort(const PreparedDistortion& distortion,
-                          uint8_t /*fill*/) {
-  if (!MovesPixels(distortion.distortion)) return;
+void PlaceCanvas::MoveBy(const PreparedDistortion& distortion) {
   MoveTo(SourceOf(distortion, size_).Inverse(), size_);
 }
 

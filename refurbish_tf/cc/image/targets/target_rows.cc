@@ -1,0 +1,48 @@
+#include "refurbish_tf/cc/image/targets/target_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+
+namespace refurbish_tf {
+
+double TargetRows::longest_side() const {
+  return static_cast<double>(std::max(size().height, size().width));
+}
+
+bool TargetRows::IsPadding(const double* row) const {
+  return columns_ > 2 &&
+         std::all_of(row, row + columns_, [](double n) { return n == -1; });
+}
+
+absl::Status TargetRows::Begin() {
+  fits_ &= longest_side() <= type_.highest;
+  for (refused_ = 0; refused_ < count_; ++refused_) {
+    double* const row = numbers_ + refused_ * columns_;
+    if (IsPadding(row)) continue;
+    const absl::Status status =
+        std::all_of(row, row + columns_,
+                    [](double number) { return std::isfinite(number); })
+            ? BeginRow(row)
+            : absl::InvalidArgumentError("be finite numbers");
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          status.message(), ", got [",
+          absl::StrJoin(absl::MakeConstSpan(row, columns_), ", "), "]"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TargetRows::Move(const Affine& to, ImageSize before) {
+  fits_ &= longest_side() <= type_.highest;
+  for (int64_t i = 0; i < count_; ++i) {
+    double* const row = numbers_ + i * columns_;
+    if (!IsPadding(row)) MoveRow(to, before, row);
+  }
+}
+
+}  // namespace refurbish_tf

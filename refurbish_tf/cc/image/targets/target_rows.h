@@ -1,0 +1,54 @@
+// Rows of numbers that say where something is in an image: boxes, key points.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/image/targets/number_type.h"
+#include "refurbish_tf/cc/image/targets/places.h"
+
+namespace refurbish_tf {
+
+// After each layer the numbers are what would be stored, so that it makes no
+// difference where layers are split.
+class TargetRows : public PlaceCanvas {
+ public:
+  // `numbers`: `columns` for each of `count` rows in an image of this size;
+  // must outlive this.
+  TargetRows(NumberType type, ImageSize size, int64_t count, int columns,
+             double* numbers)
+      : PlaceCanvas(size),
+        type_(type),
+        count_(count),
+        columns_(columns),
+        numbers_(numbers) {}
+
+  // Checks them, and makes of them what they are in the image. To be called
+  // before any layer. An error, of row `refused()`, goes on from "they must ".
+  absl::Status Begin();
+  int64_t refused() const { return refused_; }
+  // Whether the type holds the sides of all images.
+  bool fits() const { return fits_; }
+
+ protected:
+  const NumberType& type() const { return type_; }
+  int columns() const { return columns_; }
+  double longest_side() const;
+
+ private:
+  void Move(const Affine& to, ImageSize before) final;
+  // Rows of -1 stay. A place alone, of two numbers, may have come to be there.
+  bool IsPadding(const double* row) const;
+  // The same of one row of finite numbers, which is no padding.
+  virtual absl::Status BeginRow(double* row) = 0;
+  virtual void MoveRow(const Affine& to, ImageSize before, double* row) = 0;
+
+  const NumberType type_;
+  const int64_t count_;
+  const int columns_;
+  double* const numbers_;
+  int64_t refused_ = 0;
+  bool fits_ = true;
+};
+
+}  // namespace refurbish_tf
