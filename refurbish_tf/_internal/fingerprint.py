@@ -19,6 +19,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import script_ops
 
 from refurbish_tf._internal import dataset_graph, mistakes, version
+from refurbish_tf._internal.processes import worker
 
 # The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
 PREPARED_WITH = "prepared_with"
@@ -185,8 +186,8 @@ def _described_value(value, seen):
   if isinstance(value, (set, frozenset)):
     return sorted(repr(_described_value(each, seen)) for each in value)
   if isinstance(value, types.FunctionType):
-    cells = [_contents(cell) for cell in value.__closure__ or ()]
-    names = [name for name in sorted(_names_in(value.__code__)) if name in value.__globals__]
+    cells = [worker.contents_of(cell) for cell in value.__closure__ or ()]
+    names = [name for name in sorted(worker.names_in(value.__code__)) if name in value.__globals__]
     used = {name: value.__globals__[name] for name in names if not isinstance(value.__globals__[name], (type, types.ModuleType))}
     held = [cells, value.__defaults__, value.__kwdefaults__, used]
     return _described(value.__code__, value.__doc__), _described_value(held, seen)
@@ -198,17 +199,6 @@ def _described_value(value, seen):
   call = type(value).__call__ if callable(value) else None
   held = {} if isinstance(value, (type, types.ModuleType)) else getattr(value, "__dict__", {})
   return name, _described_value([call if isinstance(call, types.FunctionType) else None, held], seen)
-
-
-def _names_in(code):
-  return set(code.co_names).union(*(_names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)))
-
-
-def _contents(cell):
-  try:
-    return cell.cell_contents
-  except ValueError:  # Empty.
-    return None
 
 
 def _described(code, doc=None):

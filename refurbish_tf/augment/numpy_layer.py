@@ -5,7 +5,6 @@ import functools
 import io
 import os
 import random
-import site
 import sys
 import sysconfig
 import threading
@@ -104,24 +103,14 @@ class NumpyLayer:
     # Whether it moves pixels is not known, as of any function.
     self.moves_pixels = False
     self._pickled = self._pool_name = self._here = None
-    self._reset_counts()
-
-  def _reset_counts(self):
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
     self._lock, self.num_calls, self.busy_seconds, self.began, self.ended = threading.Lock(), 0, 0.0, None, None
 
   def __repr__(self):
     return f"numpy_layer({self.__name__})"
 
-  def __getstate__(self):
-    # Another process makes these anew.
-    anew = ("_pickled", "_pool_name", "_here", "_lock", "num_calls", "busy_seconds", "began", "ended")
-    return {name: value for name, value in self.__dict__.items() if name not in anew}
-
-  def __setstate__(self, state):
-    self.__dict__.update(state)
-    self._pickled = self._pool_name = self._here = None
-    self._reset_counts()
+  def __reduce__(self):
+    return NumpyLayer, (self.fn, self._signature, self.processes, self.__name__)
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image, seed):
@@ -343,6 +332,5 @@ def _is_own(module):
 
 @functools.cache
 def _installed():
-  folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-  folders |= {*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
-  return tuple(f"{os.path.abspath(folder)}{os.sep}" for folder in folders if folder)
+  folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+  return tuple(f"{os.path.abspath(folder)}{os.sep}" for folder in folders)

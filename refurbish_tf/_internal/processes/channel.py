@@ -34,21 +34,21 @@ class Memory:
 
   def write(self, values):
     """Writes arrays and bytes; returns what the other side needs to read them."""
-    described, end = [], 0
+    described, pieces, end = [], [], 0
     for value in values:
       if isinstance(value, bytes):
-        described.append(("bytes", len(value), end))
+        form = "bytes", len(value)
       elif value.dtype == object:
-        value = [bytes(each) for each in value.ravel()], value.shape
-        described.append(("strings", [len(each) for each in value[0]], value[1], end))
-        value = b"".join(value[0])
+        texts = [bytes(each) for each in value.ravel()]
+        form, value = ("strings", [len(text) for text in texts], value.shape), b"".join(texts)
       else:
-        described.append((value.dtype.name, value.shape, end))
+        form = value.dtype.name, value.shape
+      described.append((*form, end))
+      pieces.append((value, end))
       end += -(-(len(value) if isinstance(value, bytes) else value.nbytes) // _ALIGNED) * _ALIGNED
     memory = self._of_size(end)
-    for value, (kind, *_, begin) in zip(values, described):
-      if isinstance(value, bytes) or kind == "strings":
-        value = value if isinstance(value, bytes) else b"".join(map(bytes, value.ravel()))
+    for value, begin in pieces:
+      if isinstance(value, bytes):
         memory[begin:begin + len(value)] = value
       elif value.size:
         np.copyto(np.ndarray(value.shape, value.dtype, memory, begin), value)

@@ -96,12 +96,9 @@ class Pool:
     """
     deaths = deaths_before = 0
     while True:
-      if _ending:
-        raise RuntimeError("The program ends, and calls no function any more.")
       worker = self._idle.get()
       try:
-        if _ending:  # Meanwhile.
-          raise RuntimeError("The program ends, and calls no function any more.")
+        _check_not_ending()  # It may have begun to end meanwhile.
         self._watch()
         made, seconds = worker.call(name, pickled, seed, names, values)
         _count(seconds)
@@ -148,6 +145,11 @@ def _count(seconds):
     _seconds_of_functions += seconds
 
 
+def _check_not_ending():
+  if _ending:
+    raise RuntimeError("The program ends, and calls no function any more.")
+
+
 class UnderWay:
   """Entered while a function is called, here or in a process. RuntimeError when the program ends."""
 
@@ -159,9 +161,11 @@ class UnderWay:
         atexit.register(_end)
         _is_registered = True
       _num_under_way += 1
-    if _ending:
+    try:
+      _check_not_ending()
+    except RuntimeError:
       self.__exit__()
-      raise RuntimeError("The program ends, and calls no function any more.")
+      raise
 
   def __exit__(self, *_):
     global _num_under_way
@@ -230,7 +234,7 @@ class _Worker:
       if kind == "ended":  # As it was not asked for long, just now.
         in_call = False
         raise EOFError
-    except (EOFError, ConnectionError, BrokenPipeError):
+    except (EOFError, ConnectionError):
       with contextlib.suppress(subprocess.TimeoutExpired):
         self._process.wait(5)
       self.kill()

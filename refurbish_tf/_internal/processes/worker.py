@@ -55,12 +55,12 @@ class Seeder:
       inner += value
     code = getattr(value, "__code__", None)
     if code is not None:
-      names = _names_in(code)
+      names = sorted(names_in(code))
       used = [value.__globals__[name] for name in names if name in value.__globals__]
       inner += used
       # Of the user's modules what is used of them.
       inner += [vars(each)[name] for each in used if isinstance(each, type(np)) for name in names if name in vars(each)]
-      inner += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+      inner += map(contents_of, value.__closure__ or ())
       inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__") if hasattr(value, name)]
     inner += getattr(value, "__dict__", {}).values()
@@ -84,19 +84,17 @@ class Seeder:
       method(number) if name == "set_random_seed" else method(seed=number)
 
 
-def _names_in(code):
-  names = set(code.co_names)
-  for each in code.co_consts:
-    if hasattr(each, "co_names"):
-      names.update(_names_in(each))
-  return sorted(names)
+def names_in(code):
+  """The names that compiled code uses, and those of the functions in it."""
+  return set(code.co_names).union(*(names_in(each) for each in code.co_consts if hasattr(each, "co_names")))
 
 
-def _is_full(cell):
+def contents_of(cell):
+  """What a cell of a closure holds; None if it is empty."""
   try:
-    return cell.cell_contents is not None
+    return cell.cell_contents
   except ValueError:
-    return False
+    return None
 
 
 class Function:
@@ -147,8 +145,9 @@ def _as_array(value):
     array = array.astype(object)
   if array.dtype == object:
     texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
-    if not all(isinstance(each, bytes) for each in texts):
-      raise TypeError(f"it returned an array of {type(next(each for each in texts if not isinstance(each, bytes))).__name__}. Let it be numbers, or strings.")
+    for each in texts:
+      if not isinstance(each, bytes):
+        raise TypeError(f"it returned an array of {type(each).__name__}. Let it be numbers, or strings.")
     made = np.empty(len(texts), object)
     made[:] = texts
     return made.reshape(array.shape)
@@ -209,7 +208,7 @@ def serve(connection, inputs, outputs, functions):
     try:
       functions[name] = Function(pickle.loads(pickled)), None
     except BaseException:
-      functions[name] = None, traceback.format_exc()
+      functions[name] = None, told()
     _lower_threads()
     return
   name, seed, names, described = message
