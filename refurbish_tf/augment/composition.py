@@ -12,7 +12,10 @@ from .layers import checked_seed, checked_whole, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import Following, check_layer, check_layer_of_clips, mover
+from .targets import Following, check_layer, check_layer_of_clips, mover, shape_of
+
+# Layers that are given what follows the image, too.
+_GIVEN_TARGETS = (LayerChain, Decoder, NumpyLayer)
 
 
 def compose(
@@ -198,12 +201,12 @@ class _Part:
     # Layers that are given a seed; a chain makes its own.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
-    others = [(layer, position) for position, layer in steps if not isinstance(layer, (LayerChain, Decoder, NumpyLayer))]
+    own = [layer for _, layer in steps if isinstance(layer, _GIVEN_TARGETS)]
+    others = [(layer, position) for position, layer in steps if not isinstance(layer, _GIVEN_TARGETS)]
     if any((targets or {}).values()):
       for layer, position in others:
         check_layer(layer, position)
-    self._moves = any(layer.moves_pixels for _, layer in steps if isinstance(layer, (LayerChain, Decoder))) or any(
-        mover(layer, position) for layer, position in others)
+    self._moves = any(layer.moves_pixels for layer in own) or any(mover(layer, position) for layer, position in others)
     if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels
 
@@ -216,19 +219,18 @@ class _Part:
     # Made by two operations.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
-      rank = _rank(image)
+      rank = shape_of(image).rank
       if self._is_sample and isinstance(layer, LayerChain) and rank is not None and rank > 4:
         raise ValueError(
             f"image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape {image.shape}. "
             "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
-      if isinstance(layer, LayerChain):
-        image = following.through_layer(layer, image, seed)
-      elif isinstance(layer, (Decoder, NumpyLayer)):
-        if isinstance(layer, Decoder) and rank == 1 and not self._clips:
-          raise ValueError(
-              f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
-              "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
-        image = following.through_layer(layer, image, seeds.get(position))
+      if isinstance(layer, Decoder) and rank == 1 and not self._clips:
+        raise ValueError(
+            f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
+            "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
+      if isinstance(layer, _GIVEN_TARGETS):
+        # A chain makes the seeds of its layers.
+        image = following.through_layer(layer, image, seed if isinstance(layer, LayerChain) else seeds.get(position))
       else:
         if self._clips and rank is not None and rank > 3:
           check_layer_of_clips(layer, position)
@@ -246,12 +248,12 @@ class _SeededPart(_Part):
 
 def described_clip(function, made):
   """What to say of the clips that a composed function makes, of this structure; None if it makes none."""
-  image = image_of(made[0] if isinstance(made, tuple) and not hasattr(made, "image") else made) if (
-      isinstance(function, _Part) and function._clips) else None
-  if _rank(image) != 4:
+  if not isinstance(function, _Part) or not function._clips:
     return None
-  frames = getattr(image, "image", image).shape[0]
-  return f"a clip of {'any number of' if frames is None else frames} frames, which have the same draws"
+  shape = shape_of(image_of(made[0] if isinstance(made, tuple) and not isinstance(made, HalfAugmented) else made))
+  if shape.rank != 4:
+    return None
+  return f"a clip of {'any number of' if shape[0] is None else shape[0]} frames, which have the same draws"
 
 
 def _steps(layers, start, stop, clips):
@@ -267,11 +269,6 @@ def _steps(layers, start, stop, clips):
     else:
       steps.append((position, layer))
   return steps + [(chain[0][1], LayerChain(chain, clips=clips))] if chain else steps
-
-
-def _rank(image):
-  image = getattr(image, "image", image)
-  return tf.TensorShape(getattr(image, "shape", None)).rank
 
 
 def image_of(element):

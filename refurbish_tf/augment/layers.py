@@ -65,6 +65,13 @@ def checked_seed(seed, whose):
   return seed
 
 
+def checked_when_it_runs(value, condition, told, *tensors):
+  """Returns the value, a tensor or nested ones; when it runs, raises with this text and the tensors unless the condition holds."""
+  check = tf.debugging.Assert(condition, [told, *tensors])
+  with tf.control_dependencies([] if check is None else [check]):
+    return tf.nest.map_structure(tf.identity, value)
+
+
 def way_to_uint8(dtype):
   """How images of another dtype become uint8 and keep what they hold, for errors."""
   if dtype.is_floating:

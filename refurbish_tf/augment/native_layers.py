@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_seed, way_to_channels, way_to_dtype
+from .layers import checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
@@ -118,10 +119,10 @@ class DrawingLayer(NativeLayer):
 
 
 def target_arguments(targets):
-  """The arguments of an op for what follows its images: triples of a name, of at most 79 letters, a kind and a tensor."""
-  return {
-      "targets": [tensor for _, _, tensor in targets], "kinds": [kind for _, kind, _ in targets],
-      "names": [name for name, _, _ in targets]}
+  """The arguments of an op for what follows its images: triples of a path, a kind and a tensor."""
+  # At most as long as a piece, so that TensorFlow's cache of kernels tells them apart.
+  names = [f"the component {shown(path)[:40]}" + ("" if kind == "unnamed" else f", '{kind}',") for path, kind, _ in targets]
+  return {"targets": [tensor for _, _, tensor in targets], "kinds": [kind for _, kind, _ in targets], "names": names}
 
 
 class LayerChain:
@@ -148,7 +149,7 @@ class LayerChain:
   def with_targets(self, image, targets, seed=None):
     """Returns the image and a list of what follows it, which the same draws move.
 
-    `targets`: triples of a name, a kind and a tensor.
+    `targets`: triples of a path, a kind and a tensor.
     """
     sub_policy = None
     if self._takes_over:
@@ -270,11 +271,9 @@ def _of_known_rank(image):
 
 def of_rank(tensor, rank, form, way):
   """A tensor of a rank that is not known while tracing, as one of this rank; when it runs, raises if it has another."""
-  check = tf.debugging.Assert(tf.equal(tf.rank(tensor), rank), [
+  tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), (
       f"It must be {form} where the rank is not known while tracing, as behind tf.numpy_function. Say what it is in a function "
-      f"before: {way}. Got shape:", tf.shape(tensor)])
-  with tf.control_dependencies([check]):
-    tensor = tf.identity(tensor)
+      f"before: {way}. Got shape:"), tf.shape(tensor))
   tensor.set_shape([None] * rank)
   return tensor
 

@@ -118,12 +118,12 @@ class NumpyLayer:
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed):
-    """Returns the image and a list of what follows it. `targets`: triples of a name, a kind and a tensor."""
+    """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     self._prepare()
     tracing.note_layer(self)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
-    names = ("image", *(name for name, _, _ in targets)) if targets else None
+    names = ("image", *(_name_in_call(path, kind) for path, kind, _ in targets)) if targets else None
     if targets and "rng" in names:
       raise ValueError(f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another one.")
     if targets and len(set(names)) < len(names):
@@ -250,7 +250,7 @@ def _spec_behind(kind, target):
       None if rank is None else [None] * rank if kind in MAPS else [*[None] * (rank - 1), target.shape[-1]], target.dtype)
 
 
-def name_in_call(path, kind):
+def _name_in_call(path, kind):
   """What a target is called in a call of the function."""
   name = next((key for key in reversed(path) if isinstance(key, str)), None)
   return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else "mask")

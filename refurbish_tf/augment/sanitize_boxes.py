@@ -3,19 +3,17 @@ from __future__ import annotations
 
 import copy
 import numbers
-from typing import Any, Callable, Literal, Sequence
+from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
 from .composition import image_of
-from .target_kinds import BOX_NAMES, BOXES
-
-Format = Literal[
-    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
+from .layers import checked_when_it_runs
+from .target_kinds import BOX_NAMES, BOXES, BoxFormat
 
 
 def sanitize_boxes(
-    boxes: str | int, format: Format = "xyxy", *, along: str | int | Sequence[str | int] = (), min_size: float = 1,
+    boxes: str | int, format: BoxFormat = "xyxy", *, along: str | int | Sequence[str | int] = (), min_size: float = 1,
     min_area: float = 1) -> Callable[..., Any]:
   """Returns a function for `Dataset.map` that drops boxes which are too small, with their rows of other components.
 
@@ -117,11 +115,9 @@ class _Sanitizer:
       third, fourth = third * height, fourth * width
       longest *= tf.maximum(height, width)
     padding = tf.reduce_all(tf.equal(boxes, tf.cast(-1, boxes.dtype)), -1) if not boxes.dtype.is_unsigned else False
-    wrong = tf.debugging.Assert(tf.reduce_all((third >= 0) & (fourth >= 0) | padding), [
+    smallest = checked_when_it_runs(tf.minimum(third, fourth), tf.reduce_all((third >= 0) & (fourth >= 0) | padding), (
         f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have. Pass the format that they "
-        "have. Got:", boxes])
-    with tf.control_dependencies([] if wrong is None else [wrong]):
-      smallest = tf.minimum(third, fourth)
+        "have. Got:"), boxes)
     # What rounding to the dtype of the boxes can do, in pixels.
     little = longest * 2.0**{tf.float16: -10, tf.bfloat16: -7}.get(boxes.dtype, -20)
     return (smallest > 0) & (smallest >= self._min_size - little) & ((third + little) * (fourth + little) >= self._min_area)

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import numbers
+from typing import Literal, get_args
 
 import tensorflow as tf
 
 # By Keras' names, [n, 4].
-BOXES = (
-    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh")
+BoxFormat = Literal[
+    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
+BOXES = get_args(BoxFormat)
 KEY_POINTS = ("xy", "rel_xy")
 MAPS = ("mask", "bilinear")
 KINDS = (*MAPS, *BOXES, *KEY_POINTS)

@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from . import target_kinds, unnamed_targets
 from .decoding import Decoder
-from .numpy_layer import NumpyLayer, name_in_call
+from .layers import checked_when_it_runs
+from .native_layers import HalfAugmented
+from .numpy_layer import NumpyLayer
 from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, MAPS, POINT_NAMES, TELL, shown
 
 # How Keras and TensorFlow name functions that move pixels within an image of the same size.
@@ -92,7 +94,7 @@ class Following:
         continue
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
-      target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, _shape(image))
+      target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(image))
     # What nobody has named.
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
@@ -105,18 +107,15 @@ class Following:
   @_as_it_is
   def through_layer(self, layer, image, seed):
     """Returns the image behind native layers, one that decodes, or one in Python: they are given what follows it, too."""
-    is_called = isinstance(layer, NumpyLayer)
-    given = [] if is_called else [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
-    num_others = len(given)
-    self._maybe_maps = self._maybe_maps if is_called else []
-    given += [
-        (name_in_call(path, kind) if is_called else f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path])
-        for path, kind in self._kinds.items()]
-    image, moved = layer.with_targets(image, given, seed)
-    for path, tensor in zip(list(self._kinds), moved[num_others:]):
-      # The op knows less than what was given, where shapes are not known.
-      if self._kinds[path] not in MAPS and not is_called:
-        tensor.set_shape(self._tensors[path].shape)
+    named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
+    others = []
+    if not isinstance(layer, NumpyLayer):
+      others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
+    image, moved = layer.with_targets(image, others + named, seed)
+    for (path, kind, given), tensor in zip(named, moved[len(others):]):
+      # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.
+      if kind not in MAPS and not isinstance(layer, NumpyLayer):
+        tensor.set_shape(given.shape)
       self._tensors[path] = tensor
     if isinstance(layer, Decoder):
       self._check_others(image)
@@ -128,7 +127,7 @@ class Following:
     if not _is_file(image):
       before, after = _sides(image), _sides(made)
       # A size that is no longer known is checked when it runs. One that is known only now was changed.
-      is_resized = _shape(made).rank is not None and (len(before) != len(after) or any(
+      is_resized = shape_of(made).rank is not None and (len(before) != len(after) or any(
           side not in (None, known) for side, known in zip(after, before)))
       if is_resized:
         unnamed_targets.check_names(self._others)
@@ -145,7 +144,7 @@ class Following:
         self._check_others(made)
         lead = self._lead(made)
         for path, kind in self._kinds.items():
-          target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, _shape(made))
+          target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(made))
       for path in self._kinds:
         if self._kinds[path] in MAPS:
           self._tensors[path] = _checked_to_have_its_size(path, self._tensors[path], _pixels(made))
@@ -165,7 +164,7 @@ class Following:
 
   def _lead(self, image):
     """The static dimensions before height, width and channels: of a batch, of frames."""
-    shape = _shape(image)
+    shape = shape_of(image)
     if _is_file(image):
       return tf.TensorShape([]) if shape.rank is None else shape
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
@@ -206,7 +205,7 @@ class Following:
 
   def _check_others(self, image):
     """Raises if what is not named has the size of the image. Where that is known when it runs, the next layer looks."""
-    rank = _shape(image).rank
+    rank = shape_of(image).rank
     if _is_file(image):
       self._maybe_maps = unnamed_targets.check_sizes(self._others, [*self._lead(image), None, None])
     elif rank is None or rank >= 3:
@@ -240,38 +239,33 @@ def _is_file(image):
 
 
 def _pixels(image):
-  # AutoAugment's layers pass the image in a named tuple.
-  return image.image if isinstance(image, tuple) and hasattr(image, "image") else image
+  return image.image if isinstance(image, HalfAugmented) else image
 
 
-def _shape(image):
+def shape_of(image):
+  """The static shape of an image, which AutoAugment's layers pass in a named tuple; of a file that of its tensor."""
   return tf.TensorShape(getattr(_pixels(image), "shape", None))
 
 
 def _sides(image):
   """The static height and width, after the dimensions of a batch or of frames."""
-  shape = _shape(image)
+  shape = shape_of(image)
   return shape.as_list()[:-1] if shape.rank is not None and shape.rank >= 3 else shape[:2].as_list()
 
 
 def _checked_to_have_its_size(path, tensor, image):
   """Returns the map behind a function, which may have decoded an image of unknown size."""
   number = len(_sides(image))
-  if tensor.shape[:number].is_fully_defined() and _shape(image)[:number].is_fully_defined():
+  if tensor.shape[:number].is_fully_defined() and shape_of(image)[:number].is_fully_defined():
     return tensor
   sides, expected = tf.shape(tensor)[:number], tf.shape(image)[:number]
-  check = tf.debugging.Assert(tf.reduce_all(tf.equal(sides, expected)), [
-      f"targets: the component {shown(path)} must have the height and width of the image. Got those of both:", sides, expected])
-  with tf.control_dependencies([] if check is None else [check]):
-    return tf.identity(tensor)
+  return checked_when_it_runs(tensor, tf.reduce_all(tf.equal(sides, expected)), (
+      f"targets: the component {shown(path)} must have the height and width of the image. Got those of both:"), sides, expected)
 
 
 def _checked_to_keep_its_size(made, given, layer, position):
   """Returns the image behind a function, which must not have changed its size."""
   before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
-  check = tf.debugging.Assert(tf.reduce_all(tf.equal(before, after)), [
+  return checked_when_it_runs(made, tf.reduce_all(tf.equal(before, after)), (
       f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at position "
-      f"{position} is given the image alone. Got the sizes before and behind it:", before, after])
-  with tf.control_dependencies([] if check is None else [check]):
-    return tf.nest.map_structure(tf.identity, made)
-
+      f"{position} is given the image alone. Got the sizes before and behind it:"), before, after)

@@ -80,8 +80,9 @@ def check_sizes(found, sides, is_known=True):
     there = shape.as_list()
     # Also behind other dimensions, as masks of instances are, or without those of a batch or a clip.
     pairs = [there[place:place + 2] for place in range(len(there) - 1)]
-    if is_known and (there[:len(sides)] == sides or None not in sides[-2:] and sides[-2:] in pairs):
-      first = "" if there[:len(sides)] == sides else (
+    is_map = there[:len(sides)] == sides
+    if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):
+      first = "" if is_map else (
           " It would have to be [height, width, channels], behind the dimensions of a batch or of frames.")
       raise ValueError(
           f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "

@@ -8,7 +8,7 @@ CC = "refurbish_tf/cc/image"
 
 MUTANTS = [
     Mutant("a mask that is not named is left behind", "refurbish_tf/augment/unnamed_targets.py",
-           "    if is_known and (there[:len(sides)] == sides or", "    if is_known and (there == sides or",
+           "    is_map = there[:len(sides)] == sides\n", "    is_map = there == sides\n",
            f"{NAMED}::TestUnnamed::test_is_an_error"),
     Mutant("a mask that is not named is left behind, where sizes are known when it runs", "refurbish_tf/cc/kernels/image/targets.cc",
            "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;", "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() > 3;",
