@@ -13,14 +13,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-
-N = 12
-IMAGES = np.random.default_rng(7).integers(0, 256, [N, 9, 11, 3], np.uint8)
-SOURCE = tf.data.Dataset.from_tensor_slices(IMAGES)
-
-
-def noise(image, rng):
-  return np.clip(image + rng.normal(0, 20, image.shape), 0, 255).astype(image.dtype)
+from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
 
 def draw(image, rng):
@@ -29,10 +22,6 @@ def draw(image, rng):
 
 
 DRAWN = tf.TensorSpec([1, 3], tf.float64)
-
-
-def epochs_of(stage, number=2):
-  return [[each.tobytes() for each in stage.as_numpy_iterator()] for _ in range(number)]
 
 
 class TestBytes:

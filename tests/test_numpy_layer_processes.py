@@ -15,18 +15,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf._internal.processes import pool
 from support import cases
-
-N = 12
-IMAGES = np.random.default_rng(7).integers(0, 256, [N, 9, 11, 3], np.uint8)
-SOURCE = tf.data.Dataset.from_tensor_slices(IMAGES)
-
-
-def noise(image, rng):
-  return np.clip(image + rng.normal(0, 20, image.shape), 0, 255).astype(image.dtype)
-
-
-def epochs_of(stage, number=2):
-  return [[each.tobytes() for each in stage.as_numpy_iterator()] for _ in range(number)]
+from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
 
 def dies_at(folder, how, once):
@@ -156,6 +145,22 @@ class TestProcesses:
       time.sleep(0.1)
     assert not set(left) & set(processes_of(None))
     assert errors.count("Traceback") <= 1 and "worker.py" not in errors
+
+  def test_none_is_left_of_a_busy_trainer(self, tmp_path):
+    """Of one that is killed while its processes are in a call: they do not look at what it says."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", "time.sleep(30)").replace(
+        "next(iterator)", "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
+      assert program.stdout.readline() == "begun\n"
+      left = processes_of(program.pid)
+      assert left
+      program.kill()
+    deadline = time.monotonic() + 5
+    while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
+      time.sleep(0.1)
+    assert not set(left) & set(processes_of(None))
 
   def test_none_is_left_of_an_iterator(self):
     layer = augment.numpy_layer(noise, processes=3)
