@@ -202,6 +202,8 @@ class _Call:
 
   def __init__(self, layer, names, specs):
     self._layer, self._names, self._specs = layer, names, specs
+    # In NumPy's words, in which a result is compared at every call.
+    self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
 
   def __call__(self, seed, *values):
     whose = f"fn of numpy_layer, {self._layer.__name__},"
@@ -215,14 +217,16 @@ class _Call:
           f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
           "processes=0 calls it in this process." if died.in_call else
           f"{whose} has no process: each ends with {_told(died.code)} before it is ready. Look for what it says above.") from None
-    return [self._checked(each, spec, whose, number) for number, (each, spec) in enumerate(zip(made, self._specs))]
+    return [self._checked(each, whose, number) for number, each in enumerate(made)]
 
-  def _checked(self, value, spec, whose, number):
+  def _checked(self, value, whose, number):
     value = np.asarray(value, object) if isinstance(value, bytes) else value
+    spec, (dtype, sides) = self._specs[number], self._declared[number]
     if number and value.dtype.kind == "f" and spec.dtype.is_floating:
-      value = value.astype(spec.dtype.as_numpy_dtype)  # As of libraries that compute boxes in double.
-    dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
-    if dtype != spec.dtype or not spec.shape.is_compatible_with(value.shape):
+      value = value.astype(dtype)  # As of libraries that compute boxes in double.
+    if value.dtype != dtype or sides is not None and (
+        len(sides) != value.ndim or any(side not in (None, there) for side, there in zip(sides, value.shape))):
+      dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
       what = f"the entry {self._names[number]!r}" if self._names else "its result"
       raise ValueError(
           f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and shape "

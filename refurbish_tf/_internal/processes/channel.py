@@ -2,6 +2,7 @@
 
 Both sides import this file, and a process nothing else of the package: TensorFlow would take it seconds and memory.
 """
+import functools
 import marshal
 import math
 import mmap
@@ -42,7 +43,7 @@ class Memory:
         texts = [bytes(each) for each in value.ravel()]
         form, value = ("strings", [len(text) for text in texts], value.shape), b"".join(texts)
       else:
-        form = value.dtype.name, value.shape
+        form = _name(value.dtype), value.shape
       described.append((*form, end))
       pieces.append((value, end))
       end += -(-(len(value) if isinstance(value, bytes) else value.nbytes) // _ALIGNED) * _ALIGNED
@@ -95,6 +96,12 @@ def _aligned(shape, dtype, size):
   return np.ndarray(shape, dtype, memory, begin)
 
 
+@functools.cache
+def _name(dtype):
+  return dtype.name
+
+
+@functools.cache
 def _dtype(name):
   try:
     return np.dtype(name)
