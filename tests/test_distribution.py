@@ -8,6 +8,7 @@ import threading
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 service = tf.data.experimental.service
@@ -20,6 +21,8 @@ R, EPOCHS = 2, 4
 WORKER = """
 import pathlib, sys
 import tensorflow as tf
+
+import refurbish_tf as rtf
 import refurbish_tf
 dispatcher, name = sys.argv[1:]
 pathlib.Path("name").write_text(name)
@@ -254,3 +257,16 @@ def test_shares_cannot_have_one_process():
   with pytest.raises(tf.errors.FailedPreconditionError, match="shard . of 2 .*shard . of 2"):
     within_timeout(lambda: list(dataset))
   del workers
+
+
+def test_functions_in_python_are_refused_with_the_reason(two_workers):
+  """They are known to the process alone that built the pipeline."""
+  def same(index, rng):
+    return index
+
+  dataset = tf.data.Dataset.range(N).refurbish([rtf.augment.numpy_layer(same, processes=1)], r=2, seed=1)
+  with pytest.raises(tf.errors.OpError, match="sample .* of the source.*numpy_layer.*only in the process that built the stage"):
+    two_workers.read(Policy.OFF, dataset)
+  behind = two_workers.distribute(Policy.OFF, tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1))
+  layer = rtf.augment.numpy_layer(same, processes=1)
+  assert sorted(to_list(behind.map(lambda index: layer(index, seed=[7, 0])))) == sorted([*range(N)] * 2)

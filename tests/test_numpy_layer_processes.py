@@ -62,19 +62,22 @@ class TestDeaths:
     slow = augment.numpy_layer(lambda image, rng: (time.sleep(0.002), noise(image, rng))[1], processes=2)
     epochs, probability, most = (50, 0.6, 300) if cases.exhaustive else (30, 0.1, 12)
     expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), epochs)
-    stage, chance, kills = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0
+    stage, chance, kills, in_call = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0, 0
     for epoch in expected:
       found = []
       for each in stage.as_numpy_iterator():
         found.append(each.tobytes())
         alive = [process for process in slow.pool()._workers if process.is_alive()]
-        # Not twice in the same call.
         if alive and kills < most and chance.random() < probability:
-          chance.choice(alive).kill()
+          killed = chance.choice(alive)
+          in_call += killed._lock.locked()
+          killed.kill()
           kills += 1
-          time.sleep(0.05)
+          # Not twice in the same call: until nothing is under way.
+          while slow.pool()._idle.qsize() < 2:
+            time.sleep(0.002)
       assert found == epoch
-    assert kills > most / 2
+    assert kills > most / 2 and in_call
 
 
 def processes_of(parent):

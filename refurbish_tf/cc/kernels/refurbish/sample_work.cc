@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/python_warning.h"
@@ -182,11 +183,22 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                                     const char* of) {
   if (status.ok()) return status;
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
+  // What TensorFlow says in a process that only got the graph, such as a
+  // worker of a tf.data service.
+  const bool is_elsewhere = absl::StrContains(status.message(), "callback") &&
+                            absl::StrContains(status.message(), "pyfunc_");
   return Printable(absl::Status(
       status.code(),
       absl::StrCat(what, " sample ", index, " of ", of,
                    file.empty() ? "" : absl::StrCat(", the file ", file, ","),
-                   " failed: ", status.message())));
+                   " failed: ",
+                   is_elsewhere ? "A function in Python, as of numpy_layer and "
+                                  "numpy_function, can be called only in the "
+                                  "process that built the stage. Call it in a "
+                                  "map behind distribute, or use layers of "
+                                  "rtf.augment. "
+                                : "",
+                   status.message())));
 }
 
 absl::Status SampleWork::LateError() {
