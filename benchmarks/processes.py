@@ -72,7 +72,7 @@ def _clock(quick):
     if importlib.util.find_spec("torch"):
       candidates[LOADER] = _data_loader(images, work)
     rounds = common.rounds(quick, 5)
-    measured = {name: [] for name in candidates}
+    measured, memory = {name: [] for name in candidates}, {name: [] for name in candidates}
     for epoch in candidates.values():  # Starts what there is to start, and fills the store.
       epoch()
     for number in range(rounds):
@@ -81,7 +81,11 @@ def _clock(quick):
           # The processes have ended meanwhile, as they were not asked. Those of the DataLoader live on.
           _epoch_of(source.take(2 * PROCESSES).map(lambda image, layer=layer: layer(image, seed=[7, 0]), 2 * PROCESSES))()
         measured[name].append(_used_by(candidates[name]))
+        if name != PLAIN:
+          memory[name].append(_memory(is_ours=name != LOADER))
     for name, values in measured.items():
+      # Of those that still live.
+      rows.append(common.Row(f"{cost}ms_{name}_memory", f"{cost} ms: {name}", "MB of its processes", memory[name]))
       rows += [
           common.Row(f"{cost}ms_{name}", f"{cost} ms: {name}", "images/s", [count / clock for clock, _ in values]),
           common.Row(f"{cost}ms_{name}_cpu", f"{cost} ms: {name}", "CPU ms an image", [cpu / count * 1e3 for _, cpu in values])]
@@ -91,7 +95,8 @@ def _clock(quick):
       rows.append(common.Row(
           f"{cost}ms_{name}_of_{beside}", f"{cost} ms: {name}" + ("" if beside in clocks else ": torch is not installed"),
           f"time, of {beside}", common.quotients(clocks[name], clocks[beside]) if beside in clocks else [], limit=limit))
-  rows.append(common.Row("memory", "a process", "MB", [_memory(layer)], limit=60))
+  layer(np.zeros(SHAPE, np.uint8), seed=[7, 0])
+  rows.append(common.Row("memory", "a process of numpy_layer", "MB", [_memory(is_ours=True, together=max)], limit=60))
   return common.Section(
       "Functions in Python", f"Images of uint8 {list(SHAPE)}, {PROCESSES} processes, {len(os.sched_getaffinity(0))} processors. CPU time is "
       "that of all processes.", rows)
@@ -152,11 +157,16 @@ def _cpu_of(process):
   return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory(layer):
-  layer(np.zeros(SHAPE, np.uint8), seed=[7, 0])
-  resident = [int(pathlib.Path(f"/proc/{child}/status").read_text().split("VmRSS:")[1].split()[0]) / 1e3
-              for child in _children() if b"worker.py" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()]
-  return max(resident, default=0)
+def _memory(is_ours, together=sum):
+  """MB of processes, of shared pages their share: those that call functions for us, or the others."""
+  sizes = []
+  for child in _children():
+    try:
+      if (b"worker.py" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()) == is_ours:
+        sizes.append(int(pathlib.Path(f"/proc/{child}/smaps_rollup").read_text().split("Pss:")[1].split()[0]) / 1e3)
+    except OSError:
+      pass  # It has just ended.
+  return together(sizes or [0])
 
 
 def _identity(image, rng=None):
@@ -175,9 +185,9 @@ def _way(quick):
   def by_executor(image):
     return executor.submit(_identity, image).result()
 
-  layer(image, seed=[7, 0])  # Prepares it for calls without TensorFlow.
+  sent = layer.sent()
   calls = {
-      "numpy_layer": _repeated(lambda: layer.call((7, 0), None, [image]), count),
+      "numpy_layer": _repeated(lambda: layer.call(sent, (7, 0), None, [image]), count),
       "the standard library's pool": _repeated(lambda: by_executor(image), count),
       "map of numpy_layer": _epoch_of(repeated.map(lambda image: layer(image, seed=[7, 0]))),
       "map of the standard library's pool": _epoch_of(repeated.map(lambda image: tf.numpy_function(by_executor, [image], tf.uint8))),

@@ -36,7 +36,15 @@ def dies_at(folder, how, once):
 
 class TestDeaths:
 
-  def test_also_one_that_ends_as_if_all_were_well(self):
+  def test_also_one_that_ends_as_if_all_were_well(self, monkeypatch):
+    started, start = [], subprocess.Popen
+
+    def counted(*arguments, **options):
+      started.append(1)
+      assert len(started) < 20
+      return start(*arguments, **options)
+
+    monkeypatch.setattr(pool.subprocess, "Popen", counted)
     with pytest.raises(RuntimeError, match="has ended its process twice.*exit status 0"):
       augment.numpy_layer(lambda image, rng: os._exit(0), processes=1)(IMAGES[0], seed=[7, 0])
 

@@ -1,10 +1,11 @@
 """The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
-import os
 import re
 
 import tensorflow as tf
 
-PROCESSORS = len(os.sched_getaffinity(0))
+from refurbish_tf._internal import machine
+
+PROCESSORS = machine.processors()
 # The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each
 # processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)

@@ -165,20 +165,23 @@ def _code_of(token):
   function = script_ops._py_funcs.get(token.decode())
   function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
   if hasattr(function, "fingerprinted"):
-    return _described_value(function.fingerprinted, set())
+    return _described_value(function.fingerprinted, {})
   code = getattr(function, "__code__", None)
   return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
 
 
 def _described_value(value, seen):
-  """A function with its closure and defaults, and what these hold; of a class that is not known its name."""
+  """A function with its closure and defaults, and what these hold; of a class its name, and what it holds if it is the user's own.
+
+  `seen`: what has been described, by id; kept, as an id may come again with another object.
+  """
   if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
     return repr(value)
   if isinstance(value, np.ndarray):
     return (str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else "")
   if id(value) in seen:
     return "again"
-  seen.add(id(value))
+  seen[id(value)] = value
   if isinstance(value, dict):
     return sorted((repr(_described_value(key, seen)), _described_value(each, seen)) for key, each in value.items())
   if isinstance(value, (list, tuple)):
@@ -196,9 +199,9 @@ def _described_value(value, seen):
   if isinstance(value, functools.partial):
     return _described_value([value.func, value.args, value.keywords], seen)
   name = getattr(value, "__qualname__", type(value).__qualname__)
-  call = type(value).__call__ if callable(value) else None
-  held = {} if isinstance(value, (type, types.ModuleType)) else getattr(value, "__dict__", {})
-  return name, _described_value([call if isinstance(call, types.FunctionType) else None, held], seen)
+  if isinstance(value, (staticmethod, classmethod)):
+    return _described_value(value.__func__, seen)
+  return name, _described_value({} if isinstance(value, (type, types.ModuleType)) else worker.held_by(value), seen)
 
 
 def _described(code, doc=None):

@@ -1,6 +1,7 @@
 """Layers in Python, whose work is done by processes."""
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import io
 import os
@@ -15,7 +16,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import tracing
+from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
 from .target_kinds import BOXES, KEY_POINTS, MAPS
@@ -26,7 +27,11 @@ _IMPORTED_LATER = ("tensorflow", "keras", "refurbish_tf")
 # Modules are registered with cloudpickle for all threads.
 _pickling = threading.Lock()
 # Functions that run in this process draw from states that all threads share.
-_here = threading.Lock()
+_here = threading.RLock()
+_UNSTEADY = (
+    "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not seeded: a state "
+    "that is made or kept inside of a library, or the clock. Draw from rng alone, or pass it on, as with "
+    f"seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: {mistakes.SILENCE}.")
 
 
 def numpy_layer(
@@ -50,13 +55,14 @@ def numpy_layer(
   a millisecond or more, such as those of albumentations, torchvision and MONAI.
 
   The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the same
-  bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is imported,
-  and what has a method `set_random_seed` (albumentations) or `set_random_state` (MONAI): the function, what it holds, and the
-  global variables that it uses.
+  bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is imported, and
+  what the function holds, or uses as a global variable, if it is a generator of random numbers or has a method
+  `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made twice, and a
+  `rtf.PipelineWarning` says so if the results differ.
 
-  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`. It may be a lambda or stand in a
-  notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own folders go with it. What it
-  changes in global variables stays in its process. A process ends when it was not asked for four seconds, and with this one.
+  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or traced.
+  It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own
+  folders go with it. What it changes in global variables stays in its process. A process ends when it was not asked for four seconds, and with this one.
 
   Args:
     fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
@@ -66,7 +72,7 @@ def numpy_layer(
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
       that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
-      processors for this process. 0: none, it is called in this process, one call at a time, for debugging.
+      processors for this process, or its container. 0: none, it is called in this process, one call at a time, for debugging.
     name: what errors call it. None takes the name of `fn`.
 
   Returns:
@@ -98,11 +104,11 @@ class NumpyLayer:
 
   def __init__(self, fn, output_signature, processes, name):
     self.fn, self._signature = fn, output_signature
-    self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
+    self.processes = machine.processors() if processes is None else processes
     self.__name__ = name or getattr(fn, "__name__", type(fn).__name__)
     # Whether it moves pixels is not known, as of any function.
     self.moves_pixels = False
-    self._pickled = self._pool_name = self._here = None
+    self._sent, self._here, self._has_warned = None, None, False
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
     self._lock, self.num_calls, self.busy_seconds, self.began, self.ended = threading.Lock(), 0, 0.0, None, None
 
@@ -120,7 +126,6 @@ class NumpyLayer:
   def with_targets(self, image, targets, seed):
     """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
-    self._prepare()
     tracing.note_layer(self)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
     names = ("image", *(_name_in_call(path, kind) for path, kind, _ in targets)) if targets else None
@@ -130,7 +135,7 @@ class NumpyLayer:
       raise ValueError(
           f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the same, got "
           f"{list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own.")
-    call = _Call(self, names, specs)
+    call = _Call(self, names, specs, targets)
 
     def called(*arguments):
       return call(*arguments)
@@ -150,37 +155,52 @@ class NumpyLayer:
   def pool(self):
     return pool.pool_of(self.processes)
 
-  def _prepare(self):
-    """Makes of the function what goes to the processes. Once, so that what it holds is that of its first use."""
-    if self.processes and self._pickled is None:
-      self._pickled, self._pool_name = _pickled(self.fn, self.__name__), pool.new_name()
+  def sent(self):
+    """A name and the function as it is now, for processes; None if it is called here."""
+    if not self.processes:
+      return None
+    pickled = _pickled(self.fn, self.__name__)
+    if self._sent is None or self._sent[1] != pickled:
+      self._sent = pool.new_name(), pickled
+    return self._sent
 
-  def call(self, seed, names, values):
+  def call(self, sent, seed, names, values):
     """Calls the function with arrays; returns a list of them."""
     began, seconds = time.perf_counter(), 0.0
     try:
       if self.processes:
-        made, seconds = self.pool().call(self._pool_name, self._pickled, seed, names, values)
+        made, is_unsteady, seconds = self.pool().call(*sent, seed, names, values)
       else:
-        with _here:
-          entered = time.perf_counter()
-          before = random.getstate(), np.random.get_state()
-          try:
-            self._here = self._here or worker.Function(self.fn)
-            made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
-          except BaseException as error:
-            # As from a process: a StopIteration would end the epoch.
-            raise pool.Raised(type(error).__name__, worker.told(), time.perf_counter() - entered) from None
-          finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-          seconds = time.perf_counter() - entered
+        made, is_unsteady, seconds = self._called_here(seed, names, values)
     except pool.Raised as raised:
       seconds = raised.seconds
       raise
     finally:
       self._count(began, seconds)
+    if is_unsteady and not self._has_warned:
+      self._has_warned = True
+      mistakes.warn(_UNSTEADY.format(name=self.__name__))
     return made
+
+  def _called_here(self, seed, names, values):
+    with _here:
+      entered = time.perf_counter()
+      torch = sys.modules.get("torch")
+      before = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
+      try:
+        self._here = self._here or worker.Function(self.fn)
+        made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
+        # Copies, as the function may use its arrays again.
+        made = [each if isinstance(each, bytes) else each.copy() for each in made]
+      except BaseException as error:
+        # As from a process: a StopIteration would end the epoch.
+        raise pool.Raised(type(error).__name__, worker.told(), time.perf_counter() - entered) from None
+      finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        if torch:
+          torch.set_rng_state(before[2])
+      return made, self._here.is_unsteady, time.perf_counter() - entered
 
   def counts(self):
     """As `rtf.stats` shows them."""
@@ -200,7 +220,10 @@ class NumpyLayer:
 class _Call:
   """What `tf.numpy_function` calls."""
 
-  def __init__(self, layer, names, specs):
+  def __init__(self, layer, names, specs, targets):
+    self._sent = layer.sent()
+    # Places of what has a row for each box or key point.
+    self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in MAPS]
     self._layer, self._names, self._specs = layer, names, specs
     # In NumPy's words, in which a result is compared at every call.
     self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
@@ -209,7 +232,7 @@ class _Call:
     whose = f"fn of numpy_layer, {self._layer.__name__},"
     try:
       with pool.UnderWay():
-        made = self._layer.call(tuple(seed.tolist()), self._names, values)
+        made = _apart(self._layer.call, self._layer.processes, self._sent, tuple(seed.tolist()), self._names, values)
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
@@ -217,6 +240,12 @@ class _Call:
           f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
           "processes=0 calls it in this process." if died.in_call else
           f"{whose} has no process: each ends with {_told(died.code)} before it is ready. Look for what it says above.") from None
+    for number in self._has_rows:
+      if made[number].shape[:-1] != values[number].shape[:-1]:
+        raise ValueError(
+            f"{whose} must return a row for each one that it is given, got {self._names[number]!r} of shape {list(made[number].shape)} for one "
+            f"of {list(values[number].shape)}: what lies beside it, such as labels, would be that of other rows. Return zeros for a "
+            "box that is gone, and let sanitize_boxes(along=...) drop them.")
     return [self._checked(each, whose, number) for number, each in enumerate(made)]
 
   def _checked(self, value, whose, number):
@@ -236,6 +265,22 @@ class _Call:
     return value
 
 
+def _apart(call, processes, *arguments):
+  """Calls it in another thread, if this is the main one, which Ctrl-C may interrupt anywhere: a process would be lost."""
+  if not processes or threading.current_thread() is not threading.main_thread():
+    return call(*arguments)
+  outcome = concurrent.futures.Future()
+
+  def run():
+    try:
+      outcome.set_result(call(*arguments))
+    except BaseException as error:
+      outcome.set_exception(error)
+
+  threading.Thread(target=run, daemon=True).start()
+  return outcome.result()
+
+
 def _told(code):
   return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
 
@@ -248,10 +293,8 @@ def _of_unknown_sides(image):
 
 
 def _spec_behind(kind, target):
-  """Of what follows the image: of any size, and boxes and key points of any number."""
-  rank = target.shape.rank
-  return tf.TensorSpec(
-      None if rank is None else [None] * rank if kind in MAPS else [*[None] * (rank - 1), target.shape[-1]], target.dtype)
+  """Of what follows the image: maps of any size, boxes and key points as many as there are."""
+  return tf.TensorSpec(None if target.shape.rank is None else [None] * target.shape.rank if kind in MAPS else target.shape, target.dtype)
 
 
 def _name_in_call(path, kind):
@@ -277,12 +320,28 @@ def _pickled(fn, name):
     try:
       return _dumps(cloudpickle, fn)
     except Exception as error:
+      held = _held_by_modules(cloudpickle, own)
       raise TypeError(
-          f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. Make what "
-          "cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0.") from error
+          f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. " + (
+              f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
+              "`from module import function`, or pass processes=0." if held else
+              "Make what cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0.")) from error
     finally:
       for module in own:
         cloudpickle.unregister_pickle_by_value(module)
+
+
+def _held_by_modules(cloudpickle, modules):
+  """Global variables of modules that cannot be pickled, as text."""
+  found = []
+  for module in modules:
+    for name, value in list(vars(module).items()):
+      if not name.startswith("__") and not isinstance(value, types.ModuleType):
+        try:
+          _dumps(cloudpickle, value)
+        except Exception:
+          found.append(f"{module.__name__}.{name}")
+  return ", ".join(found[:5])
 
 
 def _dumps(cloudpickle, fn):

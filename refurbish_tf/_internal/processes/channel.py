@@ -116,8 +116,13 @@ class Connection:
   # More than nearly all messages have.
   _AT_ONCE = 1 << 14
 
-  def __init__(self, socket):
-    self.socket, self._received = socket, b""
+  def __init__(self, socket, process=None):
+    """`process`: a descriptor of the other side's process, whose end is noticed also while others have its socket."""
+    self.socket, self._received, self._process = socket, b"", process
+    self._poll = select.poll()
+    self._poll.register(socket, select.POLLIN)
+    if process is not None:
+      self._poll.register(process, select.POLLIN)
 
   def send(self, message):
     data = marshal.dumps(message)
@@ -131,6 +136,8 @@ class Connection:
         end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
         if len(self._received) >= end:
           break
+      if self._process is not None and [self._process] == [each for each, _ in self._poll.poll()]:
+        raise EOFError
       more = self.socket.recv(max(self._AT_ONCE, end - len(self._received)))
       if not more:
         raise EOFError
@@ -141,7 +148,9 @@ class Connection:
 
   def waits(self, seconds):
     """Waits for a message so long; returns whether there is one."""
-    return bool(self._received) or bool(select.select([self.socket], [], [], seconds)[0])
+    return bool(self._received) or bool(self._poll.poll(1e3 * seconds))
 
   def close(self):
     self.socket.close()
+    if self._process is not None:
+      os.close(self._process)

@@ -25,6 +25,8 @@ _ONE_THREAD = dict.fromkeys((
     "NUMEXPR_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
 # Seconds that the end of the program waits for a function that runs in this process.
 _LONGEST_END = 4.0
+# Seconds in which a process that has closed its end may tell what it has ended with.
+_SELF_END = 5
 # How many processes a call starts that end before they are ready.
 _MOST_STARTS = 10
 _lock = threading.Lock()
@@ -91,8 +93,8 @@ class Pool:
   def call(self, name, pickled, seed, names, values):
     """Calls a function; waits for a process that is free. A process that dies is replaced, and the call made once more.
 
-    Returns a list of arrays, and the seconds that the function took. Raises `Raised`, and `Died` if the second one has died,
-    too.
+    Returns a list of arrays, whether the function has made others of the same seed, and the seconds that it took. Raises
+    `Raised`, and `Died` if the second one has died, too.
     """
     deaths = deaths_before = 0
     while True:
@@ -100,9 +102,9 @@ class Pool:
       try:
         _check_not_ending()  # It may have begun to end meanwhile.
         self._watch()
-        made, seconds = worker.call(name, pickled, seed, names, values)
+        made, is_unsteady, seconds = worker.call(name, pickled, seed, names, values)
         _count(seconds)
-        return made, seconds
+        return made, is_unsteady, seconds
       except Raised as raised:
         _count(raised.seconds)
         raise
@@ -194,8 +196,8 @@ class _Worker:
 
   def __init__(self):
     self._process = self._connection = None
-    self._inputs = self._outputs = None
-    self._known = set()
+    self._inputs = self._outputs = self._pipe = None
+    self._known, self._number = set(), 0
     # Held while it is called, or forgotten.
     self._lock = threading.Lock()
 
@@ -228,44 +230,64 @@ class _Worker:
         self._connection.send(("define", name, pickled, [path for path in sys.path if isinstance(path, str)]))
         self._known.add(name)
       described = self._inputs.write(values)
-      in_call = True
-      self._connection.send(("call", name, seed, names, described))
+      in_call, self._number = True, self._number + 1
+      self._connection.send(("call", self._number, name, seed, names, described))
       kind, *reply = self._connection.receive()
       if kind == "ended":  # As it was not asked for long, just now.
         in_call = False
         raise EOFError
+      if reply[0] != self._number:
+        raise RuntimeError("A process has answered another call than the one that was made.")
+      return self._answer(kind, reply[1:])
     except (EOFError, ConnectionError):
-      with contextlib.suppress(subprocess.TimeoutExpired):
-        self._process.wait(5)
-      self.kill()
-      code = self._process.wait()
-      self._forget()
+      code = self._end()
       raise Died(code, in_call) from None
+    except Raised:
+      raise
     except BaseException:
       # What has come of it is not known.
-      self.kill()
+      self._end()
       raise
+
+  def _answer(self, kind, reply):
     if kind == "raised":
       raise Raised(*reply)
-    return self._outputs.read(reply[0]), reply[1]
+    described, is_unsteady, seconds = reply
+    return self._outputs.read(described), is_unsteady, seconds
+
+  def _end(self):
+    """Ends the process, and waits for it: it must not answer once more. Returns what it has ended with."""
+    process = self._process
+    if process is None:
+      return 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      process.wait(_SELF_END)
+    self.kill()
+    code = process.wait()
+    self._forget()
+    return code
 
   def _start(self):
     self._forget()
     ours, theirs = socket.socketpair()
     memories = [channel.new_memory() for _ in range(2)]
+    # Of which the process has the other end: that it is closed says that this process has ended.
+    ends, self._pipe = os.pipe()
     try:
-      descriptors = [theirs.fileno(), *memories]
+      descriptors = [theirs.fileno(), *memories, ends]
       self._process = subprocess.Popen(
           [sys.executable, str(_WORKER), *map(str, descriptors), str(IDLE_SECONDS)], pass_fds=descriptors,
-          stdin=subprocess.DEVNULL, env={**os.environ, **_ONE_THREAD})
+          stdin=subprocess.DEVNULL, env={"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD})
     except BaseException:
       ours.close()
-      for memory in memories:
-        os.close(memory)
+      for each in (*memories, self._pipe):
+        os.close(each)
+      self._pipe = None
       raise
     finally:
       theirs.close()
-    self._connection = channel.Connection(ours)
+      os.close(ends)
+    self._connection = channel.Connection(ours, _descriptor_of(self._process.pid))
     self._inputs, self._outputs = map(channel.Memory, memories)
     self._known = set()
     self._connection.receive()
@@ -281,4 +303,13 @@ class _Worker:
       self._connection.close()
       self._inputs.close()
       self._outputs.close()
-      self._connection = self._inputs = self._outputs = self._process = None
+      os.close(self._pipe)
+      self._connection = self._inputs = self._outputs = self._process = self._pipe = None
+
+
+def _descriptor_of(process):
+  """A descriptor that can be read when the process has ended; None where the system has none."""
+  try:
+    return os.pidfd_open(process)
+  except (AttributeError, OSError):
+    return None

@@ -1,9 +1,10 @@
 """Run as a program: calls functions for the trainer until that is gone, or has not asked for a while.
 
-    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE SECONDS, the first three file descriptors
+    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE SECONDS, the first four file descriptors
 """
 import contextlib
 import ctypes
+import fcntl
 import os
 import pickle
 import random
@@ -17,8 +18,10 @@ import traceback
 import numpy as np
 
 if __name__ == "__main__":
-  sys.path.pop(0)  # This folder, whose modules are no one's business.
-  sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+  _here = os.path.dirname(os.path.abspath(__file__))
+  # This folder, whose modules are no one's business. Python may not have put it there.
+  sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
+  sys.path.insert(0, _here)
   import channel
   sys.path.pop(0)
   del sys.modules["channel"]  # Others may have a module of this name.
@@ -27,26 +30,29 @@ if __name__ == "__main__":
 _EVERY = 1.0
 # Into which objects a search for random states goes: so many steps from the function.
 _DEEP = 8
-# Of libraries that draw from a state of their own.
-_SEEDERS = ("set_random_seed", "set_random_state")
+# A first call that takes longer, in seconds, is not made again to see whether its result is the same.
+_LONGEST_CHECK = 1.0
 
 
 class Seeder:
   """What a function draws from besides its generator: seeded for each sample."""
 
   def __init__(self, function):
-    self._found, seen = [], set()
-    self._search(function, _DEEP, seen)
+    # Functions of a number of 32 bits.
+    self._found = []
+    # By id, and so kept: an id may come again with another object.
+    self._seen = {}
+    self._search(function, _DEEP)
 
-  def _search(self, value, deep, seen):
-    if id(value) in seen or isinstance(value, (str, bytes, int, float, np.ndarray, type, type(np))):
+  def _search(self, value, deep):
+    if id(value) in self._seen or isinstance(value, (str, bytes, int, float, np.ndarray, type(np))):
       return
-    seen.add(id(value))
-    for name in _SEEDERS:
-      if callable(getattr(value, name, None)):
-        self._found.append((name, getattr(value, name)))
-        return  # It seeds what it holds.
-    if deep == 0:
+    self._seen[id(value)] = value
+    seed = _seed_of(value)
+    if seed is not None:
+      self._found.append(seed)
+      return  # It seeds what it holds.
+    if deep == 0 or isinstance(value, type):
       return
     inner = []
     if isinstance(value, dict):
@@ -55,21 +61,15 @@ class Seeder:
       inner += value
     code = getattr(value, "__code__", None)
     if code is not None:
-      names = sorted(names_in(code))
-      used = [value.__globals__[name] for name in names if name in value.__globals__]
-      inner += used
-      # Of the user's modules what is used of them.
-      inner += [vars(each)[name] for each in used if isinstance(each, type(np)) for name in names if name in vars(each)]
+      inner += used_by(value)
       inner += map(contents_of, value.__closure__ or ())
       inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__") if hasattr(value, name)]
-    inner += getattr(value, "__dict__", {}).values()
-    if code is None and callable(value):
-      inner.append(type(value).__call__)
+    inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget") if hasattr(value, name)]
+    inner += held_by(value).values()
     for each in inner:
       # An object may not like to be looked at.
       with contextlib.suppress(Exception):
-        self._search(each, deep - 1, seen)
+        self._search(each, deep - 1)
 
   def num_found(self):
     return len(self._found) + ("torch" in sys.modules)
@@ -80,8 +80,70 @@ class Seeder:
     np.random.seed(number)
     if "torch" in sys.modules:
       sys.modules["torch"].manual_seed(number)
-    for name, method in self._found:
-      method(number) if name == "set_random_seed" else method(seed=number)
+    for place, seed in enumerate(self._found):
+      # Others than those of the modules, and of each other.
+      seed((number + 1 + place) % 2**32)
+
+
+def _seed_of(value):
+  """A function of a number that seeds a random state, or what has one; None of other objects."""
+  if isinstance(value, type):
+    return None
+  if isinstance(value, np.random.Generator):
+    made = type(value.bit_generator)
+
+    def set_state(number):
+      value.bit_generator.state = made(number).state
+
+    return set_state
+  if isinstance(value, (np.random.RandomState, random.Random)):
+    return value.seed
+  if type(value).__name__ == "Generator" and callable(getattr(value, "manual_seed", None)):  # PyTorch's.
+    return value.manual_seed
+  if callable(getattr(value, "set_random_seed", None)):
+    return value.set_random_seed
+  if callable(getattr(value, "set_random_state", None)):
+    return lambda number: value.set_random_state(seed=number)
+  return None
+
+
+def used_by(function):
+  """The global variables that a function uses, and what it uses of modules, also of those that it imports when it is called."""
+  names = sorted(names_in(function.__code__))
+  found = [function.__globals__[name] for name in names if name in function.__globals__]
+  found += [sys.modules[name] for name in names if name in sys.modules]
+  modules = [each for each in found if isinstance(each, type(np))]
+  for module in modules:  # Grows.
+    for name in names:
+      each = vars(module).get(name)
+      if isinstance(each, type(np)):
+        modules += [each] * (not any(each is other for other in modules))
+      elif each is not None:
+        found.append(each)
+  return found
+
+
+def held_by(value):
+  """What an object holds, by the name of its attribute; also what its class holds, if that is the user's own."""
+  held = dict(getattr(value, "__dict__", None) or {})
+  for each in type(value).__mro__:
+    slots = each.__dict__.get("__slots__", ())
+    for name in (slots,) if isinstance(slots, str) else slots:
+      with contextlib.suppress(AttributeError):
+        held.setdefault(name, getattr(value, name))
+    if _is_own(each):
+      held.update((name, inner) for name, inner in vars(each).items()
+                  if name not in held and (name == "__call__" or not name.startswith("__")) and not hasattr(type(inner), "__set__"))
+  return held
+
+
+def _is_own(kind):
+  """Whether a class is the user's, and not of Python or installed."""
+  if kind.__module__.split(".")[0] in sys.stdlib_module_names - {"__main__"}:
+    return False
+  # One that came by value is in no module.
+  file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+  return not isinstance(file, str) or not {"site-packages", "dist-packages", "refurbish_tf"}.intersection(file.split(os.sep))
 
 
 def names_in(code):
@@ -98,25 +160,37 @@ def contents_of(cell):
 
 
 class Function:
-  """A function of the user's, with what it draws from."""
+  """A function of the user's, with what it draws from.
+
+  Attributes:
+    is_unsteady: whether it has made two results of the same input and seed.
+  """
 
   def __init__(self, function):
-    self._function, self._seeder, self._is_known = function, Seeder(function), False
+    self._function, self._seeder, self._num_modules, self._is_known = function, Seeder(function), len(sys.modules), False
+    self.is_unsteady = False
 
   def call(self, seed, names, read):
     """What it makes of arrays, as a list of arrays and bytes.
 
     `names`: None for the image alone. `read()` gives the arrays, which are its own.
     """
+    began = time.perf_counter()
     made = self._called(seed, names, read())
-    if not self._is_known:
-      # The first call may have imported, or made, what draws from a state of its own.
-      self._is_known, seeder = True, Seeder(self._function)
+    if not self._is_known or len(sys.modules) != self._num_modules:
+      # The call may have imported, or made, what draws from a state of its own.
+      self._num_modules, seeder = len(sys.modules), Seeder(self._function)
       is_new = seeder.num_found() != self._seeder.num_found()
       self._seeder = seeder
       if is_new:
         _lower_threads()
         made = self._called(seed, names, read())
+    if not self._is_known:
+      self._is_known = True
+      if time.perf_counter() - began < _LONGEST_CHECK:
+        # A copy, as it may write each result to the same place.
+        made = [each if isinstance(each, bytes) else each.copy() for each in made]
+        self.is_unsteady = not all(map(_is_same, made, self._called(seed, names, read())))
     return made
 
   def _called(self, seed, names, values):
@@ -134,15 +208,26 @@ class Function:
     return [_as_array(made[name]) for name in names]
 
 
+def _is_same(one, other):
+  if isinstance(one, bytes) or isinstance(other, bytes):
+    return one is other or isinstance(one, bytes) and isinstance(other, bytes) and one == other
+  if (one.dtype, one.shape) != (other.dtype, other.shape):
+    return False
+  return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
+
+
 def _as_array(value):
   """An array of a dtype that TensorFlow has, or bytes."""
   if value is None:
     raise TypeError("it returned None. Let it end with `return`.")
   if isinstance(value, (bytes, str)):
     return value if isinstance(value, bytes) else value.encode()
+  if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    raise TypeError("it returned a masked array, and a tensor has no mask. Fill it, with array.filled(0).")
   array = np.asarray(value)
   if array.dtype.kind in "SU":
-    array = array.astype(object)
+    # As strings, NumPy would cut zeros off the end.
+    array = np.asarray(value, object)
   if array.dtype == object:
     texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
     for each in texts:
@@ -182,11 +267,29 @@ def _lower_threads():
       getattr(sys.modules[name], lower)(0 if name == "cv2" else 1)
 
 
+def _end_with(pipe):
+  """Ends this process, even one that is in a long call of C code, when nobody has the other end of the pipe any more."""
+  fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO, which ends a process.
+
+
+def _close_all(descriptors):
+  for each in descriptors:
+    with contextlib.suppress(OSError):
+      os.close(each)
+
+
 def main():
-  number, read, write, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+  descriptors, seconds = list(map(int, sys.argv[1:5])), float(sys.argv[5])
+  number, read, write, pipe = descriptors
+  # What the function starts must not keep the trainer waiting for this process, once it has died.
+  for each in descriptors:
+    os.set_inheritable(each, False)
+  os.register_at_fork(after_in_child=lambda: _close_all(descriptors))
   # Ctrl-C is for the trainer.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   _keep_memory()
+  _end_with(pipe)
   threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
   connection = channel.Connection(socket.socket(fileno=number))
   inputs, outputs = channel.Memory(read), channel.Memory(write)
@@ -211,15 +314,15 @@ def serve(connection, inputs, outputs, functions):
       functions[name] = None, told()
     _lower_threads()
     return
-  name, seed, names, described = message
+  number, name, seed, names, described = message
   began = time.perf_counter()
   function, failed = functions[name]
   try:
     if failed:
       raise RuntimeError(f"It cannot be made in another process:\n{failed}")
-    reply = "made", outputs.write(function.call(seed, names, lambda: inputs.read(described)))
+    reply = "made", number, outputs.write(function.call(seed, names, lambda: inputs.read(described))), function.is_unsteady
   except BaseException as error:
-    reply = "raised", type(error).__name__, told()
+    reply = "raised", number, type(error).__name__, told()
   connection.send((*reply, time.perf_counter() - began))
 
 
