@@ -245,6 +245,13 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
   assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
 
 
+@cases.only_exhaustive
+def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]
+  assert len(lines) == 3 and all(set(labels) <= {10, 11, 12} for labels in lines) and any(lines)
+
+
 @pytest.mark.parametrize("name", ["train_albumentations.py", "train_torchvision.py"])
 def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)

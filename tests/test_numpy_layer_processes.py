@@ -1,7 +1,9 @@
 """Processes that call Python functions: none is lost with a sample, and none is left behind."""
+import contextlib
 import os
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf._internal.processes import pool
+from refurbish_tf._internal.processes import channel, pool
 from support import cases
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
@@ -64,6 +66,39 @@ class TestDeaths:
         found += 1
     del raised
     assert found < N and sum(1 for _ in iterator) == N - 1 - found
+
+  def test_an_interrupted_call_leaves_no_answer(self, monkeypatch):
+    """The next one would take it for its own."""
+    layer = augment.numpy_layer(lambda image, rng: image, processes=1)
+    layer(IMAGES[0], seed=[7, 0])
+    receive = channel.Connection.receive
+
+    def interrupted(connection):
+      monkeypatch.undo()
+      receive(connection)
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(channel.Connection, "receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      layer(IMAGES[1], seed=[7, 0])
+    np.testing.assert_array_equal(layer(IMAGES[2], seed=[7, 0]), IMAGES[2])
+
+  def test_of_one_whose_fork_lives_on(self, tmp_path):
+    """It has the socket, too, so that nobody says that the process has ended."""
+    def fn(image, rng):
+      forked = os.fork()
+      if not forked:
+        time.sleep(60)
+        os._exit(0)
+      (tmp_path / str(forked)).touch()
+      os._exit(7)
+
+    with pytest.raises(RuntimeError, match="twice.*exit status 7"):
+      augment.numpy_layer(fn, processes=1)(IMAGES[0], seed=[7, 0])
+    forked = [int(each.name) for each in tmp_path.iterdir()]
+    assert len(forked) == 2
+    for each in forked:
+      os.kill(each, signal.SIGKILL)  # ProcessLookupError: it was waited for.
 
   def test_kills_at_random(self):
     """Every epoch whole and every byte right."""
@@ -157,10 +192,13 @@ class TestProcesses:
     assert not set(left) & set(processes_of(None))
     assert errors.count("Traceback") <= 1 and "worker.py" not in errors
 
-  def test_none_is_left_of_a_busy_trainer(self, tmp_path):
-    """Of one that is killed while its processes are in a call: they do not look at what it says."""
+  @pytest.mark.parametrize("call, before", [
+      ("time.sleep(30)", ""), ("__import__('re').match('(a+)+b', 29 * 'a')", ""),
+      ("time.sleep(30)", "os.fork() or (time.sleep(12), os._exit(0));")], ids=["sleep", "in C code", "forked"])
+  def test_none_is_left_of_a_busy_trainer(self, tmp_path, call, before):
+    """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives on."""
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", "time.sleep(30)").replace(
+    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", call).replace("sys.stdin", before + "sys.stdin").replace(
         "next(iterator)", "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)"))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
@@ -189,6 +227,15 @@ class TestProcesses:
     assert memory_files() == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
+  def test_beside_many_open_files(self):
+    with contextlib.ExitStack() as stack:
+      limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+      resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+      stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+      files = [stack.enter_context(open(os.devnull)) for _ in range(1100)]
+      assert max(file.fileno() for file in files) >= 1024
+      np.testing.assert_array_equal(augment.numpy_layer(lambda image, rng: image, processes=6)(IMAGES[0], seed=[7, 0]), IMAGES[0])
+
   def test_start_at_the_first_sample_and_are_shared(self):
     layers = [augment.numpy_layer(noise, processes=5) for _ in range(2)]
     stages = [SOURCE.refurbish([layer], seed=3) for layer in layers]
@@ -199,7 +246,7 @@ class TestProcesses:
 
   def test_are_small_and_use_one_thread(self):
     def facts(image, rng):
-      status = open("/proc/self/status").read()  # noqa: SIM115
+      status = open("/proc/self/status").read()
       large = image.astype(np.float64).reshape(-1, 3) @ np.ones([3, 400])
       resident = int(status.split("VmRSS:")[1].split()[0])
       return np.array([resident, int(status.split("Threads:")[1].split()[0]), "tensorflow" in sys.modules, large.size])
