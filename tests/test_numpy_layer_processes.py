@@ -246,7 +246,7 @@ class TestProcesses:
 
   def test_are_small_and_use_one_thread(self):
     def facts(image, rng):
-      status = open("/proc/self/status").read()
+      status = open("/proc/self/status").read()  # noqa: SIM115
       large = image.astype(np.float64).reshape(-1, 3) @ np.ones([3, 400])
       resident = int(status.split("VmRSS:")[1].split()[0])
       return np.array([resident, int(status.split("Threads:")[1].split()[0]), "tensorflow" in sys.modules, large.size])
