@@ -198,7 +198,7 @@ class TestProcesses:
   def test_none_is_left_of_a_busy_trainer(self, tmp_path, call, before):
     """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives on."""
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", call).replace("sys.stdin", before + "sys.stdin").replace(
+    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", call).replace("os.write(1", before + "os.write(1").replace(
         "next(iterator)", "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)"))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
