@@ -62,7 +62,8 @@ def numpy_layer(
 
   The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or traced.
   It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own
-  folders go with it. What it changes in global variables stays in its process. A process ends when it was not asked for four seconds, and with this one.
+  folders go with it. What it changes in global variables stays in its process. A process ends when it was not asked for four
+  seconds, and with this one.
 
   Args:
     fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
@@ -389,8 +390,13 @@ def _is_own(module):
   file = getattr(module, "__file__", None)
   if not isinstance(file, str) or module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
     return False
-  return not os.path.abspath(file).startswith(_installed()) and not {"site-packages", "dist-packages"}.intersection(
-      file.split(os.sep))
+  return not _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file):
+  """Looked up for all modules whenever a function is sent."""
+  return os.path.abspath(file).startswith(_installed()) or bool({"site-packages", "dist-packages"}.intersection(file.split(os.sep)))
 
 
 @functools.cache

@@ -236,20 +236,17 @@ class _Worker:
       if kind == "ended":  # As it was not asked for long, just now.
         in_call = False
         raise EOFError
-      if reply[0] != self._number:
+      number, *reply = reply
+      if number != self._number:
         raise RuntimeError("A process has answered another call than the one that was made.")
-      return self._answer(kind, reply[1:])
     except (EOFError, ConnectionError):
-      code = self._end()
-      raise Died(code, in_call) from None
-    except Raised:
-      raise
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        self._process.wait(_SELF_END)
+      raise Died(self._end(), in_call) from None
     except BaseException:
       # What has come of it is not known.
       self._end()
       raise
-
-  def _answer(self, kind, reply):
     if kind == "raised":
       raise Raised(*reply)
     described, is_unsteady, seconds = reply
@@ -260,8 +257,6 @@ class _Worker:
     process = self._process
     if process is None:
       return 0
-    with contextlib.suppress(subprocess.TimeoutExpired):
-      process.wait(_SELF_END)
     self.kill()
     code = process.wait()
     self._forget()
