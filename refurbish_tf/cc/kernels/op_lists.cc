@@ -42,8 +42,9 @@ bool HasRandomAccessIfInputHas(const std::string& dataset) {
                  "ConcatenateDataset", "MapDataset", "OptionsDataset",
                  "ParallelBatchDataset", "ParallelMapDatasetV2",
                  "PrefetchDataset", "RangeDataset",
-                 "RefurbishTf>AugmentDataset", "RefurbishTf>DataSourceDataset",
-                 "RefurbishTf>EchoDataset", "RefurbishTf>TfrecordDataset",
+                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
+                 "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
+                 "RefurbishTf>TfrecordDataset",
                  "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
                  "TensorSliceDataset", "ZipDataset");
 }
@@ -109,8 +110,9 @@ bool AlwaysDoesTheSame(const std::string& op) {
 bool YieldsWhatIsInGraph(const std::string& op) {
   return IsOneOf(op, "ConcatenateDataset", "Const", "OptionsDataset",
                  "Placeholder", "PrefetchDataset", "RangeDataset",
-                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
-                 "TensorSliceDataset", "ZipDataset", "_Retval");
+                 "RefurbishTf>CachedDataset", "ShardDataset", "SkipDataset",
+                 "TakeDataset", "TensorDataset", "TensorSliceDataset",
+                 "ZipDataset", "_Retval");
 }
 
 }  // namespace refurbish_tf
