@@ -38,15 +38,14 @@ bool HasInputDataset(const std::string& op) {
 // `concatenate` or `zip`. So this lists the datasets that are known to keep the
 // promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2",
-                 "ConcatenateDataset", "MapDataset", "OptionsDataset",
-                 "ParallelBatchDataset", "ParallelMapDatasetV2",
-                 "PrefetchDataset", "RangeDataset",
-                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
-                 "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
-                 "RefurbishTf>TfrecordDataset",
-                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
-                 "TensorSliceDataset", "ZipDataset");
+  return IsOneOf(
+      dataset, "BatchDataset", "BatchDatasetV2", "ConcatenateDataset",
+      "MapDataset", "OptionsDataset", "ParallelBatchDataset",
+      "ParallelMapDatasetV2", "PrefetchDataset", "RangeDataset",
+      "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
+      "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
+      "RefurbishTf>TfrecordDataset", "ShardDataset", "SkipDataset",
+      "TakeDataset", "TensorDataset", "TensorSliceDataset", "ZipDataset");
 }
 
 bool CountsElements(const std::string& dataset) {

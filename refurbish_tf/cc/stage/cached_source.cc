@@ -43,10 +43,9 @@ absl::Status CachedSource::Configure(int64_t num_elements,
   const int64_t most =
       disk == nullptr ? int64_t{kMaxSamples} : int64_t{Index::kMaxSamples};
   if (num_elements > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The source has ", num_elements,
-                     " elements; cached takes at most ", most,
-                     disk == nullptr ? "." : " with a store on disk."));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", num_elements, " elements; cached takes at most ",
+        most, disk == nullptr ? "." : " with a store on disk."));
   }
   const int64_t bytes = store->FixedBytes(types);
   const int64_t max_bytes = store->store().max_bytes();

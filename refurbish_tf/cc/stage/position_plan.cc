@@ -69,9 +69,8 @@ absl::Status PositionPlan::GetNext(Next* next) {
       next->index = decided->index;
       if (decided->decision == Decision::kElsewhere) continue;
       next->from = decided->decision == Decision::kToRead ? From::kSource
-                   : source_->Get(decided->index, &next->element)
-                       ? From::kStore
-                       : From::kGone;
+                   : source_->Get(decided->index, &next->element) ? From::kStore
+                                                                  : From::kGone;
       return absl::OkStatus();
     }
     const absl::StatusOr<Decided> own = Ask(asked, &next->element);

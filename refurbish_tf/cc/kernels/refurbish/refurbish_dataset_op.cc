@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/kernels/source_checks/check_source.h"
-#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
+#include "refurbish_tf/cc/kernels/source_checks/check_source.h"
+#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 #include "tensorflow/core/framework/op_requires.h"
 

@@ -209,16 +209,20 @@ void FindShards(const GraphDef& graph, SourceFacts* facts) {
 absl::Status CheckLength(const DatasetBase* source, const char* method) {
   if (IsInfinite(source)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "The source of ", method, " is infinite, so it has no epochs. Put "
-        ".repeat() behind ", method, ", or .take(n) before it. TensorFlow also "
+        "The source of ", method,
+        " is infinite, so it has no epochs. Put "
+        ".repeat() behind ",
+        method,
+        ", or .take(n) before it. TensorFlow also "
         "takes sample_from_datasets(..., stop_on_empty_dataset=True) for "
         "infinite: put .take(n) behind it, with the number of elements that it "
         "has."));
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The source of ", method, " has no elements. Check the file names, "
-        "filters and splits it is made from."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("The source of ", method,
+                     " has no elements. Check the file names, "
+                     "filters and splits it is made from."));
   }
   return absl::OkStatus();
 }

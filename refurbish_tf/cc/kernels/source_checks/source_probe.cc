@@ -66,10 +66,11 @@ absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
 std::string SourceChanges(const char* method, uint32_t index,
                           const std::string& file) {
   return absl::StrCat(
-      "The source of ", method, " yields other elements than before: ",
-      Element(index, file),
+      "The source of ", method,
+      " yields other elements than before: ", Element(index, file),
       " differs from the one that was there when this sample was first prepared. ",
-      method, " knows a sample by its position, so some samples may come twice "
+      method,
+      " knows a sample by its position, so some samples may come twice "
       "in an epoch and others not at all. Look for a shuffle in the source, as in "
       "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
       "shuffles. Look for random numbers that it draws, and draw them in "

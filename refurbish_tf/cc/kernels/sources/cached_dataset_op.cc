@@ -124,7 +124,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         TF_RETURN_IF_ERROR(ReadAlone(ctx, next.index, out_tensors));
         break;
     }
-    return Keep(next.index, out_tensors);
+    return Keep(ctx, next.index, out_tensors);
   }
 
  protected:
@@ -201,8 +201,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     if (input_ == nullptr) {
       IteratorContext::Params params = InputParams(ctx);
       IteratorContext unmapped(params);
-      TF_RETURN_IF_ERROR(dataset()->input()->MakeIterator(&unmapped, this,
-                                                          prefix(), &input_));
+      TF_RETURN_IF_ERROR(
+          dataset()->input()->MakeIterator(&unmapped, this, prefix(), &input_));
       // Once: copying a context takes as long as reading a small element.
       params.index_mapper = [plan = plan_](size_t position) {
         return plan->Request(position);
@@ -244,7 +244,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return end ? OtherLength("fewer than") : absl::OkStatus();
   }
 
-  absl::Status Keep(uint32_t index, std::vector<Tensor>* element)
+  absl::Status Keep(IteratorContext* ctx, uint32_t index,
+                    std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     CachedSource& elements = *dataset()->elements_;
     uint32_t sum = 0;
@@ -252,8 +253,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         elements.source_checks().checks()) {
       sum = ElementSum(*element);
       TF_RETURN_IF_ERROR(CheckElement(&elements.source_checks(), kCached,
-                                      dataset()->input(), &*mapped_, index,
-                                      sum));
+                                      dataset()->input(), ctx, index, sum));
     }
     elements.Put(index, sum, element);
     return absl::OkStatus();
@@ -261,8 +261,10 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
 
   absl::Status OtherLength(const char* comparison) const {
     return absl::DataLossError(absl::StrCat(
-        "The source of cached yields ", comparison, " the elements that it was "
-        "asked for, of the ", dataset()->elements_->num_elements(),
+        "The source of cached yields ", comparison,
+        " the elements that it was "
+        "asked for, of the ",
+        dataset()->elements_->num_elements(),
         " that it should have. Use a source that is the same in every epoch."));
   }
 
@@ -294,10 +296,9 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
     CachedArguments arguments;
-    OP_REQUIRES_OK(ctx,
-                   GetScalars(ctx, "stage", &arguments.stage, "store",
-                              &arguments.store, "max_bytes",
-                              &arguments.max_bytes));
+    OP_REQUIRES_OK(
+        ctx, GetScalars(ctx, "stage", &arguments.stage, "store",
+                        &arguments.store, "max_bytes", &arguments.max_bytes));
     SourceFacts facts;
     OP_REQUIRES_OK(ctx, CheckSource(ctx, input, kCached, &facts));
     OP_REQUIRES_OK(ctx, CheckIsByIndex(input, facts));
@@ -306,10 +307,10 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, store.status());
     std::shared_ptr<CachedSource> elements =
         CachedSource::GetOrCreate(arguments.stage);
-    OP_REQUIRES_OK(ctx, elements->Configure(
-                            input->Cardinality(CardinalityOptions()),
-                            facts.shards, *store,
-                            {input->output_dtypes(), input->output_shapes()}));
+    OP_REQUIRES_OK(
+        ctx, elements->Configure(
+                 input->Cardinality(CardinalityOptions()), facts.shards, *store,
+                 {input->output_dtypes(), input->output_shapes()}));
     DiskStore* const disk = elements->store().disk();
     SourceChecks& checks = elements->source_checks();
     if (disk != nullptr &&
@@ -334,7 +335,8 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
     if (stream == nullptr) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of cached must be one that is read by index, with a known "
-        "number of elements, but ", stream->type_string(),
+        "number of elements, but ",
+        stream->type_string(),
         " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
         "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
         "files so, rtf.sources.data_source Python objects."));
