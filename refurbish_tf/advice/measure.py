@@ -27,7 +27,7 @@ MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
 # At most, in seconds.
-LONGEST_EPOCH = 0.125
+LONGEST_EPOCH = 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
 LEAST_EPOCHS, TURN = 3, 1
 # At most, of all that is kept for measuring; a smaller part of the memory that is free.
@@ -68,7 +68,9 @@ class Costs:
   # By split: of a sample that is cached, and of one that is fresh.
   hit: dict[int, float] = dataclasses.field(default_factory=dict)
   first: dict[int, float] = dataclasses.field(default_factory=dict)
-  # By split: of a sample that is cached, if all layers behind the split run on batches.
+  # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
+  batch: float = 0.0
+  # By split: of a sample that is cached, if all layers behind the split run on batches, those included.
   batched: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample on disk, in place of memory: beside and for each byte.
   disk_hit: tuple[float, float] = (0.0, 0.0)
@@ -132,20 +134,20 @@ class Measurement:
       raise ValueError(
           "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
     self.num_read = number
-    read = _plain(self._source.take(number))
     self._held = {}
-    self._hold("encoded", read)
+    self._hold("encoded", self._source.take(number))
     files, reads = samples.files_of(self._source)
     if reads:
       costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
-    # The beginning of an epoch is taken off, as the epochs are short here; the first one traces, too.
-    beginning, memory, cold = (
-        _seconds_of(dataset) for dataset in (self._source.take(1), self._held["encoded"], read))
-    warm = [_seconds_of(read) for _ in range(2)]
-    beginning = min(beginning, _seconds_of(self._source.take(1)))
+    # The beginning of an epoch is taken off, as the epochs are short here.
+    read = self._source.take(number)
+    cold, *warm, beginning, memory = (
+        _seconds_of(_last(dataset, size)) for dataset, size in (
+            (read, number), (read, number), (read, number), (self._source.take(1), 1), (self._held["encoded"], number)))
     costs.read = max(0.0, min(cpu for cpu, _ in warm) - memory[0]) / number
-    cold, warm = (max(0.0, min(wall for _, wall in each) - beginning[1]) / number for each in ([cold], warm))
-    costs.read_warm, costs.read_cold = warm, max(warm, cold)
+    costs.read_cold, costs.read_warm = (
+        max(0.0, wall - beginning[1]) / number for wall in (cold[1], min(wall for _, wall in warm)))
+    costs.read_cold = max(costs.read_cold, costs.read_warm)
     self._progress()
 
   def _hold(self, name, dataset):
@@ -161,9 +163,8 @@ class Measurement:
     """Decides of how many samples an epoch is."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
     stage = self._stage(self._held["encoded"], self._layers, None, 1, None)
-    for _ in stage:
-      pass
-    cpu = _seconds_of(stage)[0] / self.num_read
+    stage = _last(stage, self.num_read)
+    cpu = min(_seconds_of(stage), _seconds_of(stage))[0] / self.num_read
     with_store = [self._stage(self._held["encoded"].take(FEWEST_SLOW_SAMPLES), self._layers, at, NEVER, CacheStore())
                   for at in self._splits]
     for at, stage in zip(self._splits, with_store):
@@ -197,6 +198,9 @@ class Measurement:
     partial = layers if at is None else layers[:at]
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
 
+  def _consumed(self, dataset):
+    return _last(dataset, self.num_samples)
+
   def _batches(self, dataset):
     if samples.is_fixed(dataset.element_spec):
       return _plain(dataset.batch(self._batch_size))
@@ -205,12 +209,13 @@ class Measurement:
   def _pipelines(self):
     """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
-    made = {"standard": self._batches(standard(held, layers, self._targets))}
+    made = {"standard": self._batches(standard(held, layers, self._targets)),
+            "in batches": self._batches(self._stage(held, layers, None, 1, None))}
     for form in self._forms:
-      made["fresh", form.name] = self._batches(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None))
+      made["fresh", form.name] = self._consumed(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None))
     for at in self._splits:
-      made["hit", at] = self._batches(self._stage(held, layers, at, NEVER, None))
-      made["third", at] = self._batches(self._stage(held, layers, at, 3, None))
+      made["hit", at] = self._consumed(self._stage(held, layers, at, NEVER, None))
+      made["third", at] = self._consumed(self._stage(held, layers, at, 3, None))
     for at in self._batched:
       stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
       function = samples.whole_batches(layers, at)
@@ -220,9 +225,9 @@ class Measurement:
       for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
         for kind, r in (("hit", NEVER), ("third", 3)):
           store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
-          made[f"{kind} on disk", at] = self._batches(self._stage(held, layers, at, r, store))
+          made[f"{kind} on disk", at] = self._consumed(self._stage(held, layers, at, r, store))
     few = self._held["encoded"].take(1)
-    made["beginning"] = self._batches(self._stage(few, layers, None, 1, None))
+    made["beginning"] = _last(self._stage(few, layers, None, 1, None), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
@@ -232,7 +237,7 @@ class Measurement:
     for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
       for _ in range(2):
-        _, wall = _seconds_of(dataset, batched=True)
+        _, wall = _seconds_of(dataset)
       epochs = LEAST_EPOCHS * max(1, math.ceil(turn / max(LEAST_EPOCHS * wall, 1e-4)))
       turns[name] = dataset.repeat(epochs), epochs
       self._progress()
@@ -241,7 +246,7 @@ class Measurement:
     for number in range(MOST_ROUNDS):
       began = time.perf_counter()
       for name, (dataset, epochs) in turns.items():
-        measured[name].append(_seconds_of(dataset, batched=True)[0] / epochs)
+        measured[name].append(_seconds_of(dataset)[0] / epochs)
       longest = max(longest, time.perf_counter() - began)
       self._progress()
       if number + 1 >= FEWEST_ROUNDS and self._seconds_left() < 1.1 * longest:
@@ -259,12 +264,13 @@ class Measurement:
       return max(3 * third - 2 * hit, third)
 
     costs.standard = of_sample("standard", "plain beginning")
+    costs.batch = max(0.0, of_sample("in batches") - of_sample(("fresh", "encoded")))
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
-    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at]) for at in self._batched}
+    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at] + costs.batch) for at in self._batched}
     on_disk = sorted((name[1] for name in measured if name[0] == "hit on disk"), key=costs.sample_bytes.get)
     if on_disk:
       hits = [max(0.0, of_sample(("hit on disk", at)) - costs.hit[at]) for at in on_disk]
@@ -321,10 +327,13 @@ def _plain(dataset):
   return dataset.with_options(options)
 
 
-def _seconds_of(dataset, batched=False):
+def _last(dataset, number):
+  """Its last element alone: the others are made, and copied nowhere."""
+  return _plain(dataset.skip(number - 1))
+
+
+def _seconds_of(dataset):
   """CPU seconds, and those by the clock, of an epoch."""
-  if not batched and samples.is_fixed(dataset.element_spec):
-    dataset = _plain(dataset.batch(1024))
   began, cpu = time.perf_counter(), cpu_time()
   for _ in dataset:
     pass

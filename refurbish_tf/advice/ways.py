@@ -171,7 +171,9 @@ class Model:
     return max((at for at in self._given.costs.batched if at >= least), key=self._saved, default=None)
 
   def _saved(self, at):
-    return self._given.costs.hit[at] - self._given.costs.batched[at]
+    """What it saves to run all layers behind these on batches."""
+    costs = self._given.costs
+    return costs.hit[at] + costs.batch - costs.batched[at]
 
   def _stages(self, in_batches):
     given = self._given
@@ -238,11 +240,12 @@ class Model:
       cpu = costs.fresh["encoded"]
     else:
       cpu = costs.hit[way.split] + fresh * (costs.first[way.split] - costs.hit[way.split])
-    if way.batched is not None:
-      cpu -= self._saved(way.batched)
+    if way.kind != "standard":
+      cpu += costs.batch if way.batched is None else costs.batch - self._saved(way.batched)
     if way.form:
       cpu -= fresh * share * (costs.fresh["encoded"] - costs.fresh[way.form])
-    cpu = max(cpu, 0.02 * costs.fresh["encoded"]) + read * costs.read
+    # The parts are measured one by one, so their errors could add up to less than nothing.
+    cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
         (way.samples_in, costs.sample_bytes.get(way.split), 1 - fresh, fresh if way.split is not None else 0),
