@@ -20,13 +20,15 @@ from refurbish_tf import sources
 from refurbish_tf._internal import dataset_graph, machine, mistakes
 from refurbish_tf._internal.processes import pool
 from refurbish_tf.advice import outcomes, samples
+from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.cache_store import CacheStore
 
 # Turns of each pipeline; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
-# At most, in seconds.
+# Seconds of reading at least; of an epoch at most.
+SHORTEST_READING = 0.05
 LONGEST_EPOCH = 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
 LEAST_EPOCHS, TURN = 3, 1
@@ -101,7 +103,8 @@ class Measurement:
 
   def __init__(self, source, forms, splits, batched, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
     self._source, self._forms, self._splits, self._batched = source, forms, splits, batched
-    self._layers, self._targets = forms[0].layers, targets
+    self._layers, self._given_targets = forms[0].layers, targets
+    self._targets = checked_targets(targets, "advise")
     self._is_by_index, self._disk, self._progress = is_by_index, disk, progress
     self._began, self._max_seconds = time.perf_counter(), max_seconds
     self._max_bytes = min(MAX_BYTES, machine.free_memory() * PART_OF_FREE)
@@ -125,8 +128,7 @@ class Measurement:
     costs = self.costs
     until = time.perf_counter() + READING * self._max_seconds
     number = size = 0
-    for element in self._source:
-      number += 1
+    for number, element in enumerate(self._source, 1):
       size += _bytes(element)
       if number == MOST_READ or size > self._max_bytes / 8 or time.perf_counter() > until:
         break
@@ -139,25 +141,23 @@ class Measurement:
     files, reads = samples.files_of(self._source)
     if reads:
       costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
-    # The beginning of an epoch is taken off, as the epochs are short here.
+    # The beginning of an epoch is taken off, as the epochs are short here; the same number of them for all three.
     read = self._source.take(number)
-    cold, *warm, beginning, memory = (
-        _seconds_of(_last(dataset, size)) for dataset, size in (
-            (read, number), (read, number), (read, number), (self._source.take(1), 1), (self._held["encoded"], number)))
-    costs.read = max(0.0, min(cpu for cpu, _ in warm) - memory[0]) / number
-    costs.read_cold, costs.read_warm = (
-        max(0.0, wall - beginning[1]) / number for wall in (cold[1], min(wall for _, wall in warm)))
-    costs.read_cold = max(costs.read_cold, costs.read_warm)
+    cold = _seconds_of(_last(read, number))[1]
+    times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(_last(read, number))[1], 1e-4)))
+    (cpu, warm), (_, beginning), (memory, _) = (
+        min(_seconds_of(_last(dataset, size).repeat(times)) for _ in range(2)) for dataset, size in (
+            (read, number), (self._source.take(1), 1), (self._held["encoded"], number)))
+    costs.read = max(0.0, cpu - memory) / (times * number)
+    costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
+    if costs.disk_is_known:
+      costs.read_cold = max(costs.read_warm, (cold - beginning / times) / number)
     self._progress()
 
   def _hold(self, name, dataset):
-    """Keeps elements in memory, by index."""
-    store = CacheStore()
-    self._held[name] = sources.cached(dataset, store)
-    for _ in self._held[name]:
-      pass
-    counts = store.stats()
-    self.costs.element_bytes[name] = counts.bytes / counts.entries
+    """Keeps elements in memory, by index if they are read so."""
+    self._held[name] = sources.cached(dataset) if self._is_by_index else dataset.cache()
+    self.costs.element_bytes[name] = statistics.mean(map(_bytes, self._held[name]))
 
   def _choose_sizes(self, batch_size):
     """Decides of how many samples an epoch is."""
@@ -196,7 +196,7 @@ class Measurement:
   def _stage(self, held, layers, at, r, store):
     final = None if at is None or at == len(layers) else layers[at:]
     partial = layers if at is None else layers[:at]
-    return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
+    return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
   def _consumed(self, dataset):
     return _last(dataset, self.num_samples)

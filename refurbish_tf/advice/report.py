@@ -83,7 +83,9 @@ class Advice:
 
   @staticmethod
   def _kind(way):
-    return way.kind, way.form, way.form_in, way.samples_in, way.r if way.kind == "refurbish" else None, way.batched is None
+    if way.kind == "both":
+      return way.kind, way.form
+    return way.kind, way.form, way.form_in, way.samples_in, way.samples_in == "memory" and way.r
 
   @property
   def code(self) -> str:
