@@ -1,4 +1,6 @@
 """`rtf.sources.cached` in memory: what is read and when, order and content, checkpoints, errors."""
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -84,7 +86,7 @@ def test_a_source_that_reads_ahead_reads_just_what_is_missing(batch_reads):
   for index in (1, 2, 7, 11):
     store.remove(index)
   asked = [np.ravel(each).tolist() for each in asked_by(source, dataset)]
-  assert sum(asked, []) == [1, 2, 7, 11]
+  assert list(itertools.chain(*asked)) == [1, 2, 7, 11]
   # The second batch is of two, and was asked for before it was known what comes between.
   assert max(map(len, asked)) == min(batch_reads, 2)
 
@@ -325,7 +327,7 @@ def test_a_store_in_memory_serves_one():
 
 
 def test_what_the_store_holds_goes_with_its_dataset():
-  source, dataset = recorded()
+  _, dataset = recorded()
   values(dataset)
   name = dataset._store_name
   del dataset

@@ -1,5 +1,6 @@
 """`rtf.sources.cached` with a store on disk: the next run, jobs that share it, damage, full disks, other sources."""
 import gc
+import itertools
 import os
 import pathlib
 import signal
@@ -76,7 +77,7 @@ def test_two_jobs_at_once_read_each_element_once(tmp_path):
       assert sorted(each) == [i * i for i in range(N)]
     asked = [source.since() for source in sources]
     # What one has read the other finds.
-    assert sorted(sum(asked, [])) == (list(range(N)) if epoch == 0 else [])
+    assert sorted(itertools.chain(*asked)) == (list(range(N)) if epoch == 0 else [])
     assert epoch > 0 or min(map(len, asked)) > 0
 
 
