@@ -28,8 +28,7 @@ SMALLER = {
     "fit(train, epochs=90": "fit(train, epochs=2",
     "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
     ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
-    "photos, epochs=90)": "photos, epochs=90, num_outcomes=[1000, 14, 14, 81, 2, 1], num_samples=32, max_seconds=0.2)",
-    "model.train_on_batch(*augment(x, y))": "model.train_on_batch(*augment(x, y)), num_elements=2, num_steps=2",
+    "batch_size=128, step_seconds=0.1)": "batch_size=8, step_seconds=0.1, max_seconds=0.5)",
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
     'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
@@ -138,7 +137,7 @@ def final_augmentations(monkeypatch):
 
 
 def has_many_outcomes(final_fn):
-  """Whether it makes enough different images of one for `recommend_split` to rate r = 3 at 0.95 or more: about 20."""
+  """Whether it makes enough different images of one for a normalised diversity of 0.95 or more with r = 3: about 20."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
@@ -166,7 +165,6 @@ def service():
   del dispatcher
 
 
-@pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
                          ids=lambda page: page.stem)
 def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
