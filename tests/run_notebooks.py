@@ -26,7 +26,7 @@ def main():
         # Nor what a progress bar was meanwhile.
         for output in cell.outputs:
           if output.output_type == "stream":
-            output.text = re.sub(r"\r[^\n]*\n?", "", output.text)
+            output.text = re.sub(r"[\r\b]+[^\n]*\n?", "", output.text)
         cell.outputs = [output for output in cell.outputs if output.get("text") != ""]
     nbformat.write(notebook, path)
     subprocess.run([sys.executable, "-m", "tensorflow_docs.tools.nbfmt", path], check=True, capture_output=True)
