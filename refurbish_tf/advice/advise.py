@@ -25,7 +25,7 @@ LEAST_PYTHON = 1e-3
 
 
 def advise(
-    source: "tf.data.Dataset[Any]", layers: Sequence[Any], *, batch_size: int, step_seconds: float | None = None,
+    source: tf.data.Dataset[Any], layers: Sequence[Any], *, batch_size: int, step_seconds: float | None = None,
     epochs: int = 90, memory: float | None = None, disk: str | os.PathLike[str] | None = None, min_diversity: float = 0.95,
     num_outcomes: Sequence[float | None] | None = None, num_batched_outcomes: float = 1,
     targets: dict[str | int, Any] | None = None, max_seconds: float = 30) -> report.Advice:

@@ -92,7 +92,7 @@ class Advice:
     """The lines of the best way, for variables `source` and `layers`."""
     return self.best.code
 
-  def apply(self, source: "tf.data.Dataset[Any]") -> "tf.data.Dataset[Any]":
+  def apply(self, source: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
     """Runs the lines of the best way: batches of `source`, for `model.fit`."""
     return self.best.apply(source)
 

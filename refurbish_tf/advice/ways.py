@@ -218,7 +218,9 @@ class Model:
         size = way.samples_limit
         fresh_share = 1 - size / (number * costs.sample_bytes[way.split])
       kept, on_disk = (kept + size, on_disk) if way.samples_in == "memory" else (kept, on_disk + size)
-    first, later = self._epoch(way, 1.0, 0.0, kept, on_disk), self._epoch(way, fresh_share, way.share, kept, on_disk)
+    first, later = (
+        self._epoch(way, is_first, *shares, kept, on_disk) for is_first, shares in (
+            (True, (1.0, 0.0)), (False, (fresh_share, way.share))))
 
     def mean(one, other):
       return (one + (given.epochs - 1) * other) / given.epochs
@@ -229,10 +231,9 @@ class Model:
         input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
         read_bytes=mean(first.read_bytes, later.read_bytes), diversity=self.diversity(way), plan=self._plan)
 
-  def _epoch(self, way, fresh, share, kept, on_disk):
+  def _epoch(self, way, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
     given, costs = self._given, self._given.costs
-    is_first = fresh == 1 and share == 0
     read = fresh * (1 - share) if given.is_by_index or way.form else 1.0
     if way.kind == "standard":
       cpu = costs.standard
