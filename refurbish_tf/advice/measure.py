@@ -3,10 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -34,12 +32,14 @@ LONGEST_EPOCH = 0.08
 LEAST_EPOCHS, TURN = 3, 1
 # At most, of all that is kept for measuring; a smaller part of the memory that is free.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
-# At most, of the samples that are read, and of those of an epoch. At least, of those; of slow ones.
-MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES, FEWEST_SLOW_SAMPLES, SLOW = 4096, 2**16, 128, 32, 5e-3
+# At most, of the samples that are read, and of those of an epoch; at least, of those.
+MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
+# Of so many it is seen how long all layers take.
+TRIED_SAMPLES = 64
 # So large that no sample is used up meanwhile.
 NEVER = 1e6
-# The file that is written and read to see how fast a disk is.
-DISK_FILE_BYTES = 2**26
+# Elements that are read at a time.
+WINDOW = 64
 # Of so many elements the largest says how many can be kept.
 FEW_ELEMENTS = 4
 # A flat image hides what a layer does, so the sample with the most outcomes counts.
@@ -74,9 +74,9 @@ class Costs:
   batch: float = 0.0
   # By split: of a sample that is cached, if all layers behind the split run on batches, those included.
   batched: dict[int, float] = dataclasses.field(default_factory=dict)
-  # Of a sample on disk, in place of memory: beside and for each byte.
-  disk_hit: tuple[float, float] = (0.0, 0.0)
-  disk_put: tuple[float, float] = (0.0, 0.0)
+  # Of a byte on disk, in place of memory.
+  disk_hit: float = 0.0
+  disk_put: float = 0.0
   # Bytes a second of a disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
@@ -118,7 +118,7 @@ class Measurement:
       self._measure(self._pipelines())
       self._count_beginnings()
       if disk:
-        self.costs.disk_rate = _disk_rate(self._folder)
+        self.costs.disk_rate = machine.disk_rate(self._folder)
 
   def _seconds_left(self):
     return self._max_seconds - (time.perf_counter() - self._began)
@@ -138,16 +138,17 @@ class Measurement:
     self.num_read = number
     self._held = {}
     self._hold("encoded", self._source.take(number))
-    files, reads = samples.files_of(self._source)
+    files, reads = dataset_graph.files_of(self._source)
     if reads:
-      costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
-    # The beginning of an epoch is taken off, as the epochs are short here; the same number of them for all three.
-    read = self._source.take(number)
-    cold = _seconds_of(_last(read, number))[1]
-    times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(_last(read, number))[1], 1e-4)))
+      costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
+    # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
+    # the epochs are short here; the same number of them for all three.
+    read, one, memory = (
+        _plain(dataset.window(WINDOW)) for dataset in (self._source.take(number), self._source.take(1), self._held["encoded"]))
+    cold = _seconds_of(read)[1]
+    times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4)))
     (cpu, warm), (_, beginning), (memory, _) = (
-        min(_seconds_of(_last(dataset, size).repeat(times)) for _ in range(2)) for dataset, size in (
-            (read, number), (self._source.take(1), 1), (self._held["encoded"], number)))
+        min(_seconds_of(dataset.repeat(times)) for _ in range(2)) for dataset in (read, one, memory))
     costs.read = max(0.0, cpu - memory) / (times * number)
     costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
     if costs.disk_is_known:
@@ -162,23 +163,27 @@ class Measurement:
   def _choose_sizes(self, batch_size):
     """Decides of how many samples an epoch is."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
-    stage = self._stage(self._held["encoded"], self._layers, None, 1, None)
-    stage = _last(stage, self.num_read)
-    cpu = min(_seconds_of(stage), _seconds_of(stage))[0] / self.num_read
-    with_store = [self._stage(self._held["encoded"].take(FEWEST_SLOW_SAMPLES), self._layers, at, NEVER, CacheStore())
-                  for at in self._splits]
-    for at, stage in zip(self._splits, with_store):
-      for _ in stage:
+    tried = min(self.num_read, TRIED_SAMPLES)
+    stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
+    try:
+      _seconds_of(stage)
+    except Exception:
+      self._name_failing_layer()
+      raise
+    cpu = min(_seconds_of(stage), _seconds_of(stage))[0] / tried
+    for at in self._splits:
+      store = CacheStore()
+      for _ in self._stage(self._held["encoded"].take(FEWEST_SAMPLES), self._layers, at, NEVER, store):
         pass
-      counts = stage._store.stats()
+      counts = store.stats()
       self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
     # As many again are kept for r = 3.
     largest = 2 * sum(self.costs.sample_bytes.values()) + 1
     kept = self._held["encoded"]
     decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
     largest += sum(max(map(_bytes, dataset.take(FEW_ELEMENTS))) for dataset in decoded.values())
-    fewest = FEWEST_SAMPLES if cpu < SLOW else FEWEST_SLOW_SAMPLES
-    number = min(max(seconds * machine.processors() / max(cpu, 1e-9), fewest), MOST_SAMPLES, self._max_bytes / largest)
+    number = min(
+        max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
     number, times = max(1, int(number)), max(1, int(number / self.num_read))
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))
@@ -189,6 +194,12 @@ class Measurement:
     self._batch_size = max(1, min(batch_size, self.num_samples))
     self._progress()
 
+  def _name_failing_layer(self):
+    for position in range(len(self._layers)):
+      with samples.naming(self._layers, position):
+        for _ in _seeded(self._held["encoded"], self._layers, 0, position + 1, self._targets):
+          pass
+
   def _front(self, held, form):
     front = samples.part(form.layers, 0, form.prefix, self._targets)
     return held.map(lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE)
@@ -197,9 +208,6 @@ class Measurement:
     final = None if at is None or at == len(layers) else layers[at:]
     partial = layers if at is None else layers[:at]
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
-
-  def _consumed(self, dataset):
-    return _last(dataset, self.num_samples)
 
   def _batches(self, dataset):
     if samples.is_fixed(dataset.element_spec):
@@ -212,20 +220,21 @@ class Measurement:
     made = {"standard": self._batches(standard(held, layers, self._targets)),
             "in batches": self._batches(self._stage(held, layers, None, 1, None))}
     for form in self._forms:
-      made["fresh", form.name] = self._consumed(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None))
+      made["fresh", form.name] = _last(
+          self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None), self.num_samples)
     for at in self._splits:
-      made["hit", at] = self._consumed(self._stage(held, layers, at, NEVER, None))
-      made["third", at] = self._consumed(self._stage(held, layers, at, 3, None))
+      made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
+      made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
     for at in self._batched:
       stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
       function = samples.whole_batches(layers, at)
       made["batched", at] = _plain(tf.data.Dataset.zip(stage, _seeds()).map(
           lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE))
     if self._folder and self._splits:
-      for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
-        for kind, r in (("hit", NEVER), ("third", 3)):
-          store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
-          made[f"{kind} on disk", at] = self._consumed(self._stage(held, layers, at, r, store))
+      at = max(self._splits, key=self.costs.sample_bytes.get)
+      for kind, r in (("hit on disk", NEVER), ("third on disk", 3)):
+        store = CacheStore(os.path.join(self._folder, kind))
+        made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     few = self._held["encoded"].take(1)
     made["beginning"] = _last(self._stage(few, layers, None, 1, None), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
@@ -271,14 +280,10 @@ class Measurement:
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
     costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at] + costs.batch) for at in self._batched}
-    on_disk = sorted((name[1] for name in measured if name[0] == "hit on disk"), key=costs.sample_bytes.get)
-    if on_disk:
-      hits = [max(0.0, of_sample(("hit on disk", at)) - costs.hit[at]) for at in on_disk]
-      puts = [
-          max(0.0, first(of_sample(("hit on disk", at)), of_sample(("third on disk", at))) - costs.first[at])
-          for at in on_disk]
-      sizes = [costs.sample_bytes[at] for at in on_disk]
-      costs.disk_hit, costs.disk_put = _line(sizes, hits), _line(sizes, puts)
+    for at in (name[1] for name in measured if name[0] == "hit on disk"):
+      hit, third = of_sample(("hit on disk", at)), of_sample(("third on disk", at))
+      costs.disk_hit = max(0.0, hit - costs.hit[at]) / costs.sample_bytes[at]
+      costs.disk_put = max(0.0, first(hit, third) - costs.first[at]) / costs.sample_bytes[at]
 
   def count_outcomes(self, position, takes_seed, max_seconds):
     """Returns what `outcomes.count_distinct` returns for the outputs of a layer for one input."""
@@ -327,9 +332,9 @@ def _plain(dataset):
   return dataset.with_options(options)
 
 
-def _last(dataset, number):
-  """Its last element alone: the others are made, and copied nowhere."""
-  return _plain(dataset.skip(number - 1))
+def _last(stage, number):
+  """The last element of a stage alone: the others are made, and copied nowhere."""
+  return _plain(stage.skip(number - 1))
 
 
 def _seconds_of(dataset):
@@ -338,30 +343,6 @@ def _seconds_of(dataset):
   for _ in dataset:
     pass
   return cpu_time() - cpu, time.perf_counter() - began
-
-
-def _line(sizes, seconds):
-  """What a sample costs, and what each of its bytes does, by two sizes, or by one."""
-  if len(sizes) == 1 or sizes[1] < 1.5 * sizes[0]:
-    return statistics.mean(seconds), 0.0
-  slope = max(0.0, (seconds[1] - seconds[0]) / (sizes[1] - sizes[0]))
-  return max(0.0, seconds[0] - slope * sizes[0]), slope
-
-
-def _disk_rate(folder):
-  """Bytes a second of a large file that is not in the page cache; infinite if it cannot be dropped from there."""
-  size = min(DISK_FILE_BYTES, shutil.disk_usage(folder).free // 8)
-  path = os.path.join(folder, "rate")
-  with open(path, "wb") as file:
-    block = os.urandom(2**20)
-    for _ in range(max(1, size // len(block))):
-      file.write(block)
-  if not samples.drop_from_page_cache([os.fsencode(path)]):
-    return math.inf
-  began = time.perf_counter()
-  with open(path, "rb", buffering=0) as file:
-    read = sum(map(len, iter(lambda: file.read(2**20), b"")))
-  return read / (time.perf_counter() - began)
 
 
 def _bytes(element):
