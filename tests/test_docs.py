@@ -178,12 +178,15 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
-    train = names.get("train")
+    train, known = names.get("train"), len(final_augmentations)
     # With its line in the page, for tracebacks.
     exec(compile("\n" * line + example, str(page), "exec"), names)
     # Datasets are read, too: many mistakes show only then.
     if names.get("train") is not train:
       next(iter(names["train"]))
+    if "rtf.advise(" in example:
+      # Its splits are tried, or leave the rest to what is done on batches.
+      del final_augmentations[known:]
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
