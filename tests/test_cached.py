@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import refurbish_tf as rtf
+from support import cases
 from support.checkpoints import restore, save, take
 from support.python_sources import Batched, Source
 
@@ -166,6 +167,7 @@ SOURCES = {
     "python": lambda: rtf.sources.data_source(Batched(N), batch_reads=4)}
 
 
+@cases.each_value
 @pytest.mark.parametrize("kept", [1, 5, None])
 @pytest.mark.parametrize("kind", SOURCES)
 def test_the_same_samples_in_the_same_order_as_without(kind, kept):
@@ -209,6 +211,7 @@ STRUCTURES = {
     "sparse": tf.sparse.from_dense(tf.reshape(tf.range(N * 3), [N, 3]))}
 
 
+@cases.each_value
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_elements_of_any_structure(kind, on_disk, tmp_path):
