@@ -28,9 +28,9 @@ def echo(
 
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
   of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. This requires that
-  the next element is read while this one is repeated: put a parallel `map` or a `prefetch` before the stage. The stage
-  does not copy elements.
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.advise` measures both, see the
+  guide *Echo*. This requires that the next element is read while this one is repeated: put a parallel `map` or a
+  `prefetch` before the stage. The stage does not copy elements.
 
   Without `where` the stage repeats in place. With `where` it builds the rest of the pipeline, so that the three
   variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
@@ -240,7 +240,7 @@ def _check_not_deterministic(dataset):
     return
   raise ValueError(
       f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Give e a number, such "
-      f"as the one that rtf.recommend_echo_factor finds, or {way_out}.")
+      f"as the R that the guide Echo finds with rtf.advise, or {way_out}.")
 
 
 def _check_where(where, pipeline):

@@ -1,5 +1,6 @@
 """Runs notebooks and writes their outputs into them: `python tests/run_notebooks.py [NAME ...]`, by default all of them."""
 import argparse
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,11 @@ def main():
       if cell.cell_type == "code":
         # Readers are not to see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        # Nor what a progress bar was meanwhile.
+        for output in cell.outputs:
+          if output.output_type == "stream":
+            output.text = re.sub(r"[\r\b]+[^\n]*\n?", "", output.text)
+        cell.outputs = [output for output in cell.outputs if output.get("text") != ""]
     nbformat.write(notebook, path)
     subprocess.run([sys.executable, "-m", "tensorflow_docs.tools.nbfmt", path], check=True, capture_output=True)
 

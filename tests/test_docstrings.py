@@ -16,8 +16,6 @@ MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf
 NEEDS = {f"refurbish_tf.loaders.{framework}_loader": framework for framework in ("torch", "jax")}
 
 
-# The warnings of recommend_split depend on how long the layers take here.
-@pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
   if name in NEEDS:

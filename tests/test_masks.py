@@ -181,12 +181,12 @@ class TestAligned:
       SOURCE.map(lambda image, mask, label: encoded(image, tf.ensure_shape(
           tf.py_function(lambda: mask, [], tf.int32), [None, None, 1]), label)).refurbish(*layers)
 
-  @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
-  def test_recommend_split_takes_them(self):
-    found = rtf.recommend_split(
-        [augment.random_flip(), augment.random_crop(6)], SOURCE, epochs=9, num_outcomes=[2, 169], num_samples=4,
-        max_seconds=0.05, targets={1: "mask"})
-    assert all(aligned(image, mask) for image, mask, _ in SOURCE.refurbish(**found).as_numpy_iterator())
+  def test_advise_takes_them(self):
+    layers = [augment.random_flip(), augment.random_crop(6)]
+    advice = rtf.advise(SOURCE, layers, batch_size=4, epochs=9, max_seconds=0.2, targets={1: "mask"})
+    assert {way.kind for way in advice.ways} == {"standard", "kept", "refurbish", "both"}
+    for way in advice.shown:
+      assert all(aligned(image, mask) for image, mask, _ in way.apply(SOURCE).unbatch().as_numpy_iterator())
 
 
 def test_two_views_of_a_sample():

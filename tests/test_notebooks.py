@@ -71,8 +71,6 @@ def test_runs(path, parameters):
   said = "\n".join(output.get("text", "") for output in outputs if output.get("name") == "stderr").splitlines()
   # The first one comes with any import of TensorFlow; the others are the kernel's own.
   said = [line for line in said if not re.search(r"before absl::InitializeLog\(\)|IPKernelApp|Debugger warning", line)]
-  # This one is the recommender's message.
-  said = [line for line in said if "UserWarning: recommend_split: " not in line]
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 

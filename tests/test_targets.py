@@ -194,7 +194,7 @@ class TestBadInput:
     for whose, function in (
         ("compose", augment.compose), ("split", functools.partial(augment.split, at=1)),
         ("refurbish", tf.data.Dataset.range(3).refurbish),
-        ("recommend_split", functools.partial(rtf.recommend_split, dataset=SOURCE, epochs=3))):
+        ("advise", functools.partial(rtf.advise, SOURCE, batch_size=2))):
       with pytest.raises(error, match=f"^targets of {whose} must .*{said}"):
         function([tf.identity], targets=targets)
 

@@ -60,10 +60,12 @@ RIGHT = """
     records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices").apply(rtf.refurbish(tf.identity))
     listed = rtf.sources.data_source([1, 2, 3], batch_reads=8).apply(rtf.refurbish(tf.identity))
     draws: tf.Tensor = rtf.augment.random_crop(4, "reflect").draws(rtf.augment.seed_at([7, 0], 3))
-    recommended = rtf.recommend_split(layers, source, epochs=90, num_outcomes=[None, 2, float("inf")], reuse_factors=(2, 3))
-    standard = source.apply(rtf.refurbish(**recommended))
-    predicted: float = recommended.best.gain + recommended.layers[0].time
-    factor: float = rtf.recommend_echo_factor(train, step_time=0.01, factors=[1, 2]).factor
+    advice: rtf.Advice = rtf.advise(
+        source, layers, batch_size=4, step_seconds=0.1, memory=2**30, disk=pathlib.Path("ssd"), num_outcomes=[None, 2, float("inf")])
+    standard: tf.data.Dataset[Any] = advice.apply(source)
+    way: rtf.Way = advice.best
+    predicted: float = way.cpu_seconds / advice.standard.cpu_seconds + advice.layers[0].seconds + way.r + advice.min_diversity
+    lines: str = str(advice) + way.code + way.name
 
     fused = source.apply(rtf.fuse([rtf.augment.random_crop(4)], 4, on_device=1 / 2, num_replicas=2, component=0)).prefetch(2)
     validation = rtf.finished(source.batch(4), component=0)

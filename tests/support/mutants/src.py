@@ -43,7 +43,4 @@ MUTANTS = [
     Mutant("list_files is told of where there is none", "refurbish_tf/cc/kernels/source_checks/check_source.cc",
            "contents.file_lists.count(input.substr(0, input.find(':'))) > 0", "!contents.file_lists.empty()",
            "tests/test_mistakes_in_sources.py::test_a_shuffle_of_records_is_not_told_of_list_files"),
-    Mutant("the order that is there is recommended as another one", "refurbish_tf/advice/recommend_split.py",
-           "max([best.gain, *same])", "best.gain",
-           "tests/test_recommend_split.py::test_another_order_is_another_one"),
 ]
