@@ -1,0 +1,229 @@
+"""What rtf.advise predicts of each way, beside what is measured; and whether its pick is the fastest.
+
+With --all also large photographs, audio, Keras' layers and a layer in Python.
+"""
+import dataclasses
+import gc
+import math
+import pathlib
+import random
+import shutil
+import tempfile
+import time
+
+import advise_scenarios
+import common
+import numpy as np
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal.processes import pool
+
+EPOCHS = 90
+# Epochs after the first that are measured.
+LATER = 3
+# More than any scenario has use for.
+MEMORY_FOR_ALL = 8 << 30
+# Below so many samples r = 2 is the most that is proposed.
+FEW = 10_000
+MIN_DIVERSITY = 0.95
+STANDARD = "standard"
+# The bars: predicted over measured, or the reverse; the best of all over the pick; part of the images kept beside r = 3.
+MOST_OF_MEDIAN, MOST_OF_NINE_OF_TEN, MOST_OF_EACH = 1.1, 1.25, 1.5
+MOST_OVER_PICK_OF_NINE_OF_TEN, MOST_OVER_PICK = 1 / 0.9, 1 / 0.8
+MOST_OF_R_3_ALONE = 0.8
+
+
+@dataclasses.dataclass
+class Epochs:
+  """Seconds of a way's first epoch, and of a mean later one.
+
+  Attributes:
+    cpu, clock: pairs of seconds: CPU time, that of functions in other processes included, and by the clock.
+  """
+  cpu: tuple
+  clock: tuple
+
+  def mean(self, what):
+    """Mean seconds of an epoch, of all that a training has."""
+    first, later = getattr(self, what)
+    return (first + (EPOCHS - 1) * later) / EPOCHS
+
+
+def measure(quick, everything=False):
+  """Yields the sections."""
+  cells, picks, missing = [], [], []
+  with tempfile.TemporaryDirectory(prefix="refurbish-advise-") as directory:
+    directory = pathlib.Path(directory)
+    disk = directory / "disk"
+    for scenario in advise_scenarios.scenarios(directory, quick, everything):
+      memory = MEMORY_FOR_ALL
+      for budget in ("all", "a quarter"):
+        common.say(f"{scenario.name}, memory for {budget}")
+        _empty(disk)
+        advice = rtf.advise(
+            scenario.source, scenario.layers, batch_size=scenario.batch, epochs=EPOCHS, memory=memory, disk=disk,
+            min_diversity=MIN_DIVERSITY, max_seconds=1 if quick else 30)
+        ways = _chosen(advice, quick)
+        measured = _measured({STANDARD: lambda: standard(scenario), **{
+            name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}}, disk, common.rounds(quick, 3))
+        section, pick = _compared(scenario, budget, advice, ways, measured, cells)
+        picks.append(pick)
+        absent = scenario.admits - {_place(way) for way in advice.ways}
+        for place in absent:
+          common.say(f"missing: {place}")
+        missing.append(len(absent))
+        yield section
+        memory = max(way.kept_bytes for way in advice.ways) // 4
+    common.say("r = 3 with half of the decoded images beside")
+    yield _beside(quick, directory, disk)
+  yield _shown(cells, picks, missing)
+
+
+def standard(scenario):
+  """The best that plain tf.data has."""
+  count = len(scenario.source)
+  fn = rtf.augment.compose(scenario.layers)
+  seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
+  pairs = tf.data.Dataset.zip(scenario.source, tf.data.Dataset.from_tensor_slices(seeds))
+
+  def augmented(element, seed):
+    return fn(*element, seed=seed) if isinstance(element, tuple) else fn(element, seed=seed)
+
+  return dataset_graph.without_autotuner(
+      pairs.shuffle(count).map(augmented, common.PARALLEL_CALLS).batch(scenario.batch).prefetch(tf.data.AUTOTUNE))
+
+
+def _place(way):
+  """What a scenario can admit."""
+  return way.kind, way.form, way.form_in, way.samples_in
+
+
+def _chosen(advice, quick):
+  """By name: the best of each kind, and unless `quick` of all that differ in what is kept where and what runs on batches."""
+  best = {}
+  for way in advice.shown if quick else (*advice.shown, *advice.ways):
+    best.setdefault((*_place(way), way.batched), way)
+  return {way.name: way for way in (advice.best, *best.values())}
+
+
+def _measured(makers, disk, rounds):
+  """`Epochs` by name, for each round: a round takes each, new, in random order."""
+  measured = {name: [] for name in makers}
+  for _ in range(rounds):
+    for name in random.sample(list(makers), len(makers)):
+      _empty(disk)
+      measured[name].append(_epochs_of(makers[name]()))
+      gc.collect()
+  return measured
+
+
+def _empty(directory):
+  shutil.rmtree(directory, ignore_errors=True)
+  directory.mkdir()
+
+
+def _epochs_of(dataset):
+  """`Epochs` of a dataset."""
+  # Without a prefetch behind repeat, which would begin the next epoch in the time of this one.
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  batches = len(dataset)
+  iterator = iter(dataset.repeat().with_options(options))
+  measured = []
+  for _ in range(1 + LATER):
+    clock, cpu = time.perf_counter(), _cpu()
+    for _ in range(batches):
+      next(iterator)
+    clock = time.perf_counter() - clock
+    # What it writes in the background is its own.
+    common.wait_until_idle()
+    measured.append((_cpu() - cpu, clock))
+  return Epochs(*((of[0], sum(of[1:]) / LATER) for of in zip(*measured)))
+
+
+def _cpu():
+  return time.process_time() + pool.seconds_of_functions()
+
+
+def _compared(scenario, budget, advice, ways, measured, cells):
+  """The section of a scenario and a budget, and the images/s of the best way over those of the pick. Adds to `cells`."""
+  count = len(scenario.source)
+  rows, speeds = [], {}
+  for name, way in ways.items():
+    key = f"{scenario.key}_{budget.replace(' ', '_')}_{len(rows)}"
+    cpu, clock = ([each.mean(what) / beside.mean(what) for each, beside in zip(measured[name], measured[STANDARD])]
+                  for what in ("cpu", "clock"))
+    predicted = way.cpu_seconds / advice.standard.cpu_seconds
+    quotient = predicted / float(np.median(cpu))
+    cells.append(quotient)
+    speeds[name] = 1 / float(np.median(clock))
+    pick = " (the pick)" if way == advice.best else ""
+    rows += [common.Row(f"{key}_{what}", f"{name}{pick}", unit, values) for what, unit, values in (
+        ("predicted", "CPU time predicted, of standard's", [predicted]), ("measured", "measured", cpu),
+        ("quotient", "predicted over measured", [quotient]),
+        ("images_predicted", "images/s predicted", [way.images_per_second]),
+        ("images", "images/s measured", [count / each.mean("clock") for each in measured[name]]),
+        ("speed", "images/s, of standard's", [1 / each for each in clock]))]
+  key = f"{scenario.key}_{budget.replace(' ', '_')}_{STANDARD}"
+  rows += [
+      common.Row(f"{key}_cpu", f"{STANDARD}: CPU ms an image", "measured",
+                 [1e3 * each.mean("cpu") / count for each in measured[STANDARD]]),
+      common.Row(f"{key}_cpu_predicted", f"{STANDARD}: CPU ms an image", "CPU time predicted, of standard's",
+                 [1e3 * advice.standard.cpu_seconds]),
+      common.Row(f"{key}_images", STANDARD, "images/s measured", [count / each.mean("clock") for each in measured[STANDARD]]),
+      common.Row(f"{key}_images_predicted", STANDARD, "images/s predicted", [advice.standard.images_per_second])]
+  allowed = [speeds[name] for name, way in ways.items() if way.diversity >= MIN_DIVERSITY and (way.r <= 2 or count >= FEW)]
+  pick = max([1.0, *allowed]) / speeds[advice.best.name]
+  return common.Section(
+      f"{scenario.name}, memory for {budget}",
+      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is one map of "
+      f"{common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in random order, each new.",
+      rows), pick
+
+
+def _beside(quick, directory, disk):
+  """r = 3 with memory for its samples, alone and with half of the decoded images beside"""
+  scenario = advise_scenarios.photographs(directory / "beside", 24 if quick else 384, 350)
+  decode = rtf.augment.compose([rtf.augment.decode()])
+  decoded = scenario.source.map(decode, tf.data.AUTOTUNE)
+  half = sum(image.numpy().nbytes for image, _ in decoded) // 2
+  crop = rtf.augment.random_resized_crop(advise_scenarios.SIDE, antialias=True)
+
+  def train(source, *beginning):
+    layers = advise_scenarios.layers_of_photographs(*beginning)
+    return source.refurbish(*rtf.augment.split(layers, 3), r=3).batch(scenario.batch).prefetch(tf.data.AUTOTUNE)
+
+  measured = _measured({
+      "alone": lambda: train(scenario.source),
+      "both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk, common.rounds(quick, 5))
+  cpu = {name: [1e3 * each.mean("cpu") / len(scenario.source) for each in epochs] for name, epochs in measured.items()}
+  return common.Section(
+      _beside.__doc__, f"{scenario.name}. Means over {EPOCHS} epochs.",
+      [common.Row("beside_alone", "r = 3 alone", "CPU ms an image", cpu["alone"]),
+       common.Row("beside_both", "both", "CPU ms an image", cpu["both"]),
+       common.Row("beside", "both", "of r = 3 alone", common.quotients(cpu["both"], cpu["alone"]), MOST_OF_R_3_ALONE)])
+
+
+def _shown(cells, picks, missing):
+  """What advise must show"""
+  errors = [math.exp(abs(math.log(quotient))) for quotient in cells]
+  whats = f"CPU time of {len(cells)} ways, predicted over measured or the reverse"
+  best = f"images/s of the best way over those of the pick, {len(picks)} times"
+  return common.Section(
+      _shown.__doc__,
+      "Of all sections above. A cell is a way with its scenario and budget; its CPU time is relative to standard's. The best way is "
+      f"that of the most images/s among those measured that keep a diversity of {MIN_DIVERSITY}, on less than {FEW:,} samples with "
+      "r = 2 at most.",
+      [common.Row("cells_median", f"{whats}, median", "times", [float(np.median(errors))], MOST_OF_MEDIAN),
+       common.Row("cells_nine_of_ten", f"{whats}, nine of ten", "times", [_nine_of_ten(errors)], MOST_OF_NINE_OF_TEN),
+       common.Row("cells_each", f"{whats}, the worst", "times", [max(errors)], MOST_OF_EACH),
+       common.Row("picks_nine_of_ten", f"{best}, nine of ten", "times", [_nine_of_ten(picks)], MOST_OVER_PICK_OF_NINE_OF_TEN),
+       common.Row("picks_each", f"{best}, the worst", "times", [max(picks)], MOST_OVER_PICK),
+       common.Row("missing", "ways that a scenario admits, and that are missing", "ways", [sum(missing)], 0)])
+
+
+def _nine_of_ten(values):
+  """What nine of ten do not exceed."""
+  return float(np.quantile(values, 0.9, method="inverted_cdf"))
