@@ -2,7 +2,6 @@
 import dataclasses
 import time
 
-import common
 import numpy as np
 import tensorflow as tf
 from slow_disk import SlowDisk
