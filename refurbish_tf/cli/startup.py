@@ -99,32 +99,33 @@ def _version():
 
 def _add_advise(commands):
   parser = commands.add_parser(
-      "advise", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-      help="measure the input of a training on a folder of images, and say what to do",
+      "advise", help="measure the input of a training on a folder of images, and say what to do",
       description=(
           "Measures what the input of a training costs on the images of a folder, with RandAugment, crop and flip, "
           "and what each way to make it faster would bring. Prints a table, the best first, and a program to begin with. "
           "It is rtf.advise for who has no pipeline yet."))
   parser.add_argument(
       "folder", metavar="FOLDER", type=pathlib.Path, help="a directory with a directory of images for each class, or with images")
-  parser.add_argument("--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS", help="of an image's sides")
   parser.add_argument(
-      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images of a training step")
+      "--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS",
+      help="of an image's sides (default: %(default)s)")
   parser.add_argument(
-      "--step-ms", type=_number(float, "a real number", 1e-3), default=argparse.SUPPRESS, metavar="MS",
+      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images of a training step (default: %(default)s)")
+  parser.add_argument(
+      "--step-ms", type=_number(float, "a real number", 1e-3), metavar="MS",
       help="what a training step takes without waiting for its input, in milliseconds; with it, the first line says "
       "whether the input is too slow")
   parser.add_argument(
-      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="epochs of the training")
+      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="epochs of the training (default: %(default)s)")
   parser.add_argument(
-      "--memory", type=_size, default=argparse.SUPPRESS, metavar="SIZE",
+      "--memory", type=_size, metavar="SIZE",
       help="what may be kept in memory, such as 8GB (default: half of what is free)")
   parser.add_argument(
-      "--disk", type=pathlib.Path, default=argparse.SUPPRESS, metavar="DIRECTORY",
+      "--disk", type=pathlib.Path, metavar="DIRECTORY",
       help="where something may be kept on disk (default: nowhere)")
   parser.add_argument(
-      "--seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure")
-  parser.set_defaults(parser=parser, step_ms=None, memory=None, disk=None)
+      "--seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
+  parser.set_defaults(parser=parser)
 
 
 def _add_demo(commands):
