@@ -16,8 +16,9 @@ from refurbish_tf._internal import native
 from refurbish_tf._internal.method import as_method as _as_method
 from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
-from refurbish_tf.advice.recommend_echo_factor import EchoPrediction, EchoRecommendation, recommend_echo_factor
-from refurbish_tf.advice.recommend_split import SplitLayer, SplitPrediction, SplitRecommendation, recommend_split
+from refurbish_tf.advice.advise import advise
+from refurbish_tf.advice.report import Advice, AdviceLayer
+from refurbish_tf.advice.ways import Way
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE, echo
@@ -29,10 +30,9 @@ from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, stats
 
 __all__ = [
-    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
-    "FuseStats", "Loader", "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats",
-    "augment", "describe", "diversity", "echo", "finished", "fuse", "jax_loader", "keras", "recommend_echo_factor",
-    "recommend_split", "refurbish", "sources", "stats", "torch_loader"]
+    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochStats", "FuseStats", "Loader",
+    "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo", "finished", "fuse",
+    "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.fuse = _as_method(fuse)
@@ -40,3 +40,9 @@ tf.data.Dataset.refurbish = _as_method(refurbish)
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
 native.ops()
+
+
+def __getattr__(name):
+  if name in ("recommend_split", "recommend_echo_factor"):
+    raise AttributeError(f"rtf.{name} is gone: rtf.advise(source, layers, batch_size=...) measures more, and says what to do.")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""Recommends settings for a pipeline, from measurements of it."""
+"""What to do about a slow input pipeline: `rtf.advise`."""

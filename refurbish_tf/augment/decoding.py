@@ -119,6 +119,9 @@ class Decoder:
           f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave it "
           "out for all others. Make floats with normalize.")
     self.__name__ = name
+    self._layer, self._resizes = layer, resizes
+    # As for native layers.
+    self.outcomes = layer.outcomes
     self._arguments = {
         "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": bool(applies_orientation),
         "max_pixels": checked_whole(
@@ -148,6 +151,18 @@ class Decoder:
 
 class _DrawingDecoder(Decoder):
   """Likewise of a random part."""
+
+  def apart(self):
+    """Its two steps as two layers, the first without chance, whose result takes more bytes; None if it does not resize.
+
+    The bytes differ from its own: it decodes a large window of a JPEG file at a smaller size.
+    """
+    if not self._resizes:
+      return None
+    arguments = self._arguments
+    whole = decode(
+        apply_exif_orientation=arguments["apply_exif_orientation"], max_pixels=arguments["max_pixels"], dtype=arguments["T"])
+    return whole, self._layer
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, file, seed):

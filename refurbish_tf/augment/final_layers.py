@@ -52,7 +52,9 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     raise ValueError(
         f"mode of random_crop must be 'zeros' or 'reflect', got {mode!r}. Pass 'zeros' for the crop of the papers.")
   reflects = mode == "reflect"
-  return DrawingLayer("random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}")
+  places = (2 * padding + 1)**2
+  return DrawingLayer(
+      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}", outcomes=(places, places))
 
 
 def random_flip() -> Any:
@@ -68,7 +70,7 @@ def random_flip() -> Any:
   Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
   and 4.
   """
-  return DrawingLayer("random_flip")
+  return DrawingLayer("random_flip", outcomes=(2, 2))
 
 
 def random_resized_crop(
@@ -104,7 +106,7 @@ def random_resized_crop(
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return DrawingLayer(
       "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
-      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}")
+      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", outcomes=(math.inf, math.inf))
 
 
 def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
@@ -178,7 +180,10 @@ def grayscale(p: float = 0.1) -> Any:
   if not is_real or not 0 <= p <= 1:
     raise (ValueError if is_real else TypeError)(
         f"p of grayscale must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
-  return DrawingLayer("grayscale", f"below={round(float(p) * 2**31)}", f"p={float(p):g}")
+  likely = max(p, 1 - p)
+  return DrawingLayer(
+      "grayscale", f"below={round(float(p) * 2**31)}", f"p={float(p):g}",
+      outcomes=(1 if likely == 1 else 2, 1 / (likely**2 + (1 - likely)**2)))
 
 
 def normalize(

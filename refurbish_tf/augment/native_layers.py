@@ -86,6 +86,9 @@ class NativeLayer:
   """A layer that `compose` joins with adjacent ones into one op. This one takes no seed."""
 
   takes_seed = False
+  # How many outcomes it has for an image, and how many equally likely ones would be the same as often; None if they depend
+  # on the image.
+  outcomes: tuple[float, float] | None = (1, 1)
   # AutoAugment's second layer takes over what the first hands on: texts that must be the same.
   hands_on: str | None = None
   takes_over: str | None = None
@@ -112,6 +115,10 @@ class DrawingLayer(NativeLayer):
   """A random layer."""
 
   takes_seed = True
+
+  def __init__(self, name, arguments="", shown="", *, kind=None, outcomes=None):
+    self.outcomes = outcomes
+    super().__init__(name, arguments, shown, kind=kind)
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any, seed: Any) -> tf.Tensor:

@@ -1,10 +1,15 @@
 """Layers that each apply one of several operations: those of RandAugment, AutoAugment and Deep AutoAugment."""
+import collections
+import math
+
 from .native_layers import DrawingLayer
 
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
 # Where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
 _FILL = 128
+# Of the operations that draw further numbers; a cutout's depend on the image, and are many.
+_OUTCOMES = {"random_flip": 2, "random_crop": 81, "random_cutout": math.inf, "random_resized_crop": math.inf}
 
 
 class PolicyLayer(DrawingLayer):
@@ -29,7 +34,21 @@ class PolicyLayer(DrawingLayer):
     texts = [
         f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d}",
         *(f"{key}={','.join(values)}" for key, values in lists.items())]
-    super().__init__(name, " ".join(texts), shown, kind="policy")
+    super().__init__(name, " ".join(texts), shown, kind="policy", outcomes=self._outcomes_of(outcomes, edges))
+
+  def _outcomes_of(self, outcomes, edges):
+    """Numbers of outcomes, of all or equally likely ones. Of AutoAugment's second layer those of one sub-policy, on average."""
+    in_a_pair = self.hands_on or self.takes_over
+    chances = collections.Counter()
+    for outcome, start, end in zip(outcomes, [0, *edges], edges):
+      if end > start:
+        chances[start // self.group if in_a_pair else 0, outcome] += (end - start) / edges[-1]
+    number = sum(_OUTCOMES.get(name, 1) for _, (name, _) in chances)
+    same = sum(chance**2 / _OUTCOMES.get(name, 1) for (_, (name, _)), chance in chances.items())
+    if self.takes_over:
+      sub_policies = edges[-1] / self.group
+      number, same = number / sub_policies, same * sub_policies
+    return number, 1 / same if same else math.inf
 
 
 def distortions_at(level):

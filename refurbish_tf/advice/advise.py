@@ -1,0 +1,336 @@
+"""Measures an input pipeline and says what to do about it: `rtf.advise`."""
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from typing import Any, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import diversity
+from refurbish_tf._internal import checks, machine, native
+from refurbish_tf.advice import measure, order, plan, report, samples
+from refurbish_tf.advice import ways as ways_of
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.native_layers import NativeLayer
+from refurbish_tf.augment.target_kinds import checked_targets
+from refurbish_tf.augment.targets import layer_name
+
+# A layer of these seconds in this process is named where Python holds up the others.
+LEAST_PYTHON = 1e-3
+
+
+def advise(
+    source: "tf.data.Dataset[Any]", layers: Sequence[Any], *, batch_size: int, step_seconds: float | None = None,
+    epochs: int = 90, memory: float | None = None, disk: str | os.PathLike[str] | None = None, min_diversity: float = 0.95,
+    num_outcomes: Sequence[float | None] | None = None, num_batched_outcomes: float = 1,
+    targets: dict[str | int, Any] | None = None, max_seconds: float = 30) -> report.Advice:
+  """Measures a source and layers, and says which way to prepare the samples is the fastest, with its lines of code.
+
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([256, 32, 32, 3], tf.uint8))
+  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> advice = rtf.advise(images, layers, batch_size=32, max_seconds=2)
+  >>> print(advice)  # doctest: +SKIP
+  >>> train = advice.apply(images)
+  >>> train.element_spec.shape
+  TensorShape([None, 32, 32, 3])
+
+  It compares standard training by plain `tf.data` with elements kept as they are read, or behind their first layers if
+  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` behind each layer; with both; each in
+  memory and, with `disk`, on a disk; and with the last layers on whole batches. If memory is short, a part is kept. For
+  each way it predicts the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity
+  (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
+  Times add up; the samples a second are the least of what processors, disk and accelerator allow. The proposal is the
+  fastest way with enough diversity, or standard training if no way is a tenth faster.
+
+  It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else
+  meanwhile. No stage of yours begins an epoch. On a terminal and in a notebook a bar shows the progress.
+
+  Args:
+    source: the `tf.data.Dataset` behind which `refurbish` would stand: single samples, finite, with the same order in every
+      epoch. If it is read by index, a part of it can be kept, and only what is needed is read.
+    layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them. Each member counts as one layer.
+    batch_size: how many samples a step takes.
+    step_seconds: the seconds of a step on such a batch if it need not wait, as `rtf.keras.RefurbishLogger` measures. With a
+      GPU or TPU it says whether the input is the bottleneck; if it is not, nothing is proposed. If the processors train, they
+      do both.
+    epochs: the number of training epochs, a whole number of up to 10,000.
+    memory: bytes that may be used to keep samples. None for half of what is free, by the machine and its control groups.
+    disk: a folder of a local disk where samples may be kept. At most half of its free space is used. None for memory alone.
+    min_diversity: the least normalised diversity, above 0 and up to 1, that of standard training.
+    num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None, for
+      each layer; `math.inf` for a continuous layer, 1 for one without chance, which may then stand before what is kept for
+      ever. The layers of this package know their number. For others and None the outputs are counted, with many seeds on a few
+      samples. The count is a lower bound if the result says so.
+    num_batched_outcomes: the number of outcomes of what you do on whole batches behind all layers, such as 162 for
+      `random_crop_and_flip_batch(4)`. It counts as a part of the final augmentation; its cost is not measured.
+    targets: what follows the image, as for `rtf.augment.compose`.
+    max_seconds: about how long it takes, in seconds. Tracing slow layers may take longer.
+
+  Returns:
+    An `Advice`: what to do, all ways that were compared, and `apply(source)`.
+
+  Raises:
+    ValueError: `layers` is empty, a layer fails or returns another structure than it was given; `source` is empty, infinite,
+      or yields batches, or has a stage such as `refurbish` already; a number is out of range, or there is no such folder.
+    TypeError: an argument is of the wrong type.
+  """
+  given = layers
+  layers = composition.checked_layers(layers, "advise")
+  checked = checked_targets(targets, "advise")
+  samples.check_source(source)
+  memory, disk_bytes = _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds)
+  numbers = _checked_outcomes(num_outcomes, len(layers))
+  disk = disk and os.fspath(disk)
+  began = time.perf_counter()
+  specs, traced = samples.trace_layers(layers, source, checked)
+  # Building a stage checks the source, and says whether it is read by index.
+  described, = native.rows(native.ops().refurbish_tf_refurbish_description(
+      stage=source.refurbish([lambda image: image], r=1, targets={}).refurbish_stage))
+  is_by_index, num_samples = described["random_access"], described["num_samples"]
+  num_samples = None if num_samples < 0 else num_samples
+
+  splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
+  batched = tuple(at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets))
+  forms = _forms(layers, traced, numbers)
+  bar = _bar(max_seconds)
+
+  def progress():
+    if bar is not None:
+      bar.update(min(time.perf_counter() - began, 0.99 * max_seconds))
+
+  unknown = [
+      position for position, layer in enumerate(layers)
+      if numbers[position] is None and _known_outcomes(layer, traced[position]) is None]
+  # The rest is for counting; tracing has taken its time, too.
+  counting = measure.COUNTING * max_seconds * len(unknown)
+  measuring = max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began))
+  measured = measure.Measurement(
+      source, forms, splits, batched, is_by_index=is_by_index, batch_size=batch_size, targets=checked, disk=disk,
+      max_seconds=measuring, progress=progress)
+  counted = []
+  for position, layer in enumerate(layers):
+    if numbers[position] is not None:
+      counted.append((numbers[position], False, numbers[position]))
+    elif position in unknown:
+      with samples.naming(layers, position):
+        counted.append(measured.count_outcomes(
+            position, traced[position].takes_seed, max(counting, max_seconds - (time.perf_counter() - began)) / len(unknown)))
+      progress()
+    else:
+      number, effective = _known_outcomes(layer, traced[position])
+      counted.append((number, False, effective))
+  if bar is not None:
+    bar.update(max_seconds, finalize=True)
+
+  rows = _layer_rows(layers, traced, counted, measured.costs)
+  free = machine.free_memory()
+  setting = ways_of.Given(
+      measured.costs, forms, splits, num_samples, is_by_index, epochs, batch_size, machine.processors(),
+      step_seconds, step_seconds is not None and not machine.has_accelerator(), memory, disk_bytes, max(free, memory),
+      tuple(row.seconds if each.calls_python else 0.0 for row, each in zip(rows, traced)),
+      # Fewer partial outcomes would overstate what standard training loses.
+      tuple(ways_of.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
+      (*(row.effective_outcomes for row in rows), num_batched_outcomes))
+  made = plan.Plan(
+      source, given, layers, forms, specs, traced, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk)
+  found = tuple(ways_of.Model(setting, made).ways())
+  return _advice(found, rows, layers, specs, traced, setting, min_diversity)
+
+
+def _advice(found, rows, layers, specs, traced, setting, min_diversity):
+  costs = setting.costs
+  standard = next(way for way in found if way.kind == "standard")
+  input_waits = None
+  if setting.step_seconds is not None and not setting.trains_on_cpu:
+    input_waits = standard.input_per_second < ways_of.LEAST_GAIN * setting.batch_size / setting.step_seconds
+  best = standard if input_waits is False else ways_of.picked(found, min_diversity)
+  reasons, hints = [], []
+  if input_waits is not None:
+    reasons.append(
+        f"A step takes {1e3 * setting.step_seconds:,.3g} ms for {setting.batch_size} samples, "
+        f"{setting.batch_size / setting.step_seconds:,.0f} samples/s; standard training's input makes "
+        f"{standard.input_per_second:,.0f} samples/s.")
+  elif setting.trains_on_cpu:
+    input_seconds = standard.later_cpu_seconds / setting.processors
+    share = input_seconds / (input_seconds + setting.step_seconds / setting.batch_size)
+    reasons.append(f"The processors train, too: standard training's input takes {100 * share:.0f} % of their time.")
+  else:
+    reasons.append("step_seconds is not given: if your accelerator does not wait for its input, nothing of this makes it faster.")
+  if input_waits is not False:
+    reasons += _reasons(found, rows, traced, setting, best, min_diversity)
+    hints += _hints(setting, best)
+    units = order.units_of(layers)
+    if len(units) > 1 and setting.num_samples is not None:
+      splits = [way for way in found if way.kind == "refurbish" and way.batched is None and way.diversity >= min_diversity]
+      better = order.better_order(
+          rows, units, specs, min((way.later_cpu_seconds for way in (*splits, standard)), default=math.inf), min_diversity,
+          setting.factors(), setting.epochs, setting.effective[-1], max(0.0, costs.standard - sum(row.seconds for row in rows)))
+      hints += [better] if better else []
+  size = 1 / max(costs.read_cold, 1e-9), 1 / max(costs.read_warm, 1e-9)
+  return report.Advice(
+      best, found, rows, input_waits, tuple(reasons), tuple(hints), setting.num_samples, costs.read, size,
+      costs.disk_is_known, setting.processors, setting.memory, setting.disk, setting.epochs, min_diversity)
+
+
+def _reasons(found, rows, traced, setting, best, min_diversity):
+  reasons = []
+  number = setting.num_samples
+  if number is None:
+    reasons.append(
+        "The source does not know its number of elements, so nothing says what fits: only ways that keep nothing are compared. "
+        "source.apply(tf.data.experimental.assert_cardinality(n)) tells it.")
+  elif number < ways_of.FEW_SAMPLES:
+    reasons.append(
+        f"Below {ways_of.FEW_SAMPLES:,} samples r = 2 is the most: with r = 3 a small ResNet lost 0.5 points of accuracy on "
+        "4,608 images of CIFAR-10 in 80 epochs.")
+  if best.form and setting.form(best.form).apart:
+    reasons.append(
+        "Decoded whole and then cropped: the bytes differ from those of decode_and_crop, which decodes a large window of a JPEG "
+        "file at a smaller size, and so does what is drawn.")
+  for limit, what in ((best.elements_limit, "elements"), (best.samples_limit, "samples")):
+    if limit is not None:
+      where = best.form_in if what == "elements" else best.samples_in
+      reasons.append(
+          f"Not all {what} fit into the {report.size_of(setting.memory if where == 'memory' else setting.disk)} of {where}: "
+          "a part is kept, and the others are read or prepared again.")
+  slow = [row.name for row, each in zip(rows, traced) if each.calls_python and row.seconds > LEAST_PYTHON]
+  if slow:
+    reasons.append(
+        f"Python runs one at a time in this process: {', '.join(slow)}. rtf.augment.numpy_layer has processes do it.")
+  if best.kind == "standard":
+    reasons += _why_nothing(found, rows, setting, min_diversity)
+  return reasons
+
+
+def _why_nothing(found, rows, setting, min_diversity):
+  reused = [way for way in found if way.r > 1]
+  if not reused:
+    return []
+  allowed = [way for way in reused if way.diversity >= min_diversity]
+  if not allowed:
+    most = max(reused, key=lambda way: way.diversity)
+    return [
+        f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
+        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers with "
+        "more outcomes at the end."]
+  last = max(way.split for way in allowed)
+  behind, whole = sum(row.seconds for row in rows[last:]), sum(row.seconds for row in rows)
+  if behind > whole / 2:
+    return [
+        f"No split helps much: the layers behind layer {last}, the last place for a split with enough diversity, take "
+        f"{100 * behind / whole:.0f} % of the time of all layers."]
+  return ["No way helps much: what can be kept costs little, and keeping it takes time, too."]
+
+
+def _hints(setting, best):
+  hints, costs = [], setting.costs
+  read = costs.read_cold if costs.disk_is_known is not False else costs.read_warm
+  if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
+    ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)
+    hints.append(
+        f"Reading is the slowest: echo(e) behind it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated sample is "
+        "worth as much as a fresh one, only training tells (Choi et al.).")
+  if setting.step_seconds is not None and not setting.trains_on_cpu and (
+      best.input_per_second < setting.batch_size / setting.step_seconds) and costs.batched:
+    hints.append(
+        "The accelerator still waits: fuse(layers) in place of the last layers lets it do a part of a batch. Whether its step "
+        "then takes longer, only training tells (Kim et al.).")
+  return hints
+
+
+def _forms(layers, traced, numbers):
+  """What may be kept of the elements: as they are, and behind the first layers if these have no chance."""
+  forms = [measure.Form("encoded", layers, 0)]
+  prefix = 0
+  while prefix < len(layers) - 1 and not traced[prefix].takes_seed and (traced[prefix].is_pure or numbers[prefix] == 1):
+    prefix += 1
+  apart = getattr(layers[0], "apart", lambda: None)()
+  if prefix:
+    forms.append(measure.Form("decoded", layers, prefix))
+  elif apart:
+    forms.append(measure.Form("decoded", (*apart, *layers[1:]), 1, apart=True))
+  return tuple(forms)
+
+
+def _can_be_batched(behind, specs, targets):
+  """Whether these layers can run on whole batches: of images, each of which draws for itself."""
+  image = samples.image_spec(specs[0][0] if type(specs[0]) is tuple else specs[0])
+  return (
+      not targets and all(isinstance(layer, NativeLayer) for layer in behind) and not behind[0].takes_over
+      and all(map(samples.is_fixed, (specs[0], specs[-1]))) and isinstance(image, tf.TensorSpec) and image.shape.rank == 3)
+
+
+def _known_outcomes(layer, traced):
+  """The number of outcomes, and of equally likely ones, or None."""
+  known = getattr(layer, "outcomes", None)
+  if known is not None:
+    return known
+  return (1, 1) if traced.is_pure and not traced.takes_seed else None
+
+
+def _layer_rows(layers, traced, counted, costs):
+  rows, before = [], costs.fresh["encoded"]
+  for position, layer in enumerate(layers):
+    behind = costs.hit.get(position + 1)
+    seconds = 0.0
+    if behind is not None:
+      seconds, before = max(0.0, before - behind), min(before, behind)
+    number, is_lower_bound, effective = counted[position]
+    rows.append(report.AdviceLayer(
+        layer_name(layer), seconds, number, is_lower_bound, effective, costs.sample_bytes.get(position + 1),
+        number > 1 or is_lower_bound or not traced[position].is_pure))
+  return tuple(rows)
+
+
+def _bar(max_seconds):
+  if sys.stdout.isatty() or "ipykernel" in sys.modules:
+    return tf.keras.utils.Progbar(max_seconds, unit_name="second")
+  return None
+
+
+def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds):
+  """Returns the bytes of memory and of the disk; raises unless all is in range."""
+  checks.check_whole_number("batch_size", batch_size, 1)
+  checks.check_whole_number("epochs", epochs, 1)
+  if epochs > diversity.MAX_EPOCHS:
+    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. With more, diversity hardly changes.")
+  positive = lambda value: 0 < value < math.inf
+  if step_seconds is not None:
+    checks.check_real("step_seconds", step_seconds, positive, "the seconds of a step, a positive number, or None")
+  checks.check_real(
+      "min_diversity", min_diversity, lambda value: 0 < value <= 1,
+      "a fraction of the unique samples of standard training, above 0 and up to 1")
+  checks.check_real(
+      "num_batched_outcomes", num_batched_outcomes, lambda value: value >= 1, "a number of at least 1, or math.inf")
+  checks.check_real("max_seconds", max_seconds, positive, "a positive number of seconds")
+  if memory is None:
+    memory = machine.free_memory() / 2
+  else:
+    checks.check_real("memory", memory, positive, "a positive number of bytes, or None for half of what is free")
+  if disk is None:
+    return memory, 0.0
+  if not isinstance(disk, (str, os.PathLike)):
+    raise TypeError(f"disk must be a folder of a local disk, or None, got {disk!r}.")
+  if not os.path.isdir(disk) or not os.access(disk, os.W_OK):
+    raise ValueError(f"disk must be a folder that exists and that you may write to, got {os.fspath(disk)!r}. Make it first.")
+  return memory, shutil.disk_usage(disk).free / 2
+
+
+def _checked_outcomes(num_outcomes, count):
+  if num_outcomes is None:
+    return [None] * count
+  allowed = "a number of at least 1, or None to have it counted, for each layer"
+  if not isinstance(num_outcomes, (list, tuple, np.ndarray)):
+    raise TypeError(f"num_outcomes must be a list of {allowed}, got {num_outcomes!r}.")
+  if len(num_outcomes) != count:
+    raise ValueError(
+        f"num_outcomes must have {allowed}, got {len(num_outcomes)} for {count} layers. Write None for those that are not known.")
+  for value in num_outcomes:
+    if value is not None:
+      checks.check_real("num_outcomes", value, lambda value: value >= 1, allowed)
+  return list(num_outcomes)

@@ -1,0 +1,361 @@
+"""Measures, for `rtf.advise`, what reading, each layer, and a stage cost on samples of a source."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import shutil
+import statistics
+import tempfile
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import sources
+from refurbish_tf._internal import dataset_graph, mistakes
+from refurbish_tf._internal.processes import pool
+from refurbish_tf.advice import outcomes, samples
+from refurbish_tf.cache_store import CacheStore
+
+# Turns of each pipeline; the median counts.
+MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
+# Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
+READING, EPOCH, COUNTING = 1 / 20, 1 / 120, 1 / 30
+# At most, in seconds.
+LONGEST_EPOCH = 0.25
+# A turn is as many epochs as take this part of an epoch of standard training.
+TURN = 0.4
+# At most, of all that is kept for measuring.
+MAX_BYTES = 2**29
+# At most, of the samples that are read, and of those of an epoch.
+MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 32
+# So large that no sample is used up meanwhile.
+NEVER = 1e6
+# The file that is written and read to see how fast a disk is.
+DISK_FILE_BYTES = 2**26
+# A flat image hides what a layer does, so the sample with the most outcomes counts.
+COUNTED_SAMPLES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+  """What may be kept of an element for ever: `layers` are all layers, of which the first `prefix` stand before it."""
+  name: str
+  layers: tuple[Any, ...]
+  prefix: int
+  # Whether the first layer was taken apart, so that the bytes differ.
+  apart: bool = False
+
+  @property
+  def replaced(self) -> int:
+    """How many of the user's layers stand whole before what is kept."""
+    return self.prefix - self.apart
+
+
+@dataclasses.dataclass
+class Costs:
+  """CPU seconds per sample, but for those called otherwise. What begins with `read` is beyond reading from memory."""
+  # Of plain tf.data, and of a stage that keeps nothing, on elements in memory, by the name of their form.
+  standard: float = 0.0
+  fresh: dict[str, float] = dataclasses.field(default_factory=dict)
+  # By split: of a sample that is cached, and of one that is fresh.
+  hit: dict[int, float] = dataclasses.field(default_factory=dict)
+  first: dict[int, float] = dataclasses.field(default_factory=dict)
+  # By split: of a sample that is cached, if all layers behind the split run on batches.
+  batched: dict[int, float] = dataclasses.field(default_factory=dict)
+  # Of a sample on disk, in place of memory: beside and for each byte.
+  disk_hit: tuple[float, float] = (0.0, 0.0)
+  disk_put: tuple[float, float] = (0.0, 0.0)
+  # Bytes a second of a disk, without the page cache.
+  disk_rate: float = math.inf
+  read: float = 0.0
+  # Seconds by the clock, one element after the other: the first time, and from the page cache.
+  read_cold: float = 0.0
+  read_warm: float = 0.0
+  # Whether the files were read from the disk, not from the page cache; None if the source reads none.
+  disk_is_known: bool | None = None
+  # Bytes of an element, by the name of its form, and of a sample by split.
+  element_bytes: dict[str, float] = dataclasses.field(default_factory=dict)
+  sample_bytes: dict[int, float] = dataclasses.field(default_factory=dict)
+
+
+def cpu_time():
+  """Of this process, and of the functions that others call for it."""
+  return time.process_time() + pool.seconds_of_functions()
+
+
+class Measurement:
+  """Measures a source and layers; `costs` holds what was found.
+
+  `splits`: the numbers of layers behind which samples may be kept. `batched`: those behind which all may run on batches.
+  """
+
+  def __init__(self, source, forms, splits, batched, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
+    self._source, self._forms, self._splits, self._batched = source, forms, splits, batched
+    self._layers, self._targets = forms[0].layers, targets
+    self._is_by_index, self._disk, self._progress = is_by_index, disk, progress
+    self._began, self._max_seconds = time.perf_counter(), max_seconds
+    self.costs = Costs()
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+      # The user's own pipeline will warn.
+      warnings.simplefilter("ignore", mistakes.PipelineWarning)
+      self._folder = disk and stack.enter_context(tempfile.TemporaryDirectory(prefix=".advise-", dir=disk))
+      self._read()
+      self._choose_sizes(batch_size)
+      self._measure(self._pipelines())
+      self._count_beginnings()
+      if disk:
+        self.costs.disk_rate = _disk_rate(self._folder)
+
+  def _seconds_left(self):
+    return self._max_seconds - (time.perf_counter() - self._began)
+
+  def _read(self):
+    """Reads the first elements, from the disk if it can be, and keeps them."""
+    costs, paths = self.costs, samples.files_of(self._source)
+    until = time.perf_counter() + READING * self._max_seconds
+    number = size = 0
+    for element in self._source:
+      number += 1
+      size += _bytes(element)
+      if number == MOST_READ or size > MAX_BYTES / 8 or time.perf_counter() > until:
+        break
+    if not number:
+      raise ValueError(
+          "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
+    self.num_read = number
+    costs.element_bytes["encoded"] = size / number
+    files, reads = paths
+    if reads:
+      costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
+    read = _plain(self._source.take(number))
+    self._held = {}
+    self._hold("encoded", read)
+    began = time.perf_counter()
+    for _ in read.batch(1024) if samples.is_fixed(read.element_spec) else read:
+      pass
+    costs.read_cold = (time.perf_counter() - began) / number
+    memory = _seconds_of(_plain(self._held["encoded"]))
+    warm = [_seconds_of(read) for _ in range(2)]
+    costs.read = max(0.0, min(cpu for cpu, _ in warm) - memory[0]) / number
+    costs.read_warm = max(0.0, min(wall for _, wall in warm) - memory[1]) / number
+    costs.read_cold = max(costs.read_cold - memory[1] / number, costs.read_warm)
+    self._progress()
+
+  def _hold(self, name, dataset):
+    """Keeps elements in memory, by index."""
+    store = CacheStore()
+    self._held[name] = sources.cached(dataset, store)
+    for _ in self._held[name]:
+      pass
+    self.costs.element_bytes[name] = store.stats().bytes / self.num_read
+
+  def _choose_sizes(self, batch_size):
+    """Decides of how many samples an epoch is."""
+    seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
+    stage = self._stage(self._held["encoded"], self._layers, None, 1, None)
+    for _ in stage:
+      pass
+    _, wall = _seconds_of(stage)
+    for form in self._forms[1:]:
+      front = samples.part(form.layers, 0, form.prefix, self._targets)
+      self._hold(form.name, self._held["encoded"].map(
+          lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE))
+    # Of the largest sample, for each split.
+    with_store = [self._stage(self._held["encoded"].take(FEWEST_SAMPLES), self._layers, at, NEVER, CacheStore())
+                  for at in self._splits]
+    for at, stage in zip(self._splits, with_store):
+      for _ in stage:
+        pass
+      counts = stage._store.stats()
+      self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
+    largest = sum(self.costs.sample_bytes.values()) * 2 + 1
+    number = min(seconds / max(wall / self.num_read, 1e-9), MOST_SAMPLES, MAX_BYTES / largest)
+    times = max(1, int(max(number, FEWEST_SAMPLES) / self.num_read))
+    if times > 1 and self._is_by_index:
+      self._held = {name: held.echo(times) for name, held in self._held.items()}
+    elif times > 1:
+      self._held = {name: held.repeat(times) for name, held in self._held.items()}
+    if number < self.num_read:
+      least = min(FEWEST_SAMPLES, self.num_read)
+      self._held = {name: held.take(max(least, int(number))) for name, held in self._held.items()}
+    self.num_samples = int(self._held["encoded"].cardinality())
+    self._batch_size = max(1, min(batch_size, self.num_samples))
+    self._progress()
+
+  def _stage(self, held, layers, at, r, store):
+    final = None if at is None or at == len(layers) else layers[at:]
+    partial = layers if at is None else layers[:at]
+    stage = held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
+    return stage
+
+  def _batches(self, dataset):
+    if samples.is_fixed(dataset.element_spec):
+      return _plain(dataset.batch(self._batch_size))
+    return _plain(dataset.ragged_batch(self._batch_size))
+
+  def _pipelines(self):
+    """The pipelines that are measured, by what they are called, and how many epochs a turn has at least."""
+    held, layers = self._held["encoded"], self._layers
+    made = {"standard": (self._batches(standard(held, layers, self._targets)), 1)}
+    for form in self._forms:
+      made["fresh", form.name] = (
+          self._batches(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None)), 1)
+    for at in self._splits:
+      made["hit", at] = self._batches(self._stage(held, layers, at, NEVER, None)), 1
+      # In three epochs each sample is fresh once.
+      made["third", at] = self._batches(self._stage(held, layers, at, 3, None)), 3
+    for at in self._batched:
+      stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
+      function = samples.whole_batches(layers, at)
+      made["batched", at] = _plain(tf.data.Dataset.zip(stage, _seeds()).map(
+          lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE)), 1
+    if self._folder and self._splits:
+      for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
+        for kind, r, epochs in (("hit", NEVER, 1), ("third", 3, 3)):
+          store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
+          made[f"{kind} on disk", at] = self._batches(self._stage(held, layers, at, r, store)), epochs
+    few = self._held["encoded"].take(1)
+    made["beginning"] = self._batches(self._stage(few, layers, None, 1, None)), 8
+    return made
+
+  def _measure(self, pipelines):
+    """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all alike."""
+    turn, epochs = TURN * min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
+    for name, (dataset, least) in pipelines.items():
+      # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
+      for _ in range(2):
+        _, wall = _seconds_of(dataset, batched=True)
+      epochs[name] = least * max(1, math.ceil(turn / max(least * wall, 1e-4)))
+      self._progress()
+    # The rest of the time is for counting.
+    measured, longest = {name: [] for name in pipelines}, 0.0
+    for number in range(MOST_ROUNDS):
+      began = time.perf_counter()
+      for name, (dataset, _) in pipelines.items():
+        cpu = sum(_seconds_of(dataset, batched=True)[0] for _ in range(epochs[name]))
+        measured[name].append(cpu / epochs[name])
+      longest = max(longest, time.perf_counter() - began)
+      self._progress()
+      if number + 1 >= FEWEST_ROUNDS and self._seconds_left() < 1.1 * longest:
+        break
+    self._measured = {name: statistics.median(seconds) for name, seconds in measured.items()}
+
+  def _count_beginnings(self):
+    """Makes costs of a sample of those of an epoch. An epoch here is short, so its beginning is taken off."""
+    costs, measured, number = self.costs, self._measured, self.num_samples
+    beginning = measured["beginning"]
+
+    def of_sample(name):
+      return max(0.05 * measured[name], measured[name] - beginning) / number
+
+    def first(hit, third):
+      return max(3 * third - 2 * hit, third)
+
+    costs.standard = measured["standard"] / number
+    costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
+    for at in self._splits:
+      hit, third = of_sample(("hit", at)), of_sample(("third", at))
+      costs.hit[at] = min(hit, third)
+      costs.first[at] = first(costs.hit[at], third)
+    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at]) for at in self._batched}
+    on_disk = sorted((name[1] for name in measured if name[0] == "hit on disk"), key=costs.sample_bytes.get)
+    if on_disk:
+      hits = [max(0.0, of_sample(("hit on disk", at)) - costs.hit[at]) for at in on_disk]
+      puts = [
+          max(0.0, first(of_sample(("hit on disk", at)), of_sample(("third on disk", at))) - costs.first[at])
+          for at in on_disk]
+      sizes = [costs.sample_bytes[at] for at in on_disk]
+      costs.disk_hit, costs.disk_put = _line(sizes, hits), _line(sizes, puts)
+
+  def count_outcomes(self, position, takes_seed, max_seconds):
+    """Returns what `outcomes.count_distinct` returns for the outputs of a layer for one input."""
+    held = self._held["encoded"]
+    function = samples.part(self._layers, position, position + 1, self._targets)
+    before = _seeded(held, self._layers, 0, position, self._targets)
+    fewest = outcomes.FEWEST_DRAWS if takes_seed else outcomes.FEWEST_WITHOUT_SEED
+    until = time.perf_counter() + max_seconds
+    counts = []
+    for element in before.take(COUNTED_SAMPLES):
+      draws = tf.data.Dataset.zip(tf.data.Dataset.from_tensors(element).repeat(), _seeds()).map(
+          lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
+      counts.append(outcomes.count_distinct(
+          map(outcomes.digest, _plain(draws)), fewest, lambda: time.perf_counter() > until))
+    # If several have the most outcomes, prefer a lower bound: more draws might contradict the number.
+    number, is_lower_bound, effective = max(counts)
+    # A random layer whose outputs were all the same may have a rare other outcome.
+    return number, is_lower_bound or number == 1 and takes_seed, effective
+
+
+def standard(source, layers, targets):
+  """Plain tf.data: what a user would write without this package's stages."""
+  shuffled = source.shuffle(1000, seed=1)
+  return _seeded(shuffled, layers, 0, len(layers), targets)
+
+
+def _seeded(dataset, layers, start, stop, targets):
+  if start == stop:
+    return dataset
+  function = samples.part(layers, start, stop, targets)
+  return tf.data.Dataset.zip(dataset, _seeds()).map(
+      lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
+
+
+def _seeds():
+  rng = np.random.default_rng(0)
+  # Their number is odd, so that a seed does not meet the same sample again soon.
+  return tf.data.Dataset.from_tensor_slices(rng.integers(2**31, size=[16_383, 2], dtype=np.int32)).repeat()
+
+
+def _plain(dataset):
+  """Without what tf.data does ahead or by itself, possibly in the turn of another pipeline."""
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  options.autotune.enabled = False
+  return dataset.with_options(options)
+
+
+def _seconds_of(dataset, batched=False):
+  """CPU seconds, and those by the clock, of an epoch."""
+  if not batched and samples.is_fixed(dataset.element_spec):
+    dataset = _plain(dataset.batch(1024))
+  began, cpu = time.perf_counter(), cpu_time()
+  for _ in dataset:
+    pass
+  return cpu_time() - cpu, time.perf_counter() - began
+
+
+def _line(sizes, seconds):
+  """What a sample costs, and what each of its bytes does, by two sizes, or by one."""
+  if len(sizes) == 1 or sizes[1] < 1.5 * sizes[0]:
+    return statistics.mean(seconds), 0.0
+  slope = max(0.0, (seconds[1] - seconds[0]) / (sizes[1] - sizes[0]))
+  return max(0.0, seconds[0] - slope * sizes[0]), slope
+
+
+def _disk_rate(folder):
+  """Bytes a second of a large file that is not in the page cache; infinite if it cannot be dropped from there."""
+  size = min(DISK_FILE_BYTES, shutil.disk_usage(folder).free // 8)
+  path = os.path.join(folder, "rate")
+  with open(path, "wb") as file:
+    block = os.urandom(2**20)
+    for _ in range(max(1, size // len(block))):
+      file.write(block)
+  if not samples.drop_from_page_cache([os.fsencode(path)]):
+    return math.inf
+  began = time.perf_counter()
+  with open(path, "rb", buffering=0) as file:
+    read = sum(map(len, iter(lambda: file.read(2**20), b"")))
+  return read / (time.perf_counter() - began)
+
+
+def _bytes(element):
+  """The bytes of an element, as the cache store counts them: a string takes 24 besides its content."""
+  return sum(
+      sum(24 + len(value) for value in np.ravel(tensor.numpy()).tolist()) if tensor.dtype == tf.string else
+      tensor.dtype.size * int(tf.size(tensor)) for tensor in tf.nest.flatten(element, expand_composites=True))

@@ -1,0 +1,59 @@
+"""Counts the outcomes of a layer: how many different outputs it has for one input."""
+import collections
+import hashlib
+import math
+
+import numpy as np
+import tensorflow as tf
+
+# Outcomes are counted with at least this many seeds. If no two draws are the same, there are hundreds of outcomes.
+FEWEST_DRAWS = 64
+# A layer without a seed mostly has one outcome; a few draws show whether it is random in another way.
+FEWEST_WITHOUT_SEED = 8
+# If no two of these draws are the same, there are many thousands of outcomes.
+UNBOUNDED_DRAWS = 1024
+# All outcomes count as seen when each was drawn this often.
+EACH_DRAWN = 4
+# Outcomes count as equally likely if their effective number is this share of their number.
+ALMOST_EQUAL = 0.8
+# More outcomes make no difference to a training run of hundreds of epochs.
+MOST_DRAWS = 4096
+
+
+def count_distinct(draws, fewest, is_time_up):
+  """Counts the values that an iterator of draws can yield; returns whether there may be more, and the effective number, too.
+
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With the
+  effective number of equally likely values, two draws would be the same as often as they were.
+  """
+  seen, number = collections.Counter(), 0
+  end = fewest
+  for value in draws:
+    number += 1
+    seen[value] += 1
+    if number < end:
+      continue
+    time_is_up = is_time_up()
+    if len(seen) == number and (number >= UNBOUNDED_DRAWS or time_is_up and number >= FEWEST_DRAWS):
+      return math.inf, False, math.inf
+    if time_is_up or number >= MOST_DRAWS or min(seen.values()) >= EACH_DRAWN:
+      break
+    end += fewest
+  all_seen = min(seen.values()) >= EACH_DRAWN
+  same = sum(times * (times - 1) for times in seen.values())
+  effective = number * (number - 1) / same if same else math.inf
+  # Values this close to equally likely may well be so.
+  if effective > ALMOST_EQUAL * len(seen):
+    effective = len(seen)
+  return len(seen), not all_seen, effective
+
+
+def digest(element):
+  """A digest by which outputs are compared."""
+  parts = hashlib.blake2b(digest_size=16)
+  for tensor in tf.nest.flatten(element, expand_composites=True):
+    array = tensor.numpy()
+    content = repr(array.tolist() if isinstance(array, np.ndarray) else array).encode() if (
+        tensor.dtype == tf.string) else np.ascontiguousarray(array).tobytes()
+    parts.update(repr((tensor.shape, tensor.dtype.name, len(content))).encode() + content)
+  return parts.digest()

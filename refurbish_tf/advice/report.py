@@ -1,0 +1,185 @@
+"""What `rtf.advise` returns, and how it prints."""
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from refurbish_tf.advice import ways as ways_of
+
+
+@dataclasses.dataclass(frozen=True)
+class AdviceLayer:
+  """A layer and what was measured of it.
+
+  Attributes:
+    name: of the function.
+    seconds: CPU seconds per sample, in this process and in those of `rtf.augment.numpy_layer`.
+    num_outcomes: how many different outputs it has for one input; `math.inf` if all that were drawn differ.
+    is_lower_bound: whether there may be more outcomes, as counting ended before each had come several times.
+    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they are.
+      Diversity is predicted with it.
+    sample_bytes: of a sample behind this layer with all its components; None where it cannot be kept.
+    is_random: whether one input has several outputs.
+  """
+  name: str
+  seconds: float
+  num_outcomes: float
+  is_lower_bound: bool
+  effective_outcomes: float
+  sample_bytes: float | None
+  is_random: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+  """What `rtf.advise` found. Prints as tables, reasons and lines of code; `apply(source)` runs these lines.
+
+  Attributes:
+    best: the way to take, a `Way`; standard if nothing is gained.
+    ways: a tuple of all ways, the fastest first.
+    layers: a tuple of `AdviceLayer`.
+    input_waits: whether an accelerator waits for standard training's input; None if `step_seconds` is not given, or if the
+      processors train.
+    reasons: a tuple of sentences: why, and what was left out.
+    hints: a tuple of sentences: what only training tells.
+    num_samples: of the source, None if it does not know it.
+    read_seconds: CPU seconds per element for reading the source.
+    read_rate: elements a second that the source yields: the first time, and from the page cache.
+    disk_is_known: whether reading was measured without the page cache; None for a source that reads no files.
+    processors, memory, disk, epochs, min_diversity: what it reckoned with; `memory` and `disk` in bytes.
+  """
+  best: ways_of.Way
+  ways: tuple[ways_of.Way, ...]
+  layers: tuple[AdviceLayer, ...]
+  input_waits: bool | None
+  reasons: tuple[str, ...]
+  hints: tuple[str, ...]
+  num_samples: int | None
+  read_seconds: float
+  read_rate: tuple[float, float]
+  disk_is_known: bool | None
+  processors: int
+  memory: float
+  disk: float
+  epochs: int
+  min_diversity: float
+
+  @property
+  def standard(self) -> ways_of.Way:
+    """Standard training by plain `tf.data`."""
+    return next(way for way in self.ways if way.kind == "standard")
+
+  @property
+  def shown(self) -> tuple[ways_of.Way, ...]:
+    """The ways that are printed: the best of each kind, the one to take first."""
+    found = {self._kind(self.best): self.best}
+    allowed = [way for way in self.ways if way.diversity >= self.min_diversity]
+    for way in [*allowed, *self.ways]:
+      found.setdefault(self._kind(way), way)
+    return tuple([self.best] + [way for way in sorted(found.values(), key=self.ways.index) if way != self.best])
+
+  @staticmethod
+  def _kind(way):
+    return way.kind, way.form, way.form_in, way.samples_in, way.r if way.kind == "refurbish" else None, way.batched is None
+
+  @property
+  def code(self) -> str:
+    """The lines of the best way, for variables `source` and `layers`."""
+    return self.best.code
+
+  def apply(self, source: "tf.data.Dataset[Any]") -> "tf.data.Dataset[Any]":
+    """Runs the lines of the best way: batches of `source`, for `model.fit`."""
+    return self.best.apply(source)
+
+  def __str__(self) -> str:
+    return "\n".join([
+        self._headline(), "", *table(self._layer_rows()), "", self._reading(), "", *table(self._way_rows()), "",
+        *self.reasons, *(f"Hint: {hint}" for hint in self.hints), "",
+        "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:", "", self.code])
+
+  def _headline(self):
+    best, standard = self.best, self.standard
+    if self.input_waits is False:
+      return "The input is not the bottleneck: the accelerator does not wait for it."
+    if best.kind == "standard":
+      return f"Standard training: {_microseconds(standard.cpu_seconds)} µs of CPU time per sample. Nothing gains much."
+    gain = best.images_per_second / standard.images_per_second
+    return (
+        f"{best.name[0].upper()}{best.name[1:]}: {best.images_per_second:,.0f} samples/s, standard "
+        f"{standard.images_per_second:,.0f}: {gain:.2f}x; {_microseconds(best.cpu_seconds)} µs of CPU time per sample, standard "
+        f"{_microseconds(standard.cpu_seconds)}; normalised diversity {best.diversity:.3f}")
+
+  def _layer_rows(self):
+    unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
+    total = "" if self.num_samples is None else f"of {self.num_samples:,}"
+    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
+    for position, layer in enumerate(self.layers, 1):
+      size = layer.sample_bytes
+      rows.append([
+          str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer),
+          "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
+          "" if size is None else f"{size:,.0f}",
+          "" if size is None or self.num_samples is None else size_of(self.num_samples * size)])
+    return rows
+
+  def _reading(self):
+    cold, warm = self.read_rate
+    text = f"Reading: {_microseconds(self.read_seconds)} µs of CPU time per element"
+    if self.disk_is_known:
+      return f"{text}; {_rate(cold)} from the disk, {_rate(warm)} from the page cache."
+    if self.disk_is_known is None:
+      return f"{text}; {_rate(cold)}."
+    return f"{text}; {_rate(warm)}, maybe from the page cache: the disk's speed is unknown."
+
+  def _way_rows(self):
+    rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "normalised diversity", ""]]
+    shown = self.shown
+    for way in shown:
+      notes = []
+      if way == self.best:
+        notes.append("<- this")
+      if way.diversity < self.min_diversity:
+        notes.append(f"below {self.min_diversity:g}")
+      rows.append([
+          way.name, _microseconds(way.cpu_seconds), f"{way.images_per_second:,.0f}",
+          size_of(way.kept_bytes) if way.kept_bytes else "", size_of(way.disk_bytes) if way.disk_bytes else "",
+          size_of(way.read_bytes), f"{way.diversity:.3f}", ", ".join(notes)])
+    return rows
+
+
+def _microseconds(seconds):
+  microseconds = 1e6 * seconds
+  return f"{microseconds:,.0f}" if microseconds >= 9.95 else f"{microseconds:.1f}"
+
+
+def _rate(number):
+  return f"{number:,.3g} a second" if number < 1e6 else "over a million a second"
+
+
+def _outcomes(layer):
+  if layer.num_outcomes == math.inf:
+    return "unbounded"
+  return f"{'at least ' if layer.is_lower_bound else ''}{layer.num_outcomes:,.4g}"
+
+
+def size_of(number):
+  for unit in ("bytes", "kB", "MB", "GB"):
+    if number < 999.5:
+      return f"{number:.3g} {unit}"
+    number /= 1000
+  return f"{number:,.3g} TB"
+
+
+def table(rows):
+  """The lines of a table: numbers to the right, text to the left."""
+  columns = [column for column in zip(*rows) if any(column)]
+  text = [column[0] in ("layer", "way", "") and not column[1].isdigit() for column in columns]
+  widths = [max(map(len, column)) for column in columns]
+  lines = []
+  for row in zip(*columns):
+    cells = (cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, text))
+    lines.append("  ".join(cells).rstrip())
+  return lines

@@ -1,0 +1,176 @@
+"""What `rtf.advise` measures on: a source's first samples, and what tracing says of layers and of sources."""
+import contextlib
+import dataclasses
+import os
+import re
+
+import tensorflow as tf
+from tensorflow.python.framework import none_tensor, op_def_registry
+
+from refurbish_tf._internal import dataset_graph, tracing
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.targets import layer_name
+
+# Operations with a state that does not change what comes out: checks, and calls of functions whose operations are looked at.
+_HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCall", "While"})
+# Operations that call Python in this process, one call at a time.
+_CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
+# Operations and datasets that read from a disk, or may do so.
+_READS = re.compile("ReadFile|.*(TFRecord|TextLine|FixedLengthRecord|DataSource).*|(Eager)?PyFunc(Stateless)?")
+# What a stage does not change, or hands on.
+_HANDS_ON = frozenset({"CacheDataset", "_OptionsDataset", "_PrefetchDataset"})
+_BATCHES = frozenset({"_BatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset", "_RebatchDataset"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+  """What the graph of a layer says of it."""
+  takes_seed: bool
+  # Whether it has no operation with a state, so that one input has one output.
+  is_pure: bool
+  # Whether it calls Python in this process, where one call at a time runs.
+  calls_python: bool
+
+
+def call(function, element, seed):
+  """As refurbish does: a seed for a function that takes one."""
+  if tracing.takes_seed(function, element):
+    return tracing.call(function, element, seed=seed)
+  return tracing.call(function, element)
+
+
+def part(layers, start, stop, targets):
+  return composition.compose_part(layers, start, stop, targets, clips=True)
+
+
+def trace_layers(layers, source, targets):
+  """The types of the inputs of all layers and of the last one's output, and a `Traced` of each. ValueError if one fails."""
+  specs, traced, spec = [], [], source.element_spec
+  for position, layer in enumerate(layers):
+    with naming(layers, position):
+      function = part(layers, position, position + 1, targets)
+      several, given = _is_tuple(spec), image_spec(spec)
+      with tracing.in_stage() as in_processes:
+        wrapper = tracing.trace(
+            lambda element, seed, function=function: call(function, element, seed), "advise", "the layer",
+            input_structure=(spec, tf.TensorSpec([2], tf.int32)))
+      spec = wrapper.output_structure
+      # If an image without a label becomes a tuple, that tuple is not an image with a label.
+      returned = image_spec(spec) if several or not _is_tuple(spec) else spec
+    # The two layers of AutoAugment pass their own structure between them.
+    in_a_pair = any(getattr(layer, side, None) for side in ("hands_on", "takes_over"))
+    if not in_a_pair and not _same_structure(given, returned):
+      raise ValueError(
+          f"layers: layer {position + 1} of {len(layers)}, {layer_name(layer)}, must return the structure that it is "
+          "given, one image for one image, so that the augmentation can be split behind it; it was given "
+          f"{given} and returned {returned}. Put functions that make several components from one before or behind "
+          "refurbish.")
+    graph = wrapper.function.graph.as_graph_def()
+    ops = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+    apart = any(each.processes for each in in_processes)
+    traced.append(Traced(
+        tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1]),
+        not any(map(_has_state, ops)) and not in_processes,
+        any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart))
+    specs.append(spec)
+  return (source.element_spec, *specs), tuple(traced)
+
+
+def _has_state(op):
+  definition = op_def_registry.get(op)
+  return op not in _HARMLESS and definition is not None and definition.is_stateful
+
+
+@contextlib.contextmanager
+def naming(layers, position):
+  """Turns any exception into a ValueError that names the layer."""
+  try:
+    yield
+  except Exception as error:
+    message = getattr(error, "message", None) or str(error)
+    raise ValueError(
+        f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
+        f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
+        "element; see rtf.augment.compose.") from error
+
+
+def _is_tuple(element_spec):
+  return type(element_spec) is tuple
+
+
+def image_spec(element_spec):
+  return composition.image_of(element_spec[0] if _is_tuple(element_spec) else element_spec)
+
+
+def _same_structure(given, returned):
+  if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in tf.nest.flatten(returned)):
+    return False
+  try:
+    tf.nest.assert_same_structure(given, returned)
+  except (TypeError, ValueError):
+    return False
+  return True
+
+
+def check_source(source):
+  """Raises unless `source` is a dataset of single samples that can be read without beginning an epoch of a stage."""
+  if not isinstance(source, tf.data.Dataset):
+    raise TypeError(
+        f"source must be a tf.data.Dataset of single samples, the one behind which refurbish would stand, got {source!r}.")
+  stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(source))
+  if stages:
+    raise ValueError(
+        f"source must not have a stage that keeps a state yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "
+        "advise says which to use. Pass what stands before it, and all layers.")
+  last = source
+  while type(last).__name__ in _HANDS_ON:
+    last, = last._inputs()
+  if type(last).__name__ in _BATCHES:
+    raise ValueError(
+        f"source must yield single samples, got batches: {source.element_spec}. Leave .batch out, and pass batch_size to "
+        "advise; split what cannot be read otherwise with .unbatch().")
+  if source.cardinality() == tf.data.INFINITE_CARDINALITY:
+    raise ValueError("source must be finite, got one without an end. Leave .repeat() out: advise reckons with epochs.")
+
+
+def files_of(source):
+  """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
+  datasets = dataset_graph.upstream_first(source)
+  reads = False
+  for dataset in datasets:
+    if hasattr(dataset, "file_paths"):
+      return [os.fsencode(path) for path in dataset.file_paths], True
+    graphs = [each.function.graph.as_graph_def() for each in dataset._functions()]
+    names = [type(dataset).__name__] + [
+        node.op for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))
+        for node in nodes]
+    reads = reads or any(map(_READS.fullmatch, names))
+  return None, reads
+
+
+def drop_from_page_cache(paths):
+  """Drops files from the page cache; returns whether that is known to have worked."""
+  for path in paths:
+    try:
+      descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+      return False
+    try:
+      os.fdatasync(descriptor)
+      os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError:
+      return False
+    finally:
+      os.close(descriptor)
+  return True
+
+
+def is_fixed(element_spec):
+  """Whether all elements have the same shape, so that they can be batched."""
+  return all(
+      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in tf.nest.flatten(element_spec))
+
+
+def whole_batches(layers, start):
+  """The last layers as a function of a batch."""
+  return composition.compose_part(layers, start, len(layers), clips=False)
