@@ -28,7 +28,8 @@ MEMORY_FOR_ALL = 8 << 30
 # Below so many samples r = 2 is the most that is proposed.
 FEW = 10_000
 MIN_DIVERSITY = 0.95
-STANDARD = "standard"
+# What all are compared with.
+PLAIN = "the best plain tf.data"
 # The bars: predicted over measured, or the reverse; the best of all over the pick; part of the images kept beside r = 3.
 MOST_OF_MEDIAN, MOST_OF_NINE_OF_TEN, MOST_OF_EACH = 1.1, 1.25, 1.5
 MOST_OVER_PICK_OF_NINE_OF_TEN, MOST_OVER_PICK = 1 / 0.9, 1 / 0.8
@@ -66,7 +67,7 @@ def measure(quick, everything=False):
             scenario.source, scenario.layers, batch_size=scenario.batch, epochs=EPOCHS, memory=memory, disk=disk,
             min_diversity=MIN_DIVERSITY, max_seconds=1 if quick else 30)
         ways = _chosen(advice, quick)
-        measured = _measured({STANDARD: lambda: standard(scenario), **{
+        measured = _measured({PLAIN: lambda: plain(scenario), **{
             name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}}, disk, common.rounds(quick, 3))
         section, pick = _compared(scenario, budget, advice, ways, measured, cells)
         picks.append(pick)
@@ -81,7 +82,7 @@ def measure(quick, everything=False):
   yield _shown(cells, picks, missing)
 
 
-def standard(scenario):
+def plain(scenario):
   """The best that plain tf.data has."""
   count = len(scenario.source)
   fn = rtf.augment.compose(scenario.layers)
@@ -153,7 +154,7 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   rows, speeds = [], {}
   for name, way in ways.items():
     key = f"{scenario.key}_{budget.replace(' ', '_')}_{len(rows)}"
-    cpu, clock = ([each.mean(what) / beside.mean(what) for each, beside in zip(measured[name], measured[STANDARD])]
+    cpu, clock = ([each.mean(what) / beside.mean(what) for each, beside in zip(measured[name], measured[PLAIN])]
                   for what in ("cpu", "clock"))
     predicted = way.cpu_seconds / advice.standard.cpu_seconds
     quotient = predicted / float(np.median(cpu))
@@ -166,19 +167,19 @@ def _compared(scenario, budget, advice, ways, measured, cells):
         ("images_predicted", "images/s predicted", [way.images_per_second]),
         ("images", "images/s measured", [count / each.mean("clock") for each in measured[name]]),
         ("speed", "images/s, of standard's", [1 / each for each in clock]))]
-  key = f"{scenario.key}_{budget.replace(' ', '_')}_{STANDARD}"
+  key = f"{scenario.key}_{budget.replace(' ', '_')}_plain"
   rows += [
-      common.Row(f"{key}_cpu", f"{STANDARD}: CPU ms an image", "measured",
-                 [1e3 * each.mean("cpu") / count for each in measured[STANDARD]]),
-      common.Row(f"{key}_cpu_predicted", f"{STANDARD}: CPU ms an image", "CPU time predicted, of standard's",
+      common.Row(f"{key}_cpu", f"{PLAIN}: CPU ms an image", "measured",
+                 [1e3 * each.mean("cpu") / count for each in measured[PLAIN]]),
+      common.Row(f"{key}_cpu_predicted", f"{PLAIN}: CPU ms an image", "CPU time predicted, of standard's",
                  [1e3 * advice.standard.cpu_seconds]),
-      common.Row(f"{key}_images", STANDARD, "images/s measured", [count / each.mean("clock") for each in measured[STANDARD]]),
-      common.Row(f"{key}_images_predicted", STANDARD, "images/s predicted", [advice.standard.images_per_second])]
+      common.Row(f"{key}_images", PLAIN, "images/s measured", [count / each.mean("clock") for each in measured[PLAIN]]),
+      common.Row(f"{key}_images_predicted", PLAIN, "images/s predicted", [advice.standard.images_per_second])]
   allowed = [speeds[name] for name, way in ways.items() if way.diversity >= MIN_DIVERSITY and (way.r <= 2 or count >= FEW)]
   pick = max([1.0, *allowed]) / speeds[advice.best.name]
   return common.Section(
       f"{scenario.name}, memory for {budget}",
-      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is one map of "
+      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is the best plain tf.data, one map of "
       f"{common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in random order, each new.",
       rows), pick
 

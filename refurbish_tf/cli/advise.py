@@ -46,8 +46,8 @@ def run(args):
     # As of a damaged file.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
-  print(advice)
-  print(f"\nThe whole program:\n\n{program}\n{advice.code}")
+  # It ends with the lines for the source and the layers; here the whole program stands in their place.
+  print(f"{str(advice).removesuffix(advice.code)}{program}\n{advice.code}")
   return 0
 
 
