@@ -23,8 +23,8 @@ from refurbish_tf._internal.processes import pool
 EPOCHS = 90
 # Epochs after the first that are measured.
 LATER = 3
-# More than any scenario has use for.
-MEMORY_FOR_ALL = 8 << 30
+# Of the bytes of all that can be kept. A quick run takes them in turns.
+BUDGETS = {"all": 1.5, "a quarter": 0.25}
 # Below so many samples r = 2 is the most that is proposed.
 FEW = 10_000
 MIN_DIVERSITY = 0.95
@@ -58,17 +58,18 @@ def measure(quick, everything=False):
   with tempfile.TemporaryDirectory(prefix="refurbish-advise-") as directory:
     directory = pathlib.Path(directory)
     disk = directory / "disk"
-    for scenario in advise_scenarios.scenarios(directory, quick, everything):
-      memory = MEMORY_FOR_ALL
-      for budget in ("all", "a quarter"):
+    for number, scenario in enumerate(advise_scenarios.scenarios(directory, quick, everything)):
+      for budget in [list(BUDGETS)[number % 2]] if quick else BUDGETS:
         common.say(f"{scenario.name}, memory for {budget}")
         _empty(disk)
         advice = rtf.advise(
-            scenario.source, scenario.layers, batch_size=scenario.batch, epochs=EPOCHS, memory=memory, disk=disk,
+            scenario.source, scenario.layers, batch_size=scenario.batch, epochs=EPOCHS,
+            memory=int(BUDGETS[budget] * len(scenario.source) * scenario.bytes), disk=disk,
             min_diversity=MIN_DIVERSITY, max_seconds=1 if quick else 30)
         ways = _chosen(advice, quick)
-        measured = _measured({PLAIN: lambda: plain(scenario), **{
-            name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}}, disk, common.rounds(quick, 3))
+        measured = _measured(
+            {PLAIN: lambda: plain(scenario), **{name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}},
+            disk, scenario.files, common.rounds(quick, 3))
         section, pick = _compared(scenario, budget, advice, ways, measured, cells)
         picks.append(pick)
         absent = scenario.admits - {_place(way) for way in advice.ways}
@@ -76,7 +77,6 @@ def measure(quick, everything=False):
           common.say(f"missing: {place}")
         missing.append(len(absent))
         yield section
-        memory = max(way.kept_bytes for way in advice.ways) // 4
     common.say("r = 3 with half of the decoded images beside")
     yield _beside(quick, directory, disk)
   yield _shown(cells, picks, missing)
@@ -102,20 +102,24 @@ def _place(way):
 
 
 def _chosen(advice, quick):
-  """By name: the best of each kind, and unless `quick` of all that differ in what is kept where and what runs on batches."""
+  """By name: the best of all that differ in what is kept where and what runs on batches; if `quick`, of each kind."""
   best = {}
-  for way in advice.shown if quick else (*advice.shown, *advice.ways):
-    best.setdefault((*_place(way), way.batched), way)
+  for way in (*advice.shown, *advice.ways):
+    best.setdefault(way.kind if quick else (*_place(way), way.batched, way.r), way)
   return {way.name: way for way in (advice.best, *best.values())}
 
 
-def _measured(makers, disk, rounds):
-  """`Epochs` by name, for each round: a round takes each, new, in random order."""
+def _measured(makers, disk, files, rounds):
+  """`Epochs` by name, for each round: a round takes each, new, in random order. The first epoch reads files from the disk."""
   measured = {name: [] for name in makers}
   for _ in range(rounds):
     for name in random.sample(list(makers), len(makers)):
       _empty(disk)
-      measured[name].append(_epochs_of(makers[name]()))
+      dataset = makers[name]()
+      if files is not None:
+        common.drop_from_page_cache(files)
+      measured[name].append(_epochs_of(dataset))
+      del dataset
       gc.collect()
   return measured
 
@@ -179,8 +183,9 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   pick = max([1.0, *allowed]) / speeds[advice.best.name]
   return common.Section(
       f"{scenario.name}, memory for {budget}",
-      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is the best plain tf.data, one map of "
-      f"{common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in random order, each new.",
+      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is the best plain "
+      f"tf.data, one map of {common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in "
+      "random order, each new. Files come from the disk in the first epoch.",
       rows), pick
 
 
@@ -198,7 +203,8 @@ def _beside(quick, directory, disk):
 
   measured = _measured({
       "alone": lambda: train(scenario.source),
-      "both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk, common.rounds(quick, 5))
+      "both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk, scenario.files,
+      common.rounds(quick, 5))
   cpu = {name: [1e3 * each.mean("cpu") / len(scenario.source) for each in epochs] for name, epochs in measured.items()}
   return common.Section(
       _beside.__doc__, f"{scenario.name}. Means over {EPOCHS} epochs.",
@@ -214,9 +220,8 @@ def _shown(cells, picks, missing):
   best = f"images/s of the best way over those of the pick, {len(picks)} times"
   return common.Section(
       _shown.__doc__,
-      "Of all sections above. A cell is a way with its scenario and budget; its CPU time is relative to standard's. The best way is "
-      f"that of the most images/s among those measured that keep a diversity of {MIN_DIVERSITY}, on less than {FEW:,} samples with "
-      "r = 2 at most.",
+      "Of all sections above. CPU time is relative to standard's. The best way is that of the most images/s among those measured "
+      f"that keep a diversity of {MIN_DIVERSITY}, on less than {FEW:,} samples with r = 2 at most.",
       [common.Row("cells_median", f"{whats}, median", "times", [float(np.median(errors))], MOST_OF_MEDIAN),
        common.Row("cells_nine_of_ten", f"{whats}, nine of ten", "times", [_nine_of_ten(errors)], MOST_OF_NINE_OF_TEN),
        common.Row("cells_each", f"{whats}, the worst", "times", [max(errors)], MOST_OF_EACH),

@@ -1,5 +1,6 @@
 """The inputs that the benchmark of rtf.advise measures: sources and layers. All is made here, for it to run anywhere."""
 import dataclasses
+import pathlib
 import time
 
 import numpy as np
@@ -32,14 +33,18 @@ class Scenario:
   Attributes:
     key, name: what it is called in the JSON, and elsewhere.
     source, layers, batch: as for rtf.advise.
+    bytes: of a sample, where all is kept that can be.
     admits: the ways, at least, that must be considered.
+    files: the directory of the source's files, None if it has none.
   """
   key: str
   name: str
   source: tf.data.Dataset
   layers: list
   batch: int
+  bytes: int
   admits: set
+  files: pathlib.Path = None
 
 
 def scenarios(directory, quick, everything):
@@ -79,22 +84,23 @@ def photographs(directory, count, side):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(file)
   return Scenario(
-      f"photographs_{side}", f"{count} photographs of {side:,} pixels", rtf.sources.image_folder(directory), layers_of_photographs(),
-      32, {BATCHED, *REFURBISH, *_kept("encoded", "decoded")})
+      f"photographs_{side}", f"{count} photographs of {side:,} pixels", rtf.sources.image_folder(directory),
+      layers_of_photographs(), 32, 3 * (side**2 + SIDE**2), {BATCHED, *REFURBISH, *_kept("encoded", "decoded")}, directory)
 
 
 def arrays(count):
   images = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8)
   layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]
   return Scenario(
-      "arrays", f"{count:,} arrays of 32x32", tf.data.Dataset.from_tensor_slices(images), layers, 128, {BATCHED, *REFURBISH})
+      "arrays", f"{count:,} arrays of 32x32", tf.data.Dataset.from_tensor_slices(images), layers, 128, 2 * images[0].nbytes,
+      {BATCHED, *REFURBISH})
 
 
 def slow_disk(count):
   disk = SlowDisk(draw_photographs(count, 350), SLOW)
   return Scenario(
       "slow_disk", f"{count} photographs on a disk of {SLOW / 1e6:.0f} MB/s", disk.source(), layers_of_photographs(), 32,
-      {BATCHED, *REFURBISH, *_kept("encoded", "decoded")})
+      3 * (350**2 + SIDE**2), {BATCHED, *REFURBISH, *_kept("encoded", "decoded")})
 
 
 def audio(count):
@@ -118,7 +124,8 @@ def audio(count):
 
   waves = np.random.default_rng(7).normal(0, 0.1, [count, 8_000]).astype(np.float32)
   return Scenario(
-      "audio", f"{count:,} sounds", tf.data.Dataset.from_tensor_slices(waves), [gain, noise, spectrogram, hidden], 32, REFURBISH)
+      "audio", f"{count:,} sounds", tf.data.Dataset.from_tensor_slices(waves), [gain, noise, spectrogram, hidden], 32,
+      2 * waves[0].nbytes, REFURBISH)
 
 
 def keras_layers(count):
@@ -128,7 +135,8 @@ def keras_layers(count):
       keras.layers.RandomRotation(0.1), keras.layers.RandomContrast(0.2), lambda image: tf.cast(image, tf.uint8),
       rtf.augment.random_crop(8), rtf.augment.random_flip()]
   return Scenario(
-      "keras", f"{count:,} arrays of 96x96, Keras' layers", tf.data.Dataset.from_tensor_slices(images), layers, 32, REFURBISH)
+      "keras", f"{count:,} arrays of 96x96, Keras' layers", tf.data.Dataset.from_tensor_slices(images), layers, 32,
+      5 * images[0].nbytes, REFURBISH)
 
 
 def python_layer(count):
@@ -137,7 +145,8 @@ def python_layer(count):
       rtf.augment.numpy_layer(_ten_milliseconds, tf.TensorSpec([96, 96, 3], tf.uint8), processes=2), rtf.augment.random_crop(8),
       rtf.augment.random_flip()]
   return Scenario(
-      "python", f"{count:,} arrays of 96x96, 10 ms of Python", tf.data.Dataset.from_tensor_slices(images), layers, 16, REFURBISH)
+      "python", f"{count:,} arrays of 96x96, 10 ms of Python", tf.data.Dataset.from_tensor_slices(images), layers, 16,
+      2 * images[0].nbytes, REFURBISH)
 
 
 def _ten_milliseconds(image, rng):
