@@ -156,34 +156,30 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   """The section of a scenario and a budget, and the images/s of the best way over those of the pick. Adds to `cells`."""
   count = len(scenario.source)
   rows, speeds = [], {}
-  for name, way in ways.items():
-    key = f"{scenario.key}_{budget.replace(' ', '_')}_{len(rows)}"
+  for number, (name, way) in enumerate({PLAIN: advice.standard, **ways}.items()):
+    key = f"{scenario.key}_{budget.replace(' ', '_')}_{number}"
+    pick = " (the pick)" if name == advice.best.name else ""
+    rows += [common.Row(f"{key}_{what}", f"{name}{pick}", unit, values) for what, unit, values in (
+        ("ms", "CPU ms an image", [1e3 * each.mean("cpu") / count for each in measured[name]]),
+        ("ms_predicted", "predicted", [1e3 * way.cpu_seconds]),
+        ("images", "images/s", [count / each.mean("clock") for each in measured[name]]),
+        ("images_predicted", "predicted images/s", [way.images_per_second]))]
+    if name == PLAIN:
+      continue
     cpu, clock = ([each.mean(what) / beside.mean(what) for each, beside in zip(measured[name], measured[PLAIN])]
                   for what in ("cpu", "clock"))
     predicted = way.cpu_seconds / advice.standard.cpu_seconds
     quotient = predicted / float(np.median(cpu))
     cells.append(quotient)
     speeds[name] = 1 / float(np.median(clock))
-    pick = " (the pick)" if way == advice.best else ""
     rows += [common.Row(f"{key}_{what}", f"{name}{pick}", unit, values) for what, unit, values in (
-        ("predicted", "CPU time predicted, of standard's", [predicted]), ("measured", "measured", cpu),
-        ("quotient", "predicted over measured", [quotient]),
-        ("images_predicted", "images/s predicted", [way.images_per_second]),
-        ("images", "images/s measured", [count / each.mean("clock") for each in measured[name]]),
-        ("speed", "images/s, of standard's", [1 / each for each in clock]))]
-  key = f"{scenario.key}_{budget.replace(' ', '_')}_plain"
-  rows += [
-      common.Row(f"{key}_cpu", f"{PLAIN}: CPU ms an image", "measured",
-                 [1e3 * each.mean("cpu") / count for each in measured[PLAIN]]),
-      common.Row(f"{key}_cpu_predicted", f"{PLAIN}: CPU ms an image", "CPU time predicted, of standard's",
-                 [1e3 * advice.standard.cpu_seconds]),
-      common.Row(f"{key}_images", PLAIN, "images/s measured", [count / each.mean("clock") for each in measured[PLAIN]]),
-      common.Row(f"{key}_images_predicted", PLAIN, "images/s predicted", [advice.standard.images_per_second])]
+        ("of_plain", "CPU time, of plain", cpu), ("of_plain_predicted", "predicted, of plain", [predicted]),
+        ("quotient", "predicted over measured", [quotient]), ("speed", "images/s, of plain", [1 / each for each in clock]))]
   allowed = [speeds[name] for name, way in ways.items() if way.diversity >= MIN_DIVERSITY and (way.r <= 2 or count >= FEW)]
   pick = max([1.0, *allowed]) / speeds[advice.best.name]
   return common.Section(
       f"{scenario.name}, memory for {budget}",
-      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Standard is the best plain "
+      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Plain is the best plain "
       f"tf.data, one map of {common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in "
       "random order, each new. Files come from the disk in the first epoch.",
       rows), pick
@@ -220,7 +216,7 @@ def _shown(cells, picks, missing):
   best = f"images/s of the best way over those of the pick, {len(picks)} times"
   return common.Section(
       _shown.__doc__,
-      "Of all sections above. CPU time is relative to standard's. The best way is that of the most images/s among those measured "
+      "Of all sections above. CPU time is relative to that of plain tf.data. The best way is that of the most images/s among those measured "
       f"that keep a diversity of {MIN_DIVERSITY}, on less than {FEW:,} samples with r = 2 at most.",
       [common.Row("cells_median", f"{whats}, median", "times", [float(np.median(errors))], MOST_OF_MEDIAN),
        common.Row("cells_nine_of_ten", f"{whats}, nine of ten", "times", [_nine_of_ten(errors)], MOST_OF_NINE_OF_TEN),
