@@ -8,6 +8,7 @@ import math
 import pathlib
 import random
 import shutil
+import statistics
 import tempfile
 import time
 
@@ -38,7 +39,7 @@ MOST_OF_R_3_ALONE = 0.8
 
 @dataclasses.dataclass
 class Epochs:
-  """Seconds of a way's first epoch, and of a mean later one.
+  """Seconds of a first epoch, and of a mean later one.
 
   Attributes:
     cpu, clock: pairs of seconds: CPU time, that of functions in other processes included, and by the clock.
@@ -46,10 +47,36 @@ class Epochs:
   cpu: tuple
   clock: tuple
 
+  @classmethod
+  def of(cls, first, later):
+    """Of pairs of CPU time and clock."""
+    return cls(*((one, statistics.mean(others)) for one, others in zip(first, zip(*later))))
+
   def mean(self, what):
     """Mean seconds of an epoch, of all that a training has."""
     first, later = getattr(self, what)
     return (first + (EPOCHS - 1) * later) / EPOCHS
+
+
+class Running:
+  """A pipeline, epoch by epoch."""
+
+  def __init__(self, dataset):
+    # Without a prefetch behind repeat, which would begin the next epoch in the time of this one.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    self._batches = len(dataset)
+    self._iterator = iter(dataset.repeat().with_options(options))
+
+  def epoch(self):
+    """Seconds of CPU time, and by the clock."""
+    clock, cpu = time.perf_counter(), _cpu()
+    for _ in range(self._batches):
+      next(self._iterator)
+    clock = time.perf_counter() - clock
+    # What it writes in the background is its own.
+    common.wait_until_idle()
+    return _cpu() - cpu, clock
 
 
 def measure(quick, everything=False):
@@ -68,8 +95,8 @@ def measure(quick, everything=False):
             min_diversity=MIN_DIVERSITY, max_seconds=1 if quick else 30)
         ways = _chosen(advice, quick)
         measured = _measured(
-            {PLAIN: lambda: plain(scenario), **{name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}},
-            disk, scenario.files, common.rounds(quick, 3))
+            plain(scenario), {name: lambda way=way: way.apply(scenario.source) for name, way in ways.items()}, disk,
+            scenario.files, common.rounds(quick, 3))
         section, pick = _compared(scenario, budget, advice, ways, measured, cells)
         picks.append(pick)
         absent = scenario.admits - {_place(way) for way in advice.ways}
@@ -102,24 +129,32 @@ def _place(way):
 
 
 def _chosen(advice, quick):
-  """By name: the best of all that differ in what is kept where and what runs on batches; if `quick`, of each kind."""
+  """By name: the best of all that differ in what is kept where, in r, or in batches; if `quick`, of each kind."""
   best = {}
   for way in (*advice.shown, *advice.ways):
-    best.setdefault(way.kind if quick else (*_place(way), way.batched, way.r), way)
+    best.setdefault(way.kind if quick else (*_place(way), way.batched is None, way.r), way)
   return {way.name: way for way in (advice.best, *best.values())}
 
 
-def _measured(makers, disk, files, rounds):
-  """`Epochs` by name, for each round: a round takes each, new, in random order. The first epoch reads files from the disk."""
+def _measured(beside, makers, disk, files, rounds):
+  """Pairs of `Epochs` by name, for each round: of a way, and of the dataset `beside`.
+
+  A round takes each way, new, in random order. Its first epoch reads files from the disk; each later one stands next to
+  one of `beside`, as what else runs on the machine changes within seconds.
+  """
   measured = {name: [] for name in makers}
+  beside = Running(beside)
+  first_beside = beside.epoch()
   for _ in range(rounds):
     for name in random.sample(list(makers), len(makers)):
       _empty(disk)
-      dataset = makers[name]()
+      running = Running(makers[name]())
       if files is not None:
         common.drop_from_page_cache(files)
-      measured[name].append(_epochs_of(dataset))
-      del dataset
+      first = running.epoch()
+      later = [(running.epoch(), beside.epoch()) for _ in range(LATER)]
+      measured[name].append(tuple(Epochs.of(*each) for each in zip((first, first_beside), zip(*later))))
+      del running
       gc.collect()
   return measured
 
@@ -127,25 +162,6 @@ def _measured(makers, disk, files, rounds):
 def _empty(directory):
   shutil.rmtree(directory, ignore_errors=True)
   directory.mkdir()
-
-
-def _epochs_of(dataset):
-  """`Epochs` of a dataset."""
-  # Without a prefetch behind repeat, which would begin the next epoch in the time of this one.
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False
-  batches = len(dataset)
-  iterator = iter(dataset.repeat().with_options(options))
-  measured = []
-  for _ in range(1 + LATER):
-    clock, cpu = time.perf_counter(), _cpu()
-    for _ in range(batches):
-      next(iterator)
-    clock = time.perf_counter() - clock
-    # What it writes in the background is its own.
-    common.wait_until_idle()
-    measured.append((_cpu() - cpu, clock))
-  return Epochs(*((of[0], sum(of[1:]) / LATER) for of in zip(*measured)))
 
 
 def _cpu():
@@ -156,23 +172,25 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   """The section of a scenario and a budget, and the images/s of the best way over those of the pick. Adds to `cells`."""
   count = len(scenario.source)
   rows, speeds = [], {}
-  for number, (name, way) in enumerate({PLAIN: advice.standard, **ways}.items()):
-    key = f"{scenario.key}_{budget.replace(' ', '_')}_{number}"
-    pick = " (the pick)" if name == advice.best.name else ""
-    rows += [common.Row(f"{key}_{what}", f"{name}{pick}", unit, values) for what, unit, values in (
-        ("ms", "CPU ms an image", [1e3 * each.mean("cpu") / count for each in measured[name]]),
+  prefix = f"{scenario.key}_{budget.replace(' ', '_')}"
+
+  def add(key, name, epochs, way):
+    rows.extend(common.Row(f"{prefix}_{key}_{what}", name, unit, values) for what, unit, values in (
+        ("ms", "CPU ms an image", [1e3 * each.mean("cpu") / count for each in epochs]),
         ("ms_predicted", "predicted", [1e3 * way.cpu_seconds]),
-        ("images", "images/s", [count / each.mean("clock") for each in measured[name]]),
-        ("images_predicted", "predicted images/s", [way.images_per_second]))]
-    if name == PLAIN:
-      continue
-    cpu, clock = ([each.mean(what) / beside.mean(what) for each, beside in zip(measured[name], measured[PLAIN])]
-                  for what in ("cpu", "clock"))
+        ("images", "images/s", [count / each.mean("clock") for each in epochs]),
+        ("images_predicted", "predicted images/s", [way.images_per_second])))
+
+  add("plain", PLAIN, [beside for pairs in measured.values() for _, beside in pairs], advice.standard)
+  for number, (name, way) in enumerate(ways.items()):
+    title = f"{name} (the pick)" if name == advice.best.name else name
+    add(number, title, [own for own, _ in measured[name]], way)
+    cpu, clock = ([own.mean(what) / beside.mean(what) for own, beside in measured[name]] for what in ("cpu", "clock"))
     predicted = way.cpu_seconds / advice.standard.cpu_seconds
     quotient = predicted / float(np.median(cpu))
     cells.append(quotient)
     speeds[name] = 1 / float(np.median(clock))
-    rows += [common.Row(f"{key}_{what}", f"{name}{pick}", unit, values) for what, unit, values in (
+    rows += [common.Row(f"{prefix}_{number}_{what}", title, unit, values) for what, unit, values in (
         ("of_plain", "CPU time, of plain", cpu), ("of_plain_predicted", "predicted, of plain", [predicted]),
         ("quotient", "predicted over measured", [quotient]), ("speed", "images/s, of plain", [1 / each for each in clock]))]
   allowed = [speeds[name] for name, way in ways.items() if way.diversity >= MIN_DIVERSITY and (way.r <= 2 or count >= FEW)]
@@ -180,8 +198,8 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   return common.Section(
       f"{scenario.name}, memory for {budget}",
       f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Plain is the best plain "
-      f"tf.data, one map of {common.PARALLEL_CALLS} calls without the autotuner; each round measures it beside every way, in "
-      "random order, each new. Files come from the disk in the first epoch.",
+      f"tf.data, one map of {common.PARALLEL_CALLS} calls without the autotuner: an epoch of it is measured next to each later one "
+      "of a way. A round has every way, new, in random order. Files come from the disk in the first epoch.",
       rows), pick
 
 
@@ -197,16 +215,15 @@ def _beside(quick, directory, disk):
     layers = advise_scenarios.layers_of_photographs(*beginning)
     return source.refurbish(*rtf.augment.split(layers, 3), r=3).batch(scenario.batch).prefetch(tf.data.AUTOTUNE)
 
-  measured = _measured({
-      "alone": lambda: train(scenario.source),
-      "both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk, scenario.files,
-      common.rounds(quick, 5))
-  cpu = {name: [1e3 * each.mean("cpu") / len(scenario.source) for each in epochs] for name, epochs in measured.items()}
+  measured = _measured(
+      train(scenario.source), {"both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk,
+      scenario.files, common.rounds(quick, 5))
+  both, alone = ([1e3 * each.mean("cpu") / len(scenario.source) for each in epochs] for epochs in zip(*measured["both"]))
   return common.Section(
       _beside.__doc__, f"{scenario.name}. Means over {EPOCHS} epochs.",
-      [common.Row("beside_alone", "r = 3 alone", "CPU ms an image", cpu["alone"]),
-       common.Row("beside_both", "both", "CPU ms an image", cpu["both"]),
-       common.Row("beside", "both", "of r = 3 alone", common.quotients(cpu["both"], cpu["alone"]), MOST_OF_R_3_ALONE)])
+      [common.Row("beside_alone", "r = 3 alone", "CPU ms an image", alone),
+       common.Row("beside_both", "both", "CPU ms an image", both),
+       common.Row("beside", "both", "of r = 3 alone", common.quotients(both, alone), MOST_OF_R_3_ALONE)])
 
 
 def _shown(cells, picks, missing):
@@ -216,7 +233,7 @@ def _shown(cells, picks, missing):
   best = f"images/s of the best way over those of the pick, {len(picks)} times"
   return common.Section(
       _shown.__doc__,
-      "Of all sections above. CPU time is relative to that of plain tf.data. The best way is that of the most images/s among those measured "
+      "Of all sections above. CPU time is relative to that of plain tf.data. The best way has the most images/s among those measured "
       f"that keep a diversity of {MIN_DIVERSITY}, on less than {FEW:,} samples with r = 2 at most.",
       [common.Row("cells_median", f"{whats}, median", "times", [float(np.median(errors))], MOST_OF_MEDIAN),
        common.Row("cells_nine_of_ten", f"{whats}, nine of ten", "times", [_nine_of_ten(errors)], MOST_OF_NINE_OF_TEN),
