@@ -89,8 +89,8 @@ def advise(
   began = time.perf_counter()
   specs, traced = samples.trace_layers(layers, source, checked)
   # Building a stage checks the source, and says whether it is read by index.
-  described, = native.rows(native.ops().refurbish_tf_refurbish_description(
-      stage=source.refurbish([lambda image: image], r=1, targets={}).refurbish_stage))
+  stage = source.refurbish(lambda *components: components if len(components) > 1 else components[0], r=1)
+  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
   is_by_index, num_samples = described["random_access"], described["num_samples"]
   num_samples = None if num_samples < 0 else num_samples
 

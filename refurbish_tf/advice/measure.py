@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import sources
-from refurbish_tf._internal import dataset_graph, mistakes
+from refurbish_tf._internal import dataset_graph, machine, mistakes
 from refurbish_tf._internal.processes import pool
 from refurbish_tf.advice import outcomes, samples
 from refurbish_tf.cache_store import CacheStore
@@ -25,15 +25,15 @@ from refurbish_tf.cache_store import CacheStore
 # Turns of each pipeline; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
-READING, EPOCH, COUNTING = 1 / 20, 1 / 120, 1 / 30
+READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
 # At most, in seconds.
-LONGEST_EPOCH = 0.25
-# A turn is as many epochs as take this part of an epoch of standard training.
-TURN = 0.4
-# At most, of all that is kept for measuring.
-MAX_BYTES = 2**29
-# At most, of the samples that are read, and of those of an epoch.
-MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 32
+LONGEST_EPOCH = 0.125
+# A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
+LEAST_EPOCHS, TURN = 3, 1
+# At most, of all that is kept for measuring; a smaller part of the memory that is free.
+MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
+# At most, of the samples that are read, and of those of an epoch. At least, of those; of slow ones.
+MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES, FEWEST_SLOW_SAMPLES, SLOW = 4096, 2**16, 128, 32, 5e-3
 # So large that no sample is used up meanwhile.
 NEVER = 1e6
 # The file that is written and read to see how fast a disk is.
@@ -100,6 +100,7 @@ class Measurement:
     self._layers, self._targets = forms[0].layers, targets
     self._is_by_index, self._disk, self._progress = is_by_index, disk, progress
     self._began, self._max_seconds = time.perf_counter(), max_seconds
+    self._max_bytes = min(MAX_BYTES, machine.free_memory() * PART_OF_FREE)
     self.costs = Costs()
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
       # The user's own pipeline will warn.
@@ -117,34 +118,33 @@ class Measurement:
 
   def _read(self):
     """Reads the first elements, from the disk if it can be, and keeps them."""
-    costs, paths = self.costs, samples.files_of(self._source)
+    costs = self.costs
     until = time.perf_counter() + READING * self._max_seconds
     number = size = 0
     for element in self._source:
       number += 1
       size += _bytes(element)
-      if number == MOST_READ or size > MAX_BYTES / 8 or time.perf_counter() > until:
+      if number == MOST_READ or size > self._max_bytes / 8 or time.perf_counter() > until:
         break
     if not number:
       raise ValueError(
           "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
     self.num_read = number
     costs.element_bytes["encoded"] = size / number
-    files, reads = paths
-    if reads:
-      costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
     read = _plain(self._source.take(number))
     self._held = {}
     self._hold("encoded", read)
-    began = time.perf_counter()
-    for _ in read.batch(1024) if samples.is_fixed(read.element_spec) else read:
-      pass
-    costs.read_cold = (time.perf_counter() - began) / number
-    memory = _seconds_of(_plain(self._held["encoded"]))
+    files, reads = samples.files_of(self._source)
+    if reads:
+      costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
+    # The beginning of an epoch is taken off, as the epochs are short here; the first one traces, too.
+    beginning, memory, cold = (
+        _seconds_of(dataset) for dataset in (self._source.take(1), self._held["encoded"], read))
     warm = [_seconds_of(read) for _ in range(2)]
+    beginning = min(beginning, _seconds_of(self._source.take(1)))
     costs.read = max(0.0, min(cpu for cpu, _ in warm) - memory[0]) / number
-    costs.read_warm = max(0.0, min(wall for _, wall in warm) - memory[1]) / number
-    costs.read_cold = max(costs.read_cold - memory[1] / number, costs.read_warm)
+    cold, warm = (max(0.0, min(wall for _, wall in each) - beginning[1]) / number for each in ([cold], warm))
+    costs.read_warm, costs.read_cold = warm, max(warm, cold)
     self._progress()
 
   def _hold(self, name, dataset):
@@ -161,13 +161,13 @@ class Measurement:
     stage = self._stage(self._held["encoded"], self._layers, None, 1, None)
     for _ in stage:
       pass
-    _, wall = _seconds_of(stage)
+    cpu = _seconds_of(stage)[0] / self.num_read
     for form in self._forms[1:]:
       front = samples.part(form.layers, 0, form.prefix, self._targets)
       self._hold(form.name, self._held["encoded"].map(
           lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE))
     # Of the largest sample, for each split.
-    with_store = [self._stage(self._held["encoded"].take(FEWEST_SAMPLES), self._layers, at, NEVER, CacheStore())
+    with_store = [self._stage(self._held["encoded"].take(FEWEST_SLOW_SAMPLES), self._layers, at, NEVER, CacheStore())
                   for at in self._splits]
     for at, stage in zip(self._splits, with_store):
       for _ in stage:
@@ -175,15 +175,15 @@ class Measurement:
       counts = stage._store.stats()
       self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
     largest = sum(self.costs.sample_bytes.values()) * 2 + 1
-    number = min(seconds / max(wall / self.num_read, 1e-9), MOST_SAMPLES, MAX_BYTES / largest)
-    times = max(1, int(max(number, FEWEST_SAMPLES) / self.num_read))
+    fewest = FEWEST_SAMPLES if cpu < SLOW else FEWEST_SLOW_SAMPLES
+    number = min(max(seconds * machine.processors() / max(cpu, 1e-9), fewest), MOST_SAMPLES, self._max_bytes / largest)
+    times = max(1, int(number / self.num_read))
     if times > 1 and self._is_by_index:
       self._held = {name: held.echo(times) for name, held in self._held.items()}
     elif times > 1:
       self._held = {name: held.repeat(times) for name, held in self._held.items()}
     if number < self.num_read:
-      least = min(FEWEST_SAMPLES, self.num_read)
-      self._held = {name: held.take(max(least, int(number))) for name, held in self._held.items()}
+      self._held = {name: held.take(max(1, int(number))) for name, held in self._held.items()}
     self.num_samples = int(self._held["encoded"].cardinality())
     self._batch_size = max(1, min(batch_size, self.num_samples))
     self._progress()
@@ -191,8 +191,7 @@ class Measurement:
   def _stage(self, held, layers, at, r, store):
     final = None if at is None or at == len(layers) else layers[at:]
     partial = layers if at is None else layers[:at]
-    stage = held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
-    return stage
+    return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
 
   def _batches(self, dataset):
     if samples.is_fixed(dataset.element_spec):
@@ -200,46 +199,45 @@ class Measurement:
     return _plain(dataset.ragged_batch(self._batch_size))
 
   def _pipelines(self):
-    """The pipelines that are measured, by what they are called, and how many epochs a turn has at least."""
+    """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
-    made = {"standard": (self._batches(standard(held, layers, self._targets)), 1)}
+    made = {"standard": self._batches(standard(held, layers, self._targets))}
     for form in self._forms:
-      made["fresh", form.name] = (
-          self._batches(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None)), 1)
+      made["fresh", form.name] = self._batches(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None))
     for at in self._splits:
-      made["hit", at] = self._batches(self._stage(held, layers, at, NEVER, None)), 1
-      # In three epochs each sample is fresh once.
-      made["third", at] = self._batches(self._stage(held, layers, at, 3, None)), 3
+      made["hit", at] = self._batches(self._stage(held, layers, at, NEVER, None))
+      made["third", at] = self._batches(self._stage(held, layers, at, 3, None))
     for at in self._batched:
       stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
       function = samples.whole_batches(layers, at)
       made["batched", at] = _plain(tf.data.Dataset.zip(stage, _seeds()).map(
-          lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE)), 1
+          lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE))
     if self._folder and self._splits:
       for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
-        for kind, r, epochs in (("hit", NEVER, 1), ("third", 3, 3)):
+        for kind, r in (("hit", NEVER), ("third", 3)):
           store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
-          made[f"{kind} on disk", at] = self._batches(self._stage(held, layers, at, r, store)), epochs
+          made[f"{kind} on disk", at] = self._batches(self._stage(held, layers, at, r, store))
     few = self._held["encoded"].take(1)
-    made["beginning"] = self._batches(self._stage(few, layers, None, 1, None)), 8
+    made["beginning"] = self._batches(self._stage(few, layers, None, 1, None))
+    made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
   def _measure(self, pipelines):
     """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all alike."""
-    turn, epochs = TURN * min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
-    for name, (dataset, least) in pipelines.items():
+    turn, turns = TURN * min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
+    for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
       for _ in range(2):
         _, wall = _seconds_of(dataset, batched=True)
-      epochs[name] = least * max(1, math.ceil(turn / max(least * wall, 1e-4)))
+      epochs = LEAST_EPOCHS * max(1, math.ceil(turn / max(LEAST_EPOCHS * wall, 1e-4)))
+      turns[name] = dataset.repeat(epochs), epochs
       self._progress()
     # The rest of the time is for counting.
     measured, longest = {name: [] for name in pipelines}, 0.0
     for number in range(MOST_ROUNDS):
       began = time.perf_counter()
-      for name, (dataset, _) in pipelines.items():
-        cpu = sum(_seconds_of(dataset, batched=True)[0] for _ in range(epochs[name]))
-        measured[name].append(cpu / epochs[name])
+      for name, (dataset, epochs) in turns.items():
+        measured[name].append(_seconds_of(dataset, batched=True)[0] / epochs)
       longest = max(longest, time.perf_counter() - began)
       self._progress()
       if number + 1 >= FEWEST_ROUNDS and self._seconds_left() < 1.1 * longest:
@@ -249,15 +247,14 @@ class Measurement:
   def _count_beginnings(self):
     """Makes costs of a sample of those of an epoch. An epoch here is short, so its beginning is taken off."""
     costs, measured, number = self.costs, self._measured, self.num_samples
-    beginning = measured["beginning"]
 
-    def of_sample(name):
-      return max(0.05 * measured[name], measured[name] - beginning) / number
+    def of_sample(name, beginning="beginning"):
+      return max(0.05 * measured[name], measured[name] - measured[beginning]) / number
 
     def first(hit, third):
       return max(3 * third - 2 * hit, third)
 
-    costs.standard = measured["standard"] / number
+    costs.standard = of_sample("standard", "plain beginning")
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))

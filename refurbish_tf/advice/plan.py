@@ -39,7 +39,7 @@ class Plan:
     tail = f".{batch}({self._batch_size})"
     if way.batched is None:
       return "\n".join([*lines, f"train = train{tail}.prefetch(tf.data.AUTOTUNE)"])
-    return "\n".join([*lines, f"train = train{tail}", *self._on_batches(way.batched), "train = train.prefetch(tf.data.AUTOTUNE)"])
+    return "\n".join([*lines, f"train = train{tail}", *self._on_batches(way), "train = train.prefetch(tf.data.AUTOTUNE)"])
 
   def _flat_is_needed(self, way):
     is_cut = way.split is not None or way.batched is not None or self._front(way)
@@ -49,6 +49,11 @@ class Plan:
     """The form of which the first layers stand in front of what is kept."""
     form = self._forms.get(way.form)
     return form if form is not None and form.prefix else None
+
+  def _more(self, way):
+    """Of layers taken apart there is one more."""
+    front = self._front(way)
+    return int(bool(front and front.apart))
 
   def _standard(self):
     takes_seed = any(each.takes_seed for each in self._traced)
@@ -69,8 +74,7 @@ class Plan:
     if way.form:
       lines.append(f"kept = {self._kept(way, before)}")
       before = "kept"
-    # Of layers taken apart there is one more.
-    more = int(bool(front and front.apart))
+    more = self._more(way)
     stop = None if way.batched is None else way.batched + more
     targets = ", targets=targets" if self._targets else ""
     if way.split is None:
@@ -102,10 +106,11 @@ class Plan:
   def _path(self, layers, what):
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(layers).encode()):08x}")
 
-  def _on_batches(self, start):
+  def _on_batches(self, way):
+    start = way.batched
     takes_seed = any(each.takes_seed for each in self._traced[start:])
     several = type(self._specs[start]) is tuple
-    return [f"last = rtf.augment.compose({_cut(start, None)})",
+    return [f"last = rtf.augment.compose({_cut(start + self._more(way), None)})",
             *self._mapped("train", "last", "batch", several, takes_seed, "tf.data.AUTOTUNE")]
 
   def _composed(self, layers, clips):
