@@ -8,7 +8,6 @@ import math
 import pathlib
 import random
 import shutil
-import statistics
 import tempfile
 import time
 
@@ -29,6 +28,7 @@ BUDGETS = {"all": 1.5, "a quarter": 0.25}
 # Below so many samples r = 2 is the most that is proposed.
 FEW = 10_000
 MIN_DIVERSITY = 0.95
+CPU, CLOCK = range(2)
 # What all are compared with.
 PLAIN = "the best plain tf.data"
 # The bars: predicted over measured, or the reverse; the best of all over the pick; part of the images kept beside r = 3.
@@ -39,23 +39,13 @@ MOST_OF_R_3_ALONE = 0.8
 
 @dataclasses.dataclass
 class Epochs:
-  """Seconds of a first epoch, and of a mean later one.
-
-  Attributes:
-    cpu, clock: pairs of seconds: CPU time, that of functions in other processes included, and by the clock.
-  """
-  cpu: tuple
-  clock: tuple
-
-  @classmethod
-  def of(cls, first, later):
-    """Of pairs of CPU time and clock."""
-    return cls(*((one, statistics.mean(others)) for one, others in zip(first, zip(*later))))
+  """What a training takes, of its first epoch and a later one: tuples of CPU time, other processes' included, and clock."""
+  first: tuple
+  later: tuple
 
   def mean(self, what):
-    """Mean seconds of an epoch, of all that a training has."""
-    first, later = getattr(self, what)
-    return (first + (EPOCHS - 1) * later) / EPOCHS
+    """Mean seconds of all epochs, CPU or CLOCK."""
+    return (self.first[what] + (EPOCHS - 1) * self.later[what]) / EPOCHS
 
 
 class Running:
@@ -137,7 +127,7 @@ def _chosen(advice, quick):
 
 
 def _measured(beside, makers, disk, files, rounds):
-  """Pairs of `Epochs` by name, for each round: of a way, and of the dataset `beside`.
+  """Pairs of `Epochs` by name, for each later epoch of each round: of a way, and of the dataset `beside`.
 
   A round takes each way, new, in random order. Its first epoch reads files from the disk; each later one stands next to
   one of `beside`, as what else runs on the machine changes within seconds.
@@ -152,8 +142,8 @@ def _measured(beside, makers, disk, files, rounds):
       if files is not None:
         common.drop_from_page_cache(files)
       first = running.epoch()
-      later = [(running.epoch(), beside.epoch()) for _ in range(LATER)]
-      measured[name].append(tuple(Epochs.of(*each) for each in zip((first, first_beside), zip(*later))))
+      measured[name] += [
+          (Epochs(first, running.epoch()), Epochs(first_beside, beside.epoch())) for _ in range(LATER)]
       del running
       gc.collect()
   return measured
@@ -176,16 +166,16 @@ def _compared(scenario, budget, advice, ways, measured, cells):
 
   def add(key, name, epochs, way):
     rows.extend(common.Row(f"{prefix}_{key}_{what}", name, unit, values) for what, unit, values in (
-        ("ms", "CPU ms an image", [1e3 * each.mean("cpu") / count for each in epochs]),
+        ("ms", "CPU ms an image", [1e3 * each.mean(CPU) / count for each in epochs]),
         ("ms_predicted", "predicted", [1e3 * way.cpu_seconds]),
-        ("images", "images/s", [count / each.mean("clock") for each in epochs]),
+        ("images", "images/s", [count / each.mean(CLOCK) for each in epochs]),
         ("images_predicted", "predicted images/s", [way.images_per_second])))
 
   add("plain", PLAIN, [beside for pairs in measured.values() for _, beside in pairs], advice.standard)
   for number, (name, way) in enumerate(ways.items()):
     title = f"{name} (the pick)" if name == advice.best.name else name
     add(number, title, [own for own, _ in measured[name]], way)
-    cpu, clock = ([own.mean(what) / beside.mean(what) for own, beside in measured[name]] for what in ("cpu", "clock"))
+    cpu, clock = ([own.mean(what) / beside.mean(what) for own, beside in measured[name]] for what in (CPU, CLOCK))
     predicted = way.cpu_seconds / advice.standard.cpu_seconds
     quotient = predicted / float(np.median(cpu))
     cells.append(quotient)
@@ -197,7 +187,7 @@ def _compared(scenario, budget, advice, ways, measured, cells):
   pick = max([1.0, *allowed]) / speeds[advice.best.name]
   return common.Section(
       f"{scenario.name}, memory for {budget}",
-      f"Means over {EPOCHS} epochs: a first one, and the mean of {LATER} later ones for all others. Plain is the best plain "
+      f"Means over {EPOCHS} epochs: a first one, and a later one for all others. Plain is the best plain "
       f"tf.data, one map of {common.PARALLEL_CALLS} calls without the autotuner: an epoch of it is measured next to each later one "
       "of a way. A round has every way, new, in random order. Files come from the disk in the first epoch.",
       rows), pick
@@ -218,7 +208,7 @@ def _beside(quick, directory, disk):
   measured = _measured(
       train(scenario.source), {"both": lambda: train(rtf.sources.cached(decoded, rtf.CacheStore(max_bytes=half)), crop)}, disk,
       scenario.files, common.rounds(quick, 5))
-  both, alone = ([1e3 * each.mean("cpu") / len(scenario.source) for each in epochs] for epochs in zip(*measured["both"]))
+  both, alone = ([1e3 * each.mean(CPU) / len(scenario.source) for each in epochs] for epochs in zip(*measured["both"]))
   return common.Section(
       _beside.__doc__, f"{scenario.name}. Means over {EPOCHS} epochs.",
       [common.Row("beside_alone", "r = 3 alone", "CPU ms an image", alone),
