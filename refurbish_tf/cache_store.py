@@ -15,6 +15,8 @@ from tensorflow.python.saved_model import nested_structure_coder
 from refurbish_tf._internal import checks, native
 
 UNLIMITED = 2**63 - 1
+# The setting of a store on disk that is the reuse factor, and what it is where `rtf.sources.cached` keeps elements.
+REUSE, OF_ELEMENTS = "r", "elements"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +243,15 @@ class CacheStore:
           store=self._id, names=list(settings), values=list(settings.values()), replace=replace)
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
+  def _check_holds(self, elements):
+    """ValueError if a store on disk holds samples of `refurbish` and not elements of a source, or the other way round."""
+    held = self._agree({}).get(REUSE)
+    if held is not None and (held == OF_ELEMENTS) != elements:
+      kinds = ["samples of a refurbish stage", "elements of a source, which rtf.sources.cached has kept"]
+      raise ValueError(
+          f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached a directory of "
+          "their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True).")
+
   def _read_element_spec(self, settings):
     """Sets the structure from the settings of a store on disk, if they have one."""
     if "structure" in settings:
@@ -296,6 +307,30 @@ def checked_path(path, name="path"):
         f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give "
         "another directory.") from None
   return path
+
+
+def check_store(store):
+  """Raises TypeError or ValueError if `store` is not None, a directory, or a CacheStore."""
+  if isinstance(store, (str, os.PathLike)):
+    checked_path(store, "store")
+    return
+  if store is None or isinstance(store, CacheStore):
+    return
+  raise TypeError(
+      f"store must be None (memory without a limit), a directory, or a CacheStore, got {store!r}. To bound the memory, "
+      "write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")
+
+
+def opened_store(store):
+  """The `CacheStore` that the argument `store` of a stage stands for, after `check_store`, or None for one of its own in memory."""
+  return CacheStore(store) if isinstance(store, (str, os.PathLike)) else store
+
+
+def describe_store(store):
+  """Where a stage keeps what it keeps, and its limit."""
+  place = "memory" if store is None or store.path is None else store.path
+  limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+  return f"{place}, {limit}"
 
 
 def _checked_max_bytes(max_bytes):

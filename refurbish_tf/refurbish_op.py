@@ -15,7 +15,7 @@ from tensorflow.python.data.util import structure
 from refurbish_tf import stats
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
 from refurbish_tf.augment import composition, native_layers
-from refurbish_tf.cache_store import CacheStore, UNLIMITED, checked_path
+from refurbish_tf.cache_store import CacheStore, UNLIMITED, check_store, describe_store, opened_store
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -159,7 +159,7 @@ def refurbish(
   if final_fn is not None:
     checks.check_callable("final_fn", final_fn, OR_LAYERS)
   _check_reuse_factor(r)
-  _check_store(store)
+  check_store(store)
   for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
     if value is not None:
       checks.check_whole_number(seed_name, value, -2**63)
@@ -176,8 +176,10 @@ def refurbish(
     raise TypeError(f"name must be a string or None, got {name!r}.")
 
   def transformation(source):
-    kept = CacheStore(store) if isinstance(store, (str, os.PathLike)) else store
+    kept = opened_store(store)
     on_disk = kept is not None and kept.path is not None
+    if on_disk:
+      kept._check_holds(elements=False)
     stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
     seeds = {
         "seed": stage_seed, "order_seed": stage_seed if order_seed is None else int(order_seed),
@@ -303,21 +305,19 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
              f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    store = self._store
-    place = "memory" if store is None or store.path is None else store.path
-    limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+    kept = describe_store(self._store)
     if stage["num_in_transit"]:
       # Below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
-      limit += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
-      limit += f", {room} in transit"
+      kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
+      kept += f", {room} in transit"
     rows = [
         ("epoch", epoch),
         ("order", ", ".join(order)),
         ("source", self._describe_source(random_access, num_samples, num_kept) + (
             "; not checked for changes, as it draws random numbers" if stage["source_draws"] else "")),
         ("fresh", self._describe_fresh(random_access)),
-        ("store", f"{place}, {limit}")]
+        ("store", kept)]
     if self._described_clip:
       rows.insert(1, ("sample", self._described_clip))
     rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]
@@ -414,14 +414,3 @@ def _check_reuse_factor(r):
     raise ValueError(
         f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
         "uses each partially augmented sample that many times.")
-
-
-def _check_store(store):
-  if isinstance(store, (str, os.PathLike)):
-    checked_path(store, "store")
-    return
-  if store is None or isinstance(store, CacheStore):
-    return
-  raise TypeError(
-      f"store must be None (memory without a limit), a directory, or a CacheStore, got {store!r}. To bound the memory, "
-      "write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")

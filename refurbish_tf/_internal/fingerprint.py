@@ -59,8 +59,13 @@ def of_stage(source, partial_fn):
     function, constants = _Functions().of(partial_fn)
   except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
     function, constants = "", []  # Control flow of version 1; tensors of dtypes that NumPy lacks.
+  return {"traced_by": traced_by, "function": function, "constants": constants, "files": of_files(source)}
+
+
+def of_files(source):
+  """The fingerprints of the lists of files that a source reads; empty if it has none."""
   files = [each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")]
-  return {"traced_by": traced_by, "function": function, "constants": constants, "files": " ".join(files)}
+  return " ".join(files)
 
 
 def of_strings(*strings):

@@ -17,7 +17,7 @@ BATCHED_SOURCE = (
 _BATCHES = frozenset({
     "_BatchDataset", "_DenseToSparseBatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset",
     "_RebatchDataset"})
-_HANDS_ON = frozenset({"CacheDataset", "_OptionsDataset", "_PrefetchDataset"})
+_HANDS_ON = frozenset({"CacheDataset", "_CachedDataset", "_OptionsDataset", "_PrefetchDataset"})
 
 
 class PipelineWarning(UserWarning):

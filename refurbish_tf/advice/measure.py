@@ -38,6 +38,8 @@ MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES, FEWEST_SLOW_SAMPLES, SLOW = 4096, 2**16
 NEVER = 1e6
 # The file that is written and read to see how fast a disk is.
 DISK_FILE_BYTES = 2**26
+# Of so many elements the largest says how many can be kept.
+FEW_ELEMENTS = 4
 # A flat image hides what a layer does, so the sample with the most outcomes counts.
 COUNTED_SAMPLES = 3
 
@@ -130,7 +132,6 @@ class Measurement:
       raise ValueError(
           "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
     self.num_read = number
-    costs.element_bytes["encoded"] = size / number
     read = _plain(self._source.take(number))
     self._held = {}
     self._hold("encoded", read)
@@ -153,7 +154,8 @@ class Measurement:
     self._held[name] = sources.cached(dataset, store)
     for _ in self._held[name]:
       pass
-    self.costs.element_bytes[name] = store.stats().bytes / self.num_read
+    counts = store.stats()
+    self.costs.element_bytes[name] = counts.bytes / counts.entries
 
   def _choose_sizes(self, batch_size):
     """Decides of how many samples an epoch is."""
@@ -162,11 +164,6 @@ class Measurement:
     for _ in stage:
       pass
     cpu = _seconds_of(stage)[0] / self.num_read
-    for form in self._forms[1:]:
-      front = samples.part(form.layers, 0, form.prefix, self._targets)
-      self._hold(form.name, self._held["encoded"].map(
-          lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE))
-    # Of the largest sample, for each split.
     with_store = [self._stage(self._held["encoded"].take(FEWEST_SLOW_SAMPLES), self._layers, at, NEVER, CacheStore())
                   for at in self._splits]
     for at, stage in zip(self._splits, with_store):
@@ -174,19 +171,26 @@ class Measurement:
         pass
       counts = stage._store.stats()
       self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
-    largest = sum(self.costs.sample_bytes.values()) * 2 + 1
+    # As many again are kept for r = 3.
+    largest = 2 * sum(self.costs.sample_bytes.values()) + 1
+    kept = self._held["encoded"]
+    decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
+    largest += sum(max(map(_bytes, dataset.take(FEW_ELEMENTS))) for dataset in decoded.values())
     fewest = FEWEST_SAMPLES if cpu < SLOW else FEWEST_SLOW_SAMPLES
     number = min(max(seconds * machine.processors() / max(cpu, 1e-9), fewest), MOST_SAMPLES, self._max_bytes / largest)
-    times = max(1, int(number / self.num_read))
-    if times > 1 and self._is_by_index:
-      self._held = {name: held.echo(times) for name, held in self._held.items()}
-    elif times > 1:
-      self._held = {name: held.repeat(times) for name, held in self._held.items()}
-    if number < self.num_read:
-      self._held = {name: held.take(max(1, int(number))) for name, held in self._held.items()}
-    self.num_samples = int(self._held["encoded"].cardinality())
+    number, times = max(1, int(number)), max(1, int(number / self.num_read))
+    for name, dataset in decoded.items():
+      self._hold(name, dataset.take(number))
+    self._held["encoded"] = kept.take(number)
+    for name, held in self._held.items():
+      self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
+    self.num_samples = times * min(number, self.num_read)
     self._batch_size = max(1, min(batch_size, self.num_samples))
     self._progress()
+
+  def _front(self, held, form):
+    front = samples.part(form.layers, 0, form.prefix, self._targets)
+    return held.map(lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE)
 
   def _stage(self, held, layers, at, r, store):
     final = None if at is None or at == len(layers) else layers[at:]

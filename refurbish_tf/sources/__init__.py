@@ -3,8 +3,9 @@
 A stream is read through in every epoch, including elements that nobody needs. These datasets yield single elements in
 any order.
 """
+from .cached import cached
 from .data_source import data_source
 from .image_folder import image_folder
 from .tfrecord import tfrecord
 
-__all__ = ["data_source", "image_folder", "tfrecord"]
+__all__ = ["cached", "data_source", "image_folder", "tfrecord"]

@@ -38,14 +38,14 @@ bool HasInputDataset(const std::string& op) {
 // `concatenate` or `zip`. So this lists the datasets that are known to keep the
 // promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2",
-                 "ConcatenateDataset", "MapDataset", "OptionsDataset",
-                 "ParallelBatchDataset", "ParallelMapDatasetV2",
-                 "PrefetchDataset", "RangeDataset",
-                 "RefurbishTf>AugmentDataset", "RefurbishTf>DataSourceDataset",
-                 "RefurbishTf>EchoDataset", "RefurbishTf>TfrecordDataset",
-                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
-                 "TensorSliceDataset", "ZipDataset");
+  return IsOneOf(
+      dataset, "BatchDataset", "BatchDatasetV2", "ConcatenateDataset",
+      "MapDataset", "OptionsDataset", "ParallelBatchDataset",
+      "ParallelMapDatasetV2", "PrefetchDataset", "RangeDataset",
+      "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
+      "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
+      "RefurbishTf>TfrecordDataset", "ShardDataset", "SkipDataset",
+      "TakeDataset", "TensorDataset", "TensorSliceDataset", "ZipDataset");
 }
 
 bool CountsElements(const std::string& dataset) {
@@ -109,8 +109,9 @@ bool AlwaysDoesTheSame(const std::string& op) {
 bool YieldsWhatIsInGraph(const std::string& op) {
   return IsOneOf(op, "ConcatenateDataset", "Const", "OptionsDataset",
                  "Placeholder", "PrefetchDataset", "RangeDataset",
-                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
-                 "TensorSliceDataset", "ZipDataset", "_Retval");
+                 "RefurbishTf>CachedDataset", "ShardDataset", "SkipDataset",
+                 "TakeDataset", "TensorDataset", "TensorSliceDataset",
+                 "ZipDataset", "_Retval");
 }
 
 }  // namespace refurbish_tf

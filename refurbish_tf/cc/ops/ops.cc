@@ -239,6 +239,15 @@ DATASET_OP("TfrecordDataset")
     // them takes long.
     .SetDoNotOptimize();
 
+// The elements of a source by index, of which as many are kept as the store has
+// room for. It stays a source by index.
+DATASET_OP("CachedDataset")
+    .Input("input_dataset: variant")
+    .Input("stage: string")
+    .Input("store: string")
+    .Input("max_bytes: int64")
+    .SetIsStateful();
+
 // The counts of refurbish_tf.EchoStats, by name, a row per iterator.
 COUNTS_OP("stage", "EchoCounts");
 

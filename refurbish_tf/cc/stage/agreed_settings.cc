@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
@@ -19,12 +20,31 @@ constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
 
+// The reuse factor where elements are kept.
+constexpr char kOfElements[] = "elements";
+
 // With as many digits as distinguish it from every other number.
 std::string Exactly(double number) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
   return {digits, end};
 }
+
+bool HoldsElements(const Settings& settings) {
+  const auto reuse = settings.find(kReuseSetting);
+  return reuse != settings.end() && reuse->second == kOfElements;
+}
+
+absl::Status HoldsOther(const DiskStore& disk, const char* held,
+                        const char* wanted) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The cache store ", disk.directory(), " holds ", held, ", not ", wanted,
+      ". Give refurbish and cached a directory of their own each, or start "
+      "with an empty store by store=rtf.CacheStore(path, overwrite=True)."));
+}
+
+constexpr char kElements[] = "elements of a source, which cached has kept";
+constexpr char kSamples[] = "samples of a refurbish stage";
 
 }  // namespace
 
@@ -73,6 +93,9 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     const std::optional<std::string>& shard,
     std::shared_ptr<const Schedule> schedule,
     std::chrono::milliseconds patience) {
+  if (HoldsElements(store.disk()->settings())) {
+    return HoldsOther(*store.disk(), kElements, kSamples);
+  }
   if (!HasStageSettings(store.disk()->settings()) &&
       store.store().Stats().entries > 0) {
     return SamplesPutByHand();
@@ -92,6 +115,32 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       ", first_epoch=", settings[kOriginSetting],
       ". Use a machine with more, or start with an empty store, by "
       "overwrite=True or in another directory."));
+}
+
+absl::Status AgreeOnElements(SampleStore& store, int64_t num_elements,
+                             const std::string& shard) {
+  DiskStore& disk = *store.disk();
+  const Settings before = disk.settings();
+  if (HasStageSettings(before) && !HoldsElements(before)) {
+    return HoldsOther(disk, kSamples, kElements);
+  }
+  if (!HasStageSettings(before) && store.store().Stats().entries > 0) {
+    return SamplesPutByHand();
+  }
+  const Settings settings = {{kReuseSetting, kOfElements},
+                             {kSamplesSetting, absl::StrCat(num_elements)},
+                             {kShardSetting, shard}};
+  for (const auto& [name, value] : settings) {
+    const auto found = before.find(name);
+    if (found == before.end() || found->second == value) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The cache store ", disk.directory(),
+        " was filled from another source: ", name, " was ",
+        Printable(found->second), " and is ", value,
+        ". To start with an empty store, use "
+        "store=rtf.CacheStore(path, overwrite=True) or another directory."));
+  }
+  return store.Agree(settings);
 }
 
 }  // namespace refurbish_tf

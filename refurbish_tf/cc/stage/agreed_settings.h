@@ -1,5 +1,5 @@
 // The settings that a stage agrees on with a store on disk, so that all jobs
-// keep the same samples there.
+// keep the same samples there, or `cached` the same elements.
 #pragma once
 
 #include <chrono>
@@ -39,5 +39,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     const std::optional<std::string>& shard,
     std::shared_ptr<const Schedule> schedule,
     std::chrono::milliseconds patience);
+
+// The same for the elements of a source, which `cached` keeps: there the reuse
+// factor is a word, so that neither takes the other's store. Fails, too, if the
+// store was filled from a source of another length or shard.
+absl::Status AgreeOnElements(SampleStore& store, int64_t num_elements,
+                             const std::string& shard);
 
 }  // namespace refurbish_tf

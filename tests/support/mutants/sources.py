@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant("a source that has grown is not noticed", SOURCE,
            '      if (failed_.ok() && !end) failed_ = OtherLength("more than");\n', "",
            "tests/test_dataset_sources.py::test_a_source_whose_length_changes"),
-    Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/refurbish/check_source.cc",
+    Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/source_checks/check_source.cc",
            'absl::StartsWith(op, "ShuffleDataset") ||', 'absl::StartsWith(op, "ShuffleDatasets") ||',
            "tests/test_dataset_sources.py::test_bad_sources"),
     Mutant("an error names another sample", "refurbish_tf/cc/stage/epoch_decide.cc",

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/kernels/refurbish/check_source.h"
-#include "refurbish_tf/cc/kernels/refurbish/random_access.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
-#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
+#include "refurbish_tf/cc/kernels/source_checks/check_source.h"
+#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
+#include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
@@ -189,7 +189,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     RefurbishArguments arguments = attrs_;
     OP_REQUIRES_OK(ctx, ReadScalars(ctx, &arguments));
     SourceFacts facts;
-    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &facts));
+    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, "refurbish", &facts));
     std::unique_ptr<InlineFunction> partial, final;
     OP_REQUIRES_OK(ctx, InlineFunction::Create(ctx, partial_, kPartialArguments,
                                                &partial));
@@ -228,7 +228,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                      disk == nullptr ? nullptr : &disk->source_sums(),
                      Platform(facts.computes_floats)) &&
         checks.refuses() && options.random_access) {
-      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, checks, *disk));
+      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks, *disk));
     }
     *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
         ctx, input, std::move(arguments), std::move(stage), std::move(partial),

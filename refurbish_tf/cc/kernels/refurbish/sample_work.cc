@@ -6,11 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
-#include "refurbish_tf/cc/base/python_warning.h"
-#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
-#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
+#include "refurbish_tf/cc/kernels/source_checks/file_of.h"
+#include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 #include "refurbish_tf/cc/schedule/random.h"
-#include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
 namespace {
@@ -106,7 +104,9 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   // After an error of a stream it is unknown which element this is.
   if (piece->index_known && stage_.source_checks().checks()) {
     sum = ElementSum(piece->tensors);
-    TF_RETURN_IF_ERROR(CheckElement(*piece, sum));
+    TF_RETURN_IF_ERROR(CheckElement(&stage_.source_checks(), "refurbish",
+                                    source_.source(), &contexts_.usual, index,
+                                    sum));
   }
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
@@ -140,24 +140,6 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
       &contexts_, std::move(arguments), &piece->tensors);
   if (status.ok()) OwnBuffers(&piece->tensors);
   return WithSample(status, "The final augmentation of", index, "refurbish");
-}
-
-absl::Status SampleWork::CheckElement(const SamplePiece& piece, uint32_t sum) {
-  SourceChecks& checks = stage_.source_checks();
-  const uint32_t index = *piece.place.index;
-  const Compared compared = checks.Compare(index, sum);
-  if (compared == Compared::kSame) return absl::OkStatus();
-  const std::string file = FileOf(source_.source(), &contexts_.usual, index);
-  absl::Status status;
-  if (compared == Compared::kRefused) status = OtherSource(checks, index, file);
-  // Also of an error, as `ignore_errors` hides it.
-  if (checks.IsFirstWarning()) {
-    const std::string text = status.ok() ? SourceChanges(index, file)
-                                         : std::string(status.message());
-    LOG(WARNING) << Printable(text);
-    WarnInPython(text);
-  }
-  return status;
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {

@@ -73,9 +73,6 @@ class SampleWork : public OrderedWorkers::Work {
   absl::Status Prepare(SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
   absl::Status Finish(SamplePiece* piece);
-  // Fails if the source is not the one that the store was filled from, and
-  // warns if it changes by itself.
-  absl::Status CheckElement(const SamplePiece& piece, uint32_t sum);
   absl::Status CheckShapes(const SamplePiece& piece) const;
   // Puts the sample, and its file if that is known, before the message.
   absl::Status WithSample(const absl::Status& status, const char* what,

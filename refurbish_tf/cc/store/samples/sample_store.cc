@@ -279,8 +279,9 @@ absl::Status SampleStore::Reserve(const std::string& stage,
   if (!stage_alive_.expired()) {
     if (stage == stage_) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        "This CacheStore is in use by another refurbish stage, whose samples "
-        "have the same indices. Give each stage a CacheStore of its own.");
+        "This CacheStore is in use by another refurbish stage or by cached, "
+        "whose samples have the same indices. Give each stage a CacheStore of "
+        "its own.");
   }
   if (stage_.empty() && store_->Stats().entries > 0) return SamplesPutByHand();
   store_->Clear();

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/refurbish/random_access.h"
+#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 
 #include <unordered_set>
 #include <vector>

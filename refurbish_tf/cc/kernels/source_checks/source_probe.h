@@ -21,17 +21,17 @@ uint32_t ElementSum(const std::vector<Tensor>& element);
 // are, as the last bits may differ.
 uint64_t Platform(bool computes_floats);
 
-// The error of an element that differs from the one that a store on disk was
-// filled from. `file` may be empty.
-absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
-                         const std::string& file);
+// Compares an element of the checksum `sum` that a source of `method` yielded.
+// Fails if it is not the one that a store on disk was filled from, and warns
+// once if the source changes by itself.
+absl::Status CheckElement(SourceChecks* checks, const char* method,
+                          const DatasetBase* source, IteratorContext* ctx,
+                          uint32_t index, uint32_t sum);
 
-// The same as a warning, where the source may change by itself.
-std::string SourceChanges(uint32_t index, const std::string& file);
-
-// Reads some elements that the store has samples of, spread over all, from a
-// source by index. Fails if one differs.
+// The same for some elements that the store has samples of, spread over all,
+// which are read from a source by index.
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
-                         const SourceChecks& checks, const DiskStore& store);
+                         const char* method, SourceChecks* checks,
+                         const DiskStore& store);
 
 }  // namespace refurbish_tf

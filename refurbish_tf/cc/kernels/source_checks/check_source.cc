@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/refurbish/check_source.h"
+#include "refurbish_tf/cc/kernels/source_checks/check_source.h"
 
 #include <algorithm>
 #include <set>
@@ -206,19 +206,23 @@ void FindShards(const GraphDef& graph, SourceFacts* facts) {
   if (!facts->hinted) facts->shards = absl::StrJoin(names, ", ");
 }
 
-absl::Status CheckLength(const DatasetBase* source) {
+absl::Status CheckLength(const DatasetBase* source, const char* method) {
   if (IsInfinite(source)) {
-    return absl::InvalidArgumentError(
-        "The source of refurbish is infinite, so it has no epochs. Put "
-        ".repeat() behind refurbish, or .take(n) before it. TensorFlow also "
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source of ", method,
+        " is infinite, so it has no epochs. Put "
+        ".repeat() behind ",
+        method,
+        ", or .take(n) before it. TensorFlow also "
         "takes sample_from_datasets(..., stop_on_empty_dataset=True) for "
         "infinite: put .take(n) behind it, with the number of elements that it "
-        "has.");
+        "has."));
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {
     return absl::InvalidArgumentError(
-        "The source of refurbish has no elements. Check the file names, filters "
-        "and splits it is made from.");
+        absl::StrCat("The source of ", method,
+                     " has no elements. Check the file names, "
+                     "filters and splits it is made from."));
   }
   return absl::OkStatus();
 }
@@ -226,7 +230,7 @@ absl::Status CheckLength(const DatasetBase* source) {
 }  // namespace
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         SourceFacts* facts) {
+                         const char* method, SourceFacts* facts) {
   // As for a rewrite, so that no data is copied into the graph.
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
@@ -234,11 +238,11 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
                                               &output_node)
            .ok()) {
-    return CheckLength(source);
+    return CheckLength(source, method);
   }
   FindShards(graph, facts);
   if (!facts->hinted) {
-    absl::Status length = CheckLength(source);
+    absl::Status length = CheckLength(source, method);
     if (!length.ok()) return length;
   }
   std::vector<const NodeDef*> nodes;
@@ -251,9 +255,9 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
     const auto [what, way_out] = Reason(*node, contents);
     if (what.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "The source of refurbish changes its order from epoch to epoch (", what,
-        "), but refurbish knows a sample by its position. To fix it, ", way_out,
-        "."));
+        "The source of ", method, " changes its order from epoch to epoch (",
+        what, "), but ", method, " knows a sample by its position. To fix it, ",
+        way_out, "."));
   }
   facts->kind = FindKind(nodes);
   facts->computes_floats =

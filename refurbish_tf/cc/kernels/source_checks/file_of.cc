@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+#include "refurbish_tf/cc/kernels/source_checks/file_of.h"
 
 #include <climits>
 #include <unordered_set>
@@ -15,8 +15,13 @@ namespace {
 // Whether its element at an index is made from its input's at the same index.
 bool KeepsPlaces(const std::string& dataset) {
   static const auto* const kNames = new std::unordered_set<std::string>{
-      "CacheDataset",   "CacheDatasetV2",       "MapDataset",
-      "OptionsDataset", "ParallelMapDatasetV2", "PrefetchDataset",
+      "CacheDataset",
+      "CacheDatasetV2",
+      "MapDataset",
+      "OptionsDataset",
+      "ParallelMapDatasetV2",
+      "PrefetchDataset",
+      "RefurbishTf>CachedDataset",
       "TakeDataset",
   };
   return kNames->count(dataset) > 0;

@@ -21,11 +21,12 @@ struct SourceFacts {
 
 // Fails if `source` is known to have no elements or no end, or if its order is
 // known to change between iterations: a sample is known by its position.
+// `method`: which method's source it is, for the error.
 //
 // The order is looked up in the graph of the source: only there are the
 // arguments of some stages, the stages within the functions of `interleave` and
 // `flat_map`, and what an option of the whole pipeline has made of them.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         SourceFacts* facts);
+                         const char* method, SourceFacts* facts);
 
 }  // namespace refurbish_tf

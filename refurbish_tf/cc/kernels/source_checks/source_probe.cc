@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
+#include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/printable.h"
-#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+#include "refurbish_tf/cc/base/python_warning.h"
+#include "refurbish_tf/cc/kernels/source_checks/file_of.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/function_handle_cache.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/public/version.h"
 
 namespace refurbish_tf {
@@ -43,6 +45,40 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
   }
   known.resize(count);
   return known;
+}
+
+// The error of an element that differs from the one that a store on disk was
+// filled from. `file` may be empty.
+absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
+                         const std::string& file) {
+  return absl::FailedPreconditionError(Printable(absl::StrCat(
+      "The cache store ", checks.path(),
+      " was filled from another source: ", Element(index, file),
+      " differs from the one that its sample was prepared from, as after a new "
+      "split, in another order, or with changed files or labels. So its samples "
+      "must not be used with this source. To start with an empty store, use "
+      "store=rtf.CacheStore(path, overwrite=True) or another directory. To go "
+      "on with it, give the former source.")));
+}
+
+// The same as a warning, where the source may change by itself. `method`: whose
+// source it is.
+std::string SourceChanges(const char* method, uint32_t index,
+                          const std::string& file) {
+  return absl::StrCat(
+      "The source of ", method,
+      " yields other elements than before: ", Element(index, file),
+      " differs from the one that was there when this sample was first prepared. ",
+      method,
+      " knows a sample by its position, so some samples may come twice "
+      "in an epoch and others not at all. Look for a shuffle in the source, as in "
+      "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
+      "shuffles. Look for random numbers that it draws, and draw them in "
+      "partial_fn. Look for a numpy_function in the source that writes into its "
+      "argument, and copy it there. If the data of a store on disk were changed, "
+      "start with an empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
+      "silence this: warnings.filterwarnings(\"ignore\", "
+      "category=rtf.PipelineWarning).");
 }
 
 }  // namespace
@@ -82,39 +118,32 @@ uint64_t Platform(bool computes_floats) {
   return Crc32c(name.data(), name.size());
 }
 
-absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
-                         const std::string& file) {
-  return absl::FailedPreconditionError(Printable(absl::StrCat(
-      "The cache store ", checks.path(),
-      " was filled from another source: ", Element(index, file),
-      " differs from the one that its sample was prepared from, as after a new "
-      "split, in another order, or with changed files or labels. So its samples "
-      "must not be used with this source. To start with an empty store, use "
-      "store=rtf.CacheStore(path, overwrite=True) or another directory. To go "
-      "on with it, give the former source.")));
-}
-
-std::string SourceChanges(uint32_t index, const std::string& file) {
-  return absl::StrCat(
-      "The source of refurbish yields other elements than before: ",
-      Element(index, file),
-      " differs from the one that was there when this sample was first prepared. "
-      "refurbish knows a sample by its position, so some samples may come twice "
-      "in an epoch and others not at all. Look for a shuffle in the source, as in "
-      "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
-      "shuffles. Look for random numbers that it draws, and draw them in "
-      "partial_fn. Look for a numpy_function in the source that writes into its "
-      "argument, and copy it there. If the data of a store on disk were changed, "
-      "start with an empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
-      "silence this: warnings.filterwarnings(\"ignore\", "
-      "category=rtf.PipelineWarning).");
+absl::Status CheckElement(SourceChecks* checks, const char* method,
+                          const DatasetBase* source, IteratorContext* ctx,
+                          uint32_t index, uint32_t sum) {
+  const Compared compared = checks->Compare(index, sum);
+  if (compared == Compared::kSame) return absl::OkStatus();
+  const std::string file = FileOf(source, ctx, index);
+  absl::Status status;
+  if (compared == Compared::kRefused) {
+    status = OtherSource(*checks, index, file);
+  }
+  // Also of an error, as `ignore_errors` hides it.
+  if (checks->IsFirstWarning()) {
+    const std::string text = status.ok() ? SourceChanges(method, index, file)
+                                         : std::string(status.message());
+    LOG(WARNING) << Printable(text);
+    WarnInPython(text);
+  }
+  return status;
 }
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
-                         const SourceChecks& checks, const DiskStore& store) {
+                         const char* method, SourceChecks* checks,
+                         const DiskStore& store) {
   const int64_t num_samples = source->Cardinality(CardinalityOptions());
   if (num_samples <= 0) return absl::OkStatus();
-  const std::vector<uint32_t> indices = ToProbe(checks, store, num_samples);
+  const std::vector<uint32_t> indices = ToProbe(*checks, store, num_samples);
   if (indices.empty()) return absl::OkStatus();
   IteratorContext::Params params(ctx);
   tensorflow::FunctionHandleCache functions(params.flr);
@@ -138,9 +167,12 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
     // An element that cannot be read is an error when it is prepared again.
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
-    if (checks.Compare(index, ElementSum(element)) != Compared::kSame) {
-      return OtherSource(checks, index, FileOf(source, &unmapped, index));
+    const uint32_t sum = ElementSum(element);
+    if (checks->Compare(index, sum) == Compared::kRefused) {
+      return OtherSource(*checks, index, FileOf(source, &unmapped, index));
     }
+    TF_RETURN_IF_ERROR(
+        CheckElement(checks, method, source, &unmapped, index, sum));
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,349 @@
+// The elements of a source by index, of which as many are kept as a store has
+// room for. It stays a source by index.
+//
+// The source is always read through an index mapper, that of a `PositionPlan`,
+// which leaves out what is kept: threads of the source read ahead just what is
+// missing. A checkpoint is a position: the source is read anew from there.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/source_checks/check_source.h"
+#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
+#include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
+#include "refurbish_tf/cc/stage/cached_source.h"
+#include "refurbish_tf/cc/stage/position_plan.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kCachedType[] = "Cached";
+constexpr char kCached[] = "cached";
+
+// With an index mapper there may be more positions than elements, as some
+// belong to other sources.
+constexpr int64_t kMostPositions = int64_t{1} << 62;
+
+struct CachedArguments {
+  std::string stage;
+  std::string store;
+  int64_t max_bytes;
+};
+
+class CachedDataset : public UnaryDataset {
+ public:
+  CachedDataset(OpKernelContext* ctx, const DatasetBase* input,
+                CachedArguments arguments,
+                std::shared_ptr<CachedSource> elements)
+      : UnaryDataset(ctx, input, kCachedType),
+        arguments_(std::move(arguments)),
+        elements_(std::move(elements)) {}
+
+  absl::Status RandomIndexingCompatible() const override {
+    return input_->RandomIndexingCompatible();
+  }
+  absl::Status Get(OpKernelContext* ctx, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    return GetAt(ctx, index, out_tensors);
+  }
+  absl::Status Get(AnyContext ctx, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    return GetAt(ctx, index, out_tensors);
+  }
+
+ protected:
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    return OpWriter(ctx, b)
+        .Input(input_)
+        .Scalar(arguments_.stage)
+        .Scalar(arguments_.store)
+        .Scalar(arguments_.max_bytes)
+        .Write(this, output);
+  }
+
+ private:
+  friend class CachedIterator;
+
+  template <class Context>
+  absl::Status GetAt(Context ctx, int64_t index,
+                     std::vector<Tensor>* element) const {
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    if (elements_->Get(index, element)) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
+    elements_->Put(index, /*sum=*/0, element);
+    return absl::OkStatus();
+  }
+
+  const CachedArguments arguments_;
+  const std::shared_ptr<CachedSource> elements_;
+};
+
+// `mu_` is held while the input and the store are read, as in every iterator of
+// tf.data while it reads its input. Lock order: `mu_`, then the plan's; those
+// of an index mapper and of the store are taken with the plan's not held.
+class CachedIterator : public DatasetIterator<CachedDataset> {
+ public:
+  using DatasetIterator<CachedDataset>::DatasetIterator;
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    Begin(ctx);
+    PositionPlan::Next next;
+    TF_RETURN_IF_ERROR(plan_->GetNext(&next));
+    switch (next.from) {
+      case PositionPlan::From::kStore:
+        *out_tensors = std::move(next.element);
+        return absl::OkStatus();
+      case PositionPlan::From::kEnd:
+        *end_of_sequence = true;
+        return ReadToEnd(ctx);
+      case PositionPlan::From::kSource:
+        TF_RETURN_IF_ERROR(ReadInput(ctx, out_tensors));
+        break;
+      case PositionPlan::From::kGone:
+        TF_RETURN_IF_ERROR(ReadAlone(ctx, next.index, out_tensors));
+        break;
+    }
+    return Keep(ctx, next.index, out_tensors);
+  }
+
+ protected:
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeUnknownRatioNode(std::move(args));
+  }
+
+  absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
+                            bool* end_of_sequence, int* num_skipped) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    if (ctx->index_mapper() != nullptr) {
+      return DatasetIterator<CachedDataset>::SkipInternal(
+          ctx, num_to_skip, end_of_sequence, num_skipped);
+    }
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    Begin(ctx);
+    const auto num_elements =
+        static_cast<size_t>(dataset()->elements_->num_elements());
+    for (*num_skipped = 0; *num_skipped < num_to_skip; ++*num_skipped) {
+      if (plan_->position() >= num_elements) {
+        *end_of_sequence = true;
+        return ReadToEnd(ctx);
+      }
+      std::vector<Tensor> unwanted;
+      if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveInternal(SerializationContext*,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const int64_t position = plan_ == nullptr ? first_ : plan_->position();
+    return writer->WriteScalar(prefix(), kPosition, position);
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const CheckpointReader saved(kCached, prefix(), ctx, reader);
+    int64_t position = 0;
+    if (const std::optional<int64_t> count = ctx->restored_element_count()) {
+      // A globally shuffled pipeline knows better: what a stage behind has read
+      // ahead it drops.
+      position = *count;
+    } else {
+      TF_RETURN_IF_ERROR(
+          saved.ReadNumber(kPosition, 0, kMostPositions, &position));
+    }
+    input_.reset();
+    plan_.reset();
+    first_ = position;
+    return absl::OkStatus();
+  }
+
+ private:
+  // Makes the plan, when the first element is asked for: only then is an index
+  // mapper known.
+  void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (plan_ != nullptr) return;
+    PositionPlan::Mapper mapper = ctx->index_mapper();
+    if (mapper == nullptr) mapper = [](size_t position) { return position; };
+    plan_ = std::make_shared<PositionPlan>(dataset()->elements_,
+                                           std::move(mapper), first_);
+  }
+
+  // Makes the input when the first element is read.
+  absl::Status ReadInput(IteratorContext* ctx, std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (input_ == nullptr) {
+      IteratorContext::Params params = InputParams(ctx);
+      IteratorContext unmapped(params);
+      TF_RETURN_IF_ERROR(
+          dataset()->input()->MakeIterator(&unmapped, this, prefix(), &input_));
+      // Once: copying a context takes as long as reading a small element.
+      params.index_mapper = [plan = plan_](size_t position) {
+        return plan->Request(position);
+      };
+      mapped_.emplace(std::move(params));
+    }
+    bool end = false;
+    TF_RETURN_IF_ERROR(input_->GetNext(&*mapped_, element, &end));
+    return end ? OtherLength("fewer than") : absl::OkStatus();
+  }
+
+  // As a stage does with its source, so that what reads ahead there ends.
+  absl::Status ReadToEnd(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (input_ == nullptr) return absl::OkStatus();
+    bool end = false;
+    std::vector<Tensor> past_the_end;
+    TF_RETURN_IF_ERROR(input_->GetNext(&*mapped_, &past_the_end, &end));
+    return end ? absl::OkStatus() : OtherLength("more than");
+  }
+
+  // Reads an element that the input was told to pass over: its record on disk
+  // is damaged, or somebody has removed it meanwhile. Rare.
+  absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
+                         std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    IteratorContext::Params params = InputParams(ctx);
+    IteratorContext unmapped(params);
+    std::unique_ptr<IteratorBase> input;
+    TF_RETURN_IF_ERROR(dataset()->input()->MakeIterator(
+        &unmapped, nullptr, absl::StrCat(prefix(), "Again"), &input));
+    params.index_mapper = [index](size_t position) -> absl::StatusOr<size_t> {
+      if (position == 0) return index;
+      return absl::OutOfRangeError("Only one element is read.");
+    };
+    IteratorContext mapped(std::move(params));
+    bool end = false;
+    TF_RETURN_IF_ERROR(input->GetNext(&mapped, element, &end));
+    return end ? OtherLength("fewer than") : absl::OkStatus();
+  }
+
+  absl::Status Keep(IteratorContext* ctx, uint32_t index,
+                    std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    CachedSource& elements = *dataset()->elements_;
+    uint32_t sum = 0;
+    if (elements.store().disk() != nullptr &&
+        elements.source_checks().checks()) {
+      sum = ElementSum(*element);
+      TF_RETURN_IF_ERROR(CheckElement(&elements.source_checks(), kCached,
+                                      dataset()->input(), ctx, index, sum));
+    }
+    elements.Put(index, sum, element);
+    return absl::OkStatus();
+  }
+
+  absl::Status OtherLength(const char* comparison) const {
+    return absl::DataLossError(absl::StrCat(
+        "The source of cached yields ", comparison,
+        " the elements that it was "
+        "asked for, of the ",
+        dataset()->elements_->num_elements(),
+        " that it should have. Use a source that is the same in every epoch."));
+  }
+
+  // Of contexts without an index mapper. A thread of the input must not begin
+  // to read before the first request comes with one.
+  static IteratorContext::Params InputParams(IteratorContext* ctx) {
+    IteratorContext::Params params(ctx);
+    params.warm_start = false;
+    params.index_mapper = nullptr;
+    params.symbolic_checkpoint = false;
+    return params;
+  }
+
+  absl::Mutex mu_;
+  // Where the plan begins.
+  int64_t first_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
+  // The context in which the input is read.
+  std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);
+  // Destroyed first.
+  std::unique_ptr<IteratorBase> input_ ABSL_GUARDED_BY(mu_);
+};
+
+class CachedDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override {
+    CachedArguments arguments;
+    OP_REQUIRES_OK(
+        ctx, GetScalars(ctx, "stage", &arguments.stage, "store",
+                        &arguments.store, "max_bytes", &arguments.max_bytes));
+    SourceFacts facts;
+    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, kCached, &facts));
+    OP_REQUIRES_OK(ctx, CheckIsByIndex(input, facts));
+    absl::StatusOr<std::shared_ptr<SampleStore>> store =
+        SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
+    OP_REQUIRES_OK(ctx, store.status());
+    std::shared_ptr<CachedSource> elements =
+        CachedSource::GetOrCreate(arguments.stage);
+    OP_REQUIRES_OK(
+        ctx, elements->Configure(
+                 input->Cardinality(CardinalityOptions()), facts.shards, *store,
+                 {input->output_dtypes(), input->output_shapes()}));
+    DiskStore* const disk = elements->store().disk();
+    SourceChecks& checks = elements->source_checks();
+    if (disk != nullptr &&
+        checks.Begin(facts.kind, &disk->source_sums(),
+                     Platform(facts.computes_floats)) &&
+        checks.checks()) {
+      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, kCached, &checks, *disk));
+    }
+    *output = new IteratedBy<CachedDataset, CachedIterator>(
+        ctx, input, std::move(arguments), std::move(elements));
+  }
+
+ private:
+  static absl::Status CheckIsByIndex(const DatasetBase* input,
+                                     const SourceFacts& facts) {
+    if (facts.hinted) {
+      return absl::InvalidArgumentError(
+          "The source of cached has a shard with SHARD_HINT, which is filled in "
+          "later, so its elements have no positions yet. Shard behind cached.");
+    }
+    const DatasetBase* const stream = FirstStream(input);
+    if (stream == nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source of cached must be one that is read by index, with a known "
+        "number of elements, but ",
+        stream->type_string(),
+        " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
+        "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
+        "files so, rtf.sources.data_source Python objects."));
+  }
+};
+
+REFURBISH_TF_KERNEL("CachedDataset", CachedDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,129 @@
+"""The elements of a source by index, of which some are kept: `rtf.sources.cached`."""
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+
+from refurbish_tf._internal import checks, fingerprint, native
+from refurbish_tf.cache_store import CacheStore, UNLIMITED, check_store, describe_store, opened_store
+
+# The setting of a store on disk that names the files whose contents it holds.
+FILES = "files"
+
+
+def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheStore | None = None) -> tf.data.Dataset[Any]:
+  """Keeps the elements of a source that is read by index, as far as there is room, and stays a source by index.
+
+  >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
+  >>> train = rtf.sources.cached(squares).refurbish(lambda x: 10 * x, r=3, seed=7)
+  >>> for epoch in range(2):
+  ...   print(sorted(int(x) for x in train))
+  [0, 10, 40, 90, 160, 250]
+  [0, 10, 40, 90, 160, 250]
+
+  An element that was read once comes from the store; what the store has no room for is read from the source each time.
+  Only elements that somebody asks for are read: behind it `refurbish` asks for fresh samples alone, in random order, and a
+  parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or decoding
+  is slow, and its memory can be less than what all elements take:
+
+  >>> store = rtf.CacheStore(max_bytes=4 * 8)
+  >>> few = rtf.sources.cached(squares, store)
+  >>> [int(x) for x in few], len(store)
+  ([0, 1, 4, 9, 16, 25], 4)
+
+  The elements that come first are kept, until they are removed from the store: under a limit nothing makes room for others.
+  With a `store` on disk the next run finds them, and jobs that share the directory share the elements, as where the
+  source is on a slow file system. A damaged record is never used: its element is read again.
+
+  `Dataset.cache()` keeps all elements of any source or none, and makes a stream of it, whose elements `refurbish` can only
+  pass over one by one.
+
+  What is random in the source, as in a `map` that draws, is drawn once for an element that is kept. The elements of
+  `cached` are the same objects in memory each time: a `numpy_function` behind it must not write into its argument.
+
+  Args:
+    source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
+      `zip`, `batch` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
+      sparse tensors.
+    store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
+      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage behind needs another
+      one for its samples. A store in memory serves one `cached` at a time.
+
+  Returns:
+    A `tf.data.Dataset` of the elements of `source`, in its order and of its `element_spec`, read by index.
+
+  Raises:
+    TypeError: `source` is not a `tf.data.Dataset`, or `store` is of the wrong type.
+    ValueError: `source` is a stream, empty, infinite, of unknown length, or changes its order; `store` is in use, too
+      small for one element, holds samples of `refurbish`, or is on disk and cannot be opened, or was filled from another
+      source.
+    tf.errors.FailedPreconditionError: when it runs, the source yields another element than the one that a `store` on
+      disk knows.
+    Errors of the source, when it runs. The iterator goes on with the next element.
+  """
+  if not isinstance(source, tf.data.Dataset):
+    raise TypeError(
+        f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
+        "source.")
+  check_store(store)
+  return _CachedDataset(_without_fusion(source), opened_store(store))
+
+
+class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
+  """Yields the elements of its input, of which some are kept."""
+
+  def __init__(self, input_dataset, store):
+    self._name = None
+    self._input_dataset = input_dataset
+    # Names what is kept in every graph that the op ends up in.
+    stage = native.ops().refurbish_tf_stage_name()
+    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
+    self._store = store
+    self._store_name = stage if store is None else store._id
+    on_disk = store is not None and store.path is not None
+    if on_disk:
+      store._check_holds(elements=True)
+      store._set_element_spec(input_dataset.element_spec, exact=True)
+    with checks.build_errors():
+      variant = native.ops().refurbish_tf_cached_dataset(
+          input_dataset._variant_tensor, stage=stage, store=self._store_name,
+          max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+          **self._common_args)
+    if on_disk:
+      files = fingerprint.of_files(input_dataset)
+      if files:
+        _check_files(store, files)
+    elif store is not None:
+      store._set_element_spec(input_dataset.element_spec, exact=True)
+    super().__init__(input_dataset, variant)
+
+  def describe_stage(self):
+    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._store_name))
+    rows = [
+        ("kept", f"{counts['entries']:,} of {self.cardinality().numpy():,} elements, {counts['bytes']:,} bytes"),
+        ("source", "by index: only elements that are asked for and not kept are read"),
+        ("store", describe_store(self._store))]
+    return "\n".join(["cached", *(f"  {name:<7} {text}" for name, text in rows)])
+
+
+def _check_files(store, files):
+  before = store._agree({}).get(FILES, files)
+  if before != files:
+    raise ValueError(
+        f"store {store.path} holds elements of other files or labels than image_folder finds now: files were added, removed, "
+        "renamed or put into another class. An element is identified by its position. To start with an empty store, "
+        f"write store=rtf.CacheStore({store.path!r}, overwrite=True), or give another directory.")
+  store._agree({FILES: files})
+
+
+def _without_fusion(source):
+  """The source without a rewrite that makes a stream of a `map` and `batch` by index, unless its options ask for it."""
+  given = (source.options() if tf.executing_eagerly() else source._options_attr).experimental_optimization
+  if given.map_and_batch_fusion is not None:
+    return source
+  options = tf.data.Options()
+  options.experimental_optimization.map_and_batch_fusion = False
+  return source.with_options(options)
