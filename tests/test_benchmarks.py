@@ -88,6 +88,10 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
   with pytest.raises(SystemExit):
     run.main()
   assert "of one benchmark" in capsys.readouterr().err
+  monkeypatch.setattr(sys, "argv", ["run.py", "disk", "--all"])
+  with pytest.raises(SystemExit):
+    run.main()
+  assert "--all is for advise" in capsys.readouterr().err
   for arguments in (["throughput", "--quick"], ["echo"]):  # The page has no table of echo.
     monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
     with pytest.raises(SystemExit):
