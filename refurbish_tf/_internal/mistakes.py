@@ -31,11 +31,16 @@ class PipelineWarning(UserWarning):
 
 
 def check_source(source):
-  """Warns if `source` is itself a dataset of batches. A dataset made from batches may yield samples."""
+  """Warns if `source` is itself a dataset of batches."""
+  if yields_batches(source):
+    warn(BATCHED_SOURCE)
+
+
+def yields_batches(source):
+  """Whether `source` is itself a dataset of batches. A dataset made from batches may yield samples."""
   while type(source).__name__ in _HANDS_ON:
     source, = source._inputs()
-  if type(source).__name__ in _BATCHES and not _has_batches_of_one(source):
-    warn(BATCHED_SOURCE)
+  return type(source).__name__ in _BATCHES and not _has_batches_of_one(source)
 
 
 def warn(message):

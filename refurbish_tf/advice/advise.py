@@ -25,7 +25,7 @@ LEAST_PYTHON = 1e-3
 
 
 def advise(
-    source: "tf.data.Dataset[Any]", layers: Sequence[Any], *, batch_size: int, step_seconds: float | None = None,
+    source: tf.data.Dataset[Any], layers: Sequence[Any], *, batch_size: int, step_seconds: float | None = None,
     epochs: int = 90, memory: float | None = None, disk: str | os.PathLike[str] | None = None, min_diversity: float = 0.95,
     num_outcomes: Sequence[float | None] | None = None, num_batched_outcomes: float = 1,
     targets: dict[str | int, Any] | None = None, max_seconds: float = 30) -> report.Advice:
@@ -110,7 +110,7 @@ def advise(
   counting = measure.COUNTING * max_seconds * len(unknown)
   measuring = max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began))
   measured = measure.Measurement(
-      source, forms, splits, batched, is_by_index=is_by_index, batch_size=batch_size, targets=checked, disk=disk,
+      source, forms, splits, batched, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk,
       max_seconds=measuring, progress=progress)
   counted = []
   for position, layer in enumerate(layers):
@@ -169,11 +169,12 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
       splits = [way for way in found if way.kind == "refurbish" and way.batched is None and way.diversity >= min_diversity]
       better = order.better_order(
           rows, units, specs, min((way.later_cpu_seconds for way in (*splits, standard)), default=math.inf), min_diversity,
-          setting.factors(), setting.epochs, setting.effective[-1], max(0.0, costs.standard - sum(row.seconds for row in rows)))
+          setting.factors(), setting.epochs, setting.effective[-1],
+          costs.hit[len(layers)] + costs.batch)
       hints += [better] if better else []
-  size = 1 / max(costs.read_cold, 1e-9), 1 / max(costs.read_warm, 1e-9)
+  rates = 1 / max(costs.read_cold, 1e-9), 1 / max(costs.read_warm, 1e-9)
   return report.Advice(
-      best, found, rows, input_waits, tuple(reasons), tuple(hints), setting.num_samples, costs.read, size,
+      best, found, rows, input_waits, tuple(reasons), tuple(hints), setting.num_samples, costs.read, rates,
       costs.disk_is_known, setting.processors, setting.memory, setting.disk, setting.epochs, min_diversity)
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import shutil
@@ -20,24 +19,30 @@ from refurbish_tf import sources
 from refurbish_tf._internal import dataset_graph, machine, mistakes
 from refurbish_tf._internal.processes import pool
 from refurbish_tf.advice import outcomes, samples
+from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.cache_store import CacheStore
 
 # Turns of each pipeline; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
-# At most, in seconds.
-LONGEST_EPOCH = 0.125
+# Seconds of reading at least; of an epoch at most.
+SHORTEST_READING = 0.05
+LONGEST_EPOCH = 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
 LEAST_EPOCHS, TURN = 3, 1
 # At most, of all that is kept for measuring; a smaller part of the memory that is free.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
-# At most, of the samples that are read, and of those of an epoch. At least, of those; of slow ones.
-MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES, FEWEST_SLOW_SAMPLES, SLOW = 4096, 2**16, 128, 32, 5e-3
+# At most, of the samples that are read, and of those of an epoch; at least, of those.
+MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
+# Of so many it is seen how long all layers take.
+TRIED_SAMPLES = 64
 # So large that no sample is used up meanwhile.
 NEVER = 1e6
 # The file that is written and read to see how fast a disk is.
 DISK_FILE_BYTES = 2**26
+# Elements that are read at a time.
+WINDOW = 64
 # Of so many elements the largest says how many can be kept.
 FEW_ELEMENTS = 4
 # A flat image hides what a layer does, so the sample with the most outcomes counts.
@@ -68,7 +73,9 @@ class Costs:
   # By split: of a sample that is cached, and of one that is fresh.
   hit: dict[int, float] = dataclasses.field(default_factory=dict)
   first: dict[int, float] = dataclasses.field(default_factory=dict)
-  # By split: of a sample that is cached, if all layers behind the split run on batches.
+  # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
+  batch: float = 0.0
+  # By split: of a sample that is cached, if all layers behind the split run on batches, those included.
   batched: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample on disk, in place of memory: beside and for each byte.
   disk_hit: tuple[float, float] = (0.0, 0.0)
@@ -99,7 +106,8 @@ class Measurement:
 
   def __init__(self, source, forms, splits, batched, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
     self._source, self._forms, self._splits, self._batched = source, forms, splits, batched
-    self._layers, self._targets = forms[0].layers, targets
+    self._layers, self._given_targets = forms[0].layers, targets
+    self._targets = checked_targets(targets, "advise")
     self._is_by_index, self._disk, self._progress = is_by_index, disk, progress
     self._began, self._max_seconds = time.perf_counter(), max_seconds
     self._max_bytes = min(MAX_BYTES, machine.free_memory() * PART_OF_FREE)
@@ -123,8 +131,7 @@ class Measurement:
     costs = self.costs
     until = time.perf_counter() + READING * self._max_seconds
     number = size = 0
-    for element in self._source:
-      number += 1
+    for number, element in enumerate(self._source, 1):
       size += _bytes(element)
       if number == MOST_READ or size > self._max_bytes / 8 or time.perf_counter() > until:
         break
@@ -132,52 +139,54 @@ class Measurement:
       raise ValueError(
           "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
     self.num_read = number
-    read = _plain(self._source.take(number))
     self._held = {}
-    self._hold("encoded", read)
+    self._hold("encoded", self._source.take(number))
     files, reads = samples.files_of(self._source)
     if reads:
       costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
-    # The beginning of an epoch is taken off, as the epochs are short here; the first one traces, too.
-    beginning, memory, cold = (
-        _seconds_of(dataset) for dataset in (self._source.take(1), self._held["encoded"], read))
-    warm = [_seconds_of(read) for _ in range(2)]
-    beginning = min(beginning, _seconds_of(self._source.take(1)))
-    costs.read = max(0.0, min(cpu for cpu, _ in warm) - memory[0]) / number
-    cold, warm = (max(0.0, min(wall for _, wall in each) - beginning[1]) / number for each in ([cold], warm))
-    costs.read_warm, costs.read_cold = warm, max(warm, cold)
+    # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
+    # the epochs are short here; the same number of them for all three.
+    read, one, memory = (
+        _plain(dataset.window(WINDOW)) for dataset in (self._source.take(number), self._source.take(1), self._held["encoded"]))
+    cold = _seconds_of(read)[1]
+    times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4)))
+    (cpu, warm), (_, beginning), (memory, _) = (
+        min(_seconds_of(dataset.repeat(times)) for _ in range(2)) for dataset in (read, one, memory))
+    costs.read = max(0.0, cpu - memory) / (times * number)
+    costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
+    if costs.disk_is_known:
+      costs.read_cold = max(costs.read_warm, (cold - beginning / times) / number)
     self._progress()
 
   def _hold(self, name, dataset):
-    """Keeps elements in memory, by index."""
-    store = CacheStore()
-    self._held[name] = sources.cached(dataset, store)
-    for _ in self._held[name]:
-      pass
-    counts = store.stats()
-    self.costs.element_bytes[name] = counts.bytes / counts.entries
+    """Keeps elements in memory, by index if they are read so."""
+    self._held[name] = sources.cached(dataset) if self._is_by_index else dataset.cache()
+    self.costs.element_bytes[name] = statistics.mean(map(_bytes, self._held[name]))
 
   def _choose_sizes(self, batch_size):
     """Decides of how many samples an epoch is."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
-    stage = self._stage(self._held["encoded"], self._layers, None, 1, None)
-    for _ in stage:
-      pass
-    cpu = _seconds_of(stage)[0] / self.num_read
-    with_store = [self._stage(self._held["encoded"].take(FEWEST_SLOW_SAMPLES), self._layers, at, NEVER, CacheStore())
-                  for at in self._splits]
-    for at, stage in zip(self._splits, with_store):
-      for _ in stage:
+    tried = min(self.num_read, TRIED_SAMPLES)
+    stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
+    try:
+      _seconds_of(stage)
+    except Exception:
+      self._name_failing_layer()
+      raise
+    cpu = min(_seconds_of(stage), _seconds_of(stage))[0] / tried
+    for at in self._splits:
+      store = CacheStore()
+      for _ in self._stage(self._held["encoded"].take(FEWEST_SAMPLES), self._layers, at, NEVER, store):
         pass
-      counts = stage._store.stats()
+      counts = store.stats()
       self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
     # As many again are kept for r = 3.
     largest = 2 * sum(self.costs.sample_bytes.values()) + 1
     kept = self._held["encoded"]
     decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
     largest += sum(max(map(_bytes, dataset.take(FEW_ELEMENTS))) for dataset in decoded.values())
-    fewest = FEWEST_SAMPLES if cpu < SLOW else FEWEST_SLOW_SAMPLES
-    number = min(max(seconds * machine.processors() / max(cpu, 1e-9), fewest), MOST_SAMPLES, self._max_bytes / largest)
+    number = min(
+        max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
     number, times = max(1, int(number)), max(1, int(number / self.num_read))
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))
@@ -188,6 +197,12 @@ class Measurement:
     self._batch_size = max(1, min(batch_size, self.num_samples))
     self._progress()
 
+  def _name_failing_layer(self):
+    for position in range(len(self._layers)):
+      with samples.naming(self._layers, position):
+        for _ in _seeded(self._held["encoded"], self._layers, 0, position + 1, self._targets):
+          pass
+
   def _front(self, held, form):
     front = samples.part(form.layers, 0, form.prefix, self._targets)
     return held.map(lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE)
@@ -195,7 +210,7 @@ class Measurement:
   def _stage(self, held, layers, at, r, store):
     final = None if at is None or at == len(layers) else layers[at:]
     partial = layers if at is None else layers[:at]
-    return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._targets, seed=1)
+    return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
   def _batches(self, dataset):
     if samples.is_fixed(dataset.element_spec):
@@ -205,12 +220,14 @@ class Measurement:
   def _pipelines(self):
     """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
-    made = {"standard": self._batches(standard(held, layers, self._targets))}
+    made = {"standard": self._batches(standard(held, layers, self._targets)),
+            "in batches": self._batches(self._stage(held, layers, None, 1, None))}
     for form in self._forms:
-      made["fresh", form.name] = self._batches(self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None))
+      made["fresh", form.name] = _last(
+          self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None), self.num_samples)
     for at in self._splits:
-      made["hit", at] = self._batches(self._stage(held, layers, at, NEVER, None))
-      made["third", at] = self._batches(self._stage(held, layers, at, 3, None))
+      made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
+      made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
     for at in self._batched:
       stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
       function = samples.whole_batches(layers, at)
@@ -220,9 +237,9 @@ class Measurement:
       for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
         for kind, r in (("hit", NEVER), ("third", 3)):
           store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
-          made[f"{kind} on disk", at] = self._batches(self._stage(held, layers, at, r, store))
+          made[f"{kind} on disk", at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     few = self._held["encoded"].take(1)
-    made["beginning"] = self._batches(self._stage(few, layers, None, 1, None))
+    made["beginning"] = _last(self._stage(few, layers, None, 1, None), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
@@ -232,7 +249,7 @@ class Measurement:
     for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
       for _ in range(2):
-        _, wall = _seconds_of(dataset, batched=True)
+        _, wall = _seconds_of(dataset)
       epochs = LEAST_EPOCHS * max(1, math.ceil(turn / max(LEAST_EPOCHS * wall, 1e-4)))
       turns[name] = dataset.repeat(epochs), epochs
       self._progress()
@@ -241,7 +258,7 @@ class Measurement:
     for number in range(MOST_ROUNDS):
       began = time.perf_counter()
       for name, (dataset, epochs) in turns.items():
-        measured[name].append(_seconds_of(dataset, batched=True)[0] / epochs)
+        measured[name].append(_seconds_of(dataset)[0] / epochs)
       longest = max(longest, time.perf_counter() - began)
       self._progress()
       if number + 1 >= FEWEST_ROUNDS and self._seconds_left() < 1.1 * longest:
@@ -259,12 +276,13 @@ class Measurement:
       return max(3 * third - 2 * hit, third)
 
     costs.standard = of_sample("standard", "plain beginning")
+    costs.batch = max(0.0, of_sample("in batches") - of_sample(("fresh", "encoded")))
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
-    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at]) for at in self._batched}
+    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at] + costs.batch) for at in self._batched}
     on_disk = sorted((name[1] for name in measured if name[0] == "hit on disk"), key=costs.sample_bytes.get)
     if on_disk:
       hits = [max(0.0, of_sample(("hit on disk", at)) - costs.hit[at]) for at in on_disk]
@@ -321,10 +339,13 @@ def _plain(dataset):
   return dataset.with_options(options)
 
 
-def _seconds_of(dataset, batched=False):
+def _last(stage, number):
+  """The last element of a stage alone: the others are made, and copied nowhere."""
+  return _plain(stage.skip(number - 1))
+
+
+def _seconds_of(dataset):
   """CPU seconds, and those by the clock, of an epoch."""
-  if not batched and samples.is_fixed(dataset.element_spec):
-    dataset = _plain(dataset.batch(1024))
   began, cpu = time.perf_counter(), cpu_time()
   for _ in dataset:
     pass

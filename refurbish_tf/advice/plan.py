@@ -84,7 +84,8 @@ class Plan:
       lists = _cut(start, at if at < len(self._layers) + more else None)
       if at < (stop if stop is not None else len(self._layers) + more):
         lists += f", {_cut(at, stop)}"
-      store = self._store(way.samples_in, way.samples_limit, self._layers[:way.split], "samples")
+      made_by = (front.layers[:front.prefix] if front else (), self._layers[:way.split])
+      store = self._store(way.samples_in, way.samples_limit, made_by, "samples")
       lines.append(f"train = {before}.refurbish(\n    {lists}, r={way.r:g}{store and f', store={store}'}{targets})")
     return lines
 

@@ -83,14 +83,16 @@ class Advice:
 
   @staticmethod
   def _kind(way):
-    return way.kind, way.form, way.form_in, way.samples_in, way.r if way.kind == "refurbish" else None, way.batched is None
+    if way.kind == "both":
+      return way.kind, way.form
+    return way.kind, way.form, way.form_in, way.samples_in, way.samples_in == "memory" and way.r
 
   @property
   def code(self) -> str:
     """The lines of the best way, for variables `source` and `layers`."""
     return self.best.code
 
-  def apply(self, source: "tf.data.Dataset[Any]") -> "tf.data.Dataset[Any]":
+  def apply(self, source: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
     """Runs the lines of the best way: batches of `source`, for `model.fit`."""
     return self.best.apply(source)
 

@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 from tensorflow.python.framework import none_tensor, op_def_registry
 
-from refurbish_tf._internal import dataset_graph, tracing
+from refurbish_tf._internal import dataset_graph, mistakes, tracing
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.targets import layer_name
 
@@ -17,9 +17,6 @@ _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCa
 _CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
 # Operations and datasets that read from a disk, or may do so.
 _READS = re.compile("ReadFile|.*(TFRecord|TextLine|FixedLengthRecord|DataSource).*|(Eager)?PyFunc(Stateless)?")
-# What a stage does not change, or hands on.
-_HANDS_ON = frozenset({"CacheDataset", "_OptionsDataset", "_PrefetchDataset"})
-_BATCHES = frozenset({"_BatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset", "_RebatchDataset"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,15 +114,13 @@ def check_source(source):
   if not isinstance(source, tf.data.Dataset):
     raise TypeError(
         f"source must be a tf.data.Dataset of single samples, the one behind which refurbish would stand, got {source!r}.")
-  stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(source))
+  datasets = dataset_graph.upstream_first(source)
+  stages = dataset_graph.stages_with_state(datasets) + [each for each in datasets if type(each).__name__ == "_CachedDataset"]
   if stages:
     raise ValueError(
-        f"source must not have a stage that keeps a state yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "
+        f"source must not have a stage that keeps something yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "
         "advise says which to use. Pass what stands before it, and all layers.")
-  last = source
-  while type(last).__name__ in _HANDS_ON:
-    last, = last._inputs()
-  if type(last).__name__ in _BATCHES:
+  if mistakes.yields_batches(source):
     raise ValueError(
         f"source must yield single samples, got batches: {source.element_spec}. Leave .batch out, and pass batch_size to "
         "advise; split what cannot be read otherwise with .unbatch().")

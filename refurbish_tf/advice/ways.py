@@ -171,7 +171,9 @@ class Model:
     return max((at for at in self._given.costs.batched if at >= least), key=self._saved, default=None)
 
   def _saved(self, at):
-    return self._given.costs.hit[at] - self._given.costs.batched[at]
+    """What it saves to run all layers behind these on batches."""
+    costs = self._given.costs
+    return costs.hit[at] + costs.batch - costs.batched[at]
 
   def _stages(self, in_batches):
     given = self._given
@@ -216,7 +218,9 @@ class Model:
         size = way.samples_limit
         fresh_share = 1 - size / (number * costs.sample_bytes[way.split])
       kept, on_disk = (kept + size, on_disk) if way.samples_in == "memory" else (kept, on_disk + size)
-    first, later = self._epoch(way, 1.0, 0.0, kept, on_disk), self._epoch(way, fresh_share, way.share, kept, on_disk)
+    first, later = (
+        self._epoch(way, is_first, *shares, kept, on_disk) for is_first, shares in (
+            (True, (1.0, 0.0)), (False, (fresh_share, way.share))))
 
     def mean(one, other):
       return (one + (given.epochs - 1) * other) / given.epochs
@@ -227,10 +231,9 @@ class Model:
         input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
         read_bytes=mean(first.read_bytes, later.read_bytes), diversity=self.diversity(way), plan=self._plan)
 
-  def _epoch(self, way, fresh, share, kept, on_disk):
+  def _epoch(self, way, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
     given, costs = self._given, self._given.costs
-    is_first = fresh == 1 and share == 0
     read = fresh * (1 - share) if given.is_by_index or way.form else 1.0
     if way.kind == "standard":
       cpu = costs.standard
@@ -238,11 +241,12 @@ class Model:
       cpu = costs.fresh["encoded"]
     else:
       cpu = costs.hit[way.split] + fresh * (costs.first[way.split] - costs.hit[way.split])
-    if way.batched is not None:
-      cpu -= self._saved(way.batched)
+    if way.kind != "standard":
+      cpu += costs.batch if way.batched is None else costs.batch - self._saved(way.batched)
     if way.form:
       cpu -= fresh * share * (costs.fresh["encoded"] - costs.fresh[way.form])
-    cpu = max(cpu, 0.02 * costs.fresh["encoded"]) + read * costs.read
+    # The parts are measured one by one, so their errors could add up to less than nothing.
+    cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
         (way.samples_in, costs.sample_bytes.get(way.split), 1 - fresh, fresh if way.split is not None else 0),

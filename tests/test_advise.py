@@ -1,0 +1,179 @@
+"""`rtf.advise`: measurements where the result is clear, the lines of code, bad input."""
+import math
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf._internal import machine
+from support import cases
+
+AUGMENT = rtf.augment
+IMAGES = tf.data.Dataset.from_tensor_slices(
+    (np.random.default_rng(7).integers(0, 256, [12, 8, 8, 3], np.uint8), np.arange(12)))
+FILES = tf.data.Dataset.from_tensor_slices(
+    ([tf.io.encode_jpeg(np.random.default_rng(i).integers(0, 256, [60, 80 + i, 3], np.uint8)).numpy() for i in range(12)],
+     np.arange(12)))
+CHEAP = [AUGMENT.random_crop(2), AUGMENT.random_flip()]
+QUICK = {"batch_size": 4, "max_seconds": 0.2}
+
+
+def busy(image, seed):
+  """Takes milliseconds, and adds one of three numbers."""
+  number = tf.random.stateless_uniform([], seed, 0, 3, tf.int32)
+  matrix = tf.random.stateless_normal([150, 150], seed)
+  for _ in range(4):
+    matrix = tf.tanh(matrix @ matrix)
+  zero = tf.cast(tf.clip_by_value(tf.abs(matrix[0, 0]), 0, 0.5), tf.uint8)
+  return image // 2 + tf.cast(number, tf.uint8) + zero
+
+
+def flip(image, seed):
+  return AUGMENT.random_flip()(image, seed)
+
+
+def labels(dataset):
+  return sorted(int(label) for _, batch in dataset for label in batch)
+
+
+@pytest.mark.alone
+def test_measures_and_counts_and_is_right_where_it_is_clear():
+  layers = [[busy], (AUGMENT.random_crop(2), [AUGMENT.random_flip(), lambda image: image // 3])]
+  advice = rtf.advise(IMAGES, layers, memory=1e9, **QUICK)
+  assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
+  assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
+  assert [layer.is_random for layer in advice.layers] == [True, True, True, False]
+  assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
+  # The label is in the cache store, too.
+  assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
+  assert advice.best.split == 1 and advice.best.r == 2 and advice.input_waits is None
+  assert advice.best.images_per_second > 1.3 * advice.standard.images_per_second
+  text = str(advice)
+  assert text.index(advice.best.name) < text.index("standard  ") and text.endswith(advice.code)
+  assert "r = 2 is the most" in text and "step_seconds is not given" in text
+  train = advice.apply(IMAGES)
+  assert labels(train) == labels(train) == list(range(12))
+  with pytest.raises(AttributeError, match="advise"):
+    rtf.recommend_split  # noqa: B018
+
+
+def test_the_lines_of_every_way_are_run(tmp_path):
+  layers = [AUGMENT.decode_and_crop(8), [*CHEAP, AUGMENT.normalize()]]
+  advice = rtf.advise(FILES, layers, memory=30_000, disk=tmp_path, epochs=3, min_diversity=0.5, **QUICK)
+  kinds = {(way.kind, way.form, way.form_in, way.samples_in, way.batched is not None) for way in advice.ways}
+  assert {kind for kind, *_ in kinds} == {"standard", "batched", "kept", "refurbish", "both"}
+  assert {form for _, form, *_ in kinds} == {None, "encoded", "decoded"}
+  for kind in cases.some(sorted(kinds, key=str), 6):
+    way = next(way for way in advice.ways if kind == (way.kind, way.form, way.form_in, way.samples_in, way.batched is not None))
+    train = way.apply(FILES)
+    assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
+    assert labels(train) == labels(train) == list(range(12)), way.code
+  decoded = next(way for way in advice.ways if way.form == "decoded" and way.form_in == "memory" and way.share < 1)
+  assert "rtf.augment.decode(None)" in decoded.code and f"max_bytes={decoded.elements_limit:_}" in decoded.code
+  # Nothing is left of what was measured on the disk.
+  assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_decoded_alone_or_behind_its_first_layer():
+  layers = [AUGMENT.decode(), lambda image: image[:40, :40], AUGMENT.random_flip()]
+  advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
+  kept = next(way for way in advice.ways if way.kind == "kept" and way.form == "decoded")
+  assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
+  # Behind layers that draw, or have a state, nothing is kept for ever.
+  for first in (AUGMENT.random_flip(), lambda image: tf.image.random_flip_left_right(image)):
+    found = rtf.advise(IMAGES, [first, AUGMENT.random_crop(2)], memory=1e9, **QUICK)
+    assert not [way for way in found.ways if way.form == "decoded"]
+
+
+@pytest.mark.parametrize("source, layers, more", [
+    (IMAGES.map(lambda image, label: {"image": image, "label": label}), CHEAP, {}),
+    (IMAGES.map(lambda image, label: image), CHEAP, {}),
+    # A stream, of which all is kept or nothing.
+    (IMAGES.filter(lambda image, label: True).apply(tf.data.experimental.assert_cardinality(12)), CHEAP, {}),
+    pytest.param(IMAGES.map(lambda image, label: (image, image[..., :1])), CHEAP, {"targets": {1: "mask"}},
+                 marks=cases.only_exhaustive),
+    pytest.param(IMAGES.batch(3).map(lambda images, labels: (images, labels[0])), [*CHEAP, *AUGMENT.auto_augment("cifar10")], {},
+                 marks=cases.only_exhaustive),
+    pytest.param(FILES, [AUGMENT.decode(), AUGMENT.random_flip()], {}, marks=cases.only_exhaustive),
+    pytest.param(tf.data.Dataset.from_tensor_slices(["a small text", "another one"]), [tf.strings.lower], {},
+                 marks=cases.only_exhaustive)])
+def test_kinds_of_sources(source, layers, more):
+  advice = rtf.advise(source, layers, memory=1e9, **QUICK, **more)
+  number = int(source.cardinality())
+  for way in {way.kind: way for way in advice.ways}.values():
+    train = way.apply(source)
+    assert sum(1 for _ in train.unbatch()) == sum(1 for _ in train.unbatch()) == number, way.code
+
+
+def test_an_accelerator_that_does_not_wait_needs_nothing(monkeypatch):
+  monkeypatch.setattr(machine, "has_accelerator", lambda: True)
+  advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
+  assert advice.input_waits is False and advice.best.kind == "standard"
+  assert str(advice).startswith("The input is not the bottleneck") and "Nothing to change" in str(advice)
+  assert rtf.advise(IMAGES, [busy, *CHEAP], step_seconds=1e-4, **QUICK).input_waits is True
+  monkeypatch.setattr(machine, "has_accelerator", lambda: False)
+  advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
+  assert advice.input_waits is None and "The processors train, too: standard training's input takes 0 %" in str(advice)
+
+
+def test_a_number_that_is_not_known_and_python_are_told():
+  def slow(image):
+    time.sleep(0.002)
+    return sum(image[0, 0] * 0 for _ in range(2000)) + image
+
+  source = IMAGES.filter(lambda image, label: True)
+  layer = lambda image: tf.ensure_shape(tf.numpy_function(slow, [image], tf.uint8), [8, 8, 3])
+  text = str(rtf.advise(source, [layer, *CHEAP], **QUICK))
+  assert "assert_cardinality" in text and "rtf.augment.numpy_layer" in text
+
+
+def test_free_memory_is_within_control_groups(tmp_path, monkeypatch):
+  (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 4000 kB\n")
+  (tmp_path / "own").write_text("0::/outer/inner\n")
+  monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
+  monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "own")
+  monkeypatch.setattr(machine, "_CONTROL_GROUPS", tmp_path)
+  assert machine.free_memory() == 4000 * 1024
+  outer = tmp_path / "outer"
+  (outer / "inner").mkdir(parents=True)
+  (outer / "memory.max").write_text("1000000\n")
+  (outer / "memory.current").write_text("700000\n")
+  assert machine.free_memory() == 300_000
+  # Pages of files are given back.
+  (outer / "memory.stat").write_text("anon 5\ninactive_file 200000\n")
+  assert machine.free_memory() == 500_000
+  (outer / "inner" / "memory.max").write_text("max\n")
+  assert machine.free_memory() == 500_000
+
+
+@pytest.mark.parametrize("changes, error, message", [
+    (dict(layers=[]), ValueError, "^layers of advise .*at least one"), (dict(layers=flip), TypeError, "^layers .*list or tuple"),
+    (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"), (dict(source=[1, 2]), TypeError, r"^source .*got \[1, 2\]"),
+    (dict(source=IMAGES.take(0)), ValueError, "no elements"),
+    (dict(source=IMAGES.filter(lambda image, label: False)), ValueError, "^source .*empty"),
+    (dict(source=IMAGES.repeat()), ValueError, "^source .*finite"), (dict(source=IMAGES.shuffle(3)), ValueError, "changes its order"),
+    (dict(source=IMAGES.batch(4)), ValueError, "^source .*batches"),
+    (dict(source=IMAGES.batch(4).prefetch(1)), ValueError, "^source .*batches"),
+    (dict(source=IMAGES.refurbish([flip])), ValueError, "^source .*got refurbish"),
+    (dict(source=rtf.sources.cached(IMAGES)), ValueError, "^source .*got CachedDataset"),
+    (dict(source=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "layer 1 of 1, .*'image'.*'picture'"),
+    (dict(layers=[lambda image: (image, image), flip]), ValueError, "^layers: layer 1 of 2, <lambda>, .*structure"),
+    (dict(layers=[flip, lambda image: None]), ValueError, "^layers: layer 2 of 2"),
+    (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "^layers: layer 2 of 2, flip, fails.*.height, wid"),
+    # Fails only when it runs.
+    (dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]), ValueError,
+     "^layers: layer 2 of 2, <lambda>, fails.*StringToNumberOp could not"),
+    (dict(batch_size=0), ValueError, "^batch_size .*got 0"), (dict(step_seconds=0), ValueError, "^step_seconds .*got 0"),
+    (dict(memory=0), ValueError, "^memory .*got 0"), (dict(memory="8GB"), TypeError, "^memory .*got '8GB'"),
+    (dict(disk="/no/such/folder"), ValueError, "^disk .*exists"), (dict(disk=3), TypeError, "^disk .*got 3"),
+    (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"), (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
+    (dict(epochs=0), ValueError, "^epochs .*got 0"), (dict(epochs=10_001), ValueError, "^epochs .*10,000, got 10001"),
+    (dict(num_batched_outcomes=0.5), ValueError, "^num_batched_outcomes .*got 0.5"),
+    (dict(num_outcomes=[0.5]), ValueError, "^num_outcomes .*got 0.5"), (dict(num_outcomes=[2, 3]), ValueError, "^num_outcomes .*got 2 for 1"),
+    (dict(num_outcomes=2), TypeError, "^num_outcomes .*list"), (dict(max_seconds=0), ValueError, "^max_seconds .*got 0")])
+def test_bad_input(changes, error, message):
+  arguments = {"layers": [flip], "source": IMAGES, **QUICK, **changes}
+  with pytest.raises(error, match=f"(?s){message}"):
+    rtf.advise(arguments.pop("source"), arguments.pop("layers"), **arguments)

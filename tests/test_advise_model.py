@@ -1,0 +1,219 @@
+"""`rtf.advise`: what is predicted for given costs, which way is picked, counting."""
+import itertools
+import math
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.advice import measure, order, outcomes, report, ways
+
+LAYERS = ("decode", "policy", "crop")
+# Of a sample with all layers, without those before the split, and with a batch.
+FRESH, DECODED, BATCH, STANDARD = 1000e-6, 300e-6, 20e-6, 1100e-6
+HIT = {1: 300e-6, 2: 60e-6, 3: 40e-6}
+BYTES, ENCODED, WHOLE = {1: 150.0, 2: 150.0, 3: 600.0}, 50.0, 400.0
+
+
+def costs(**changes):
+  return measure.Costs(**{**dict(
+      standard=STANDARD, fresh={"encoded": FRESH, "decoded": DECODED}, hit=dict(HIT),
+      first=dict.fromkeys(HIT, FRESH + 10e-6), batch=BATCH, sample_bytes=dict(BYTES),
+      element_bytes={"encoded": ENCODED, "decoded": WHOLE}), **changes})
+
+
+def given(measured=None, **changes):
+  forms = (measure.Form("encoded", LAYERS, 0), measure.Form("decoded", LAYERS, 1))
+  return ways.Given(**{**dict(
+      costs=measured or costs(), forms=forms, splits=(1, 2, 3), num_samples=20_000, is_by_index=True, epochs=10, batch_size=10,
+      processors=2, step_seconds=None, trains_on_cpu=False, memory=1e9, disk=0.0, free_memory=2e9, serial=(0.0, 0.0, 0.0),
+      outcomes=(math.inf, 19, 81), effective=(math.inf, 17, 81, 1)), **changes})
+
+
+def all_ways(measured=None, **changes):
+  return ways.Model(given(measured, **changes), None).ways()
+
+
+def the(found, **wanted):
+  way, = (way for way in found if all(getattr(way, name) == value for name, value in wanted.items()))
+  return way
+
+
+def test_times_add_and_the_first_epoch_counts():
+  way = the(all_ways(), kind="refurbish", split=2, r=3)
+  first, later = FRESH + 10e-6 + BATCH, HIT[2] + (FRESH + 10e-6 - HIT[2]) / 3 + BATCH
+  assert (way.first_cpu_seconds, way.later_cpu_seconds) == pytest.approx((first, later))
+  assert way.cpu_seconds == pytest.approx((first + 9 * later) / 10)
+  # The time of all epochs, not the mean of their rates.
+  assert way.images_per_second == pytest.approx(2 / way.cpu_seconds)
+  assert way.kept_bytes == pytest.approx(20_000 * 150 * 2 / 3)
+  assert way.read_bytes == pytest.approx(50 * (1 + 9 / 3) / 10)
+
+
+def test_both_saves_what_each_saves():
+  found = all_ways()
+  both = the(found, kind="both", form="decoded", split=2, r=3)
+  alone = the(found, kind="refurbish", split=2, r=3)
+  assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
+  assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
+  # Nothing is saved behind a split whose samples the kept elements do not go through.
+  assert not [way for way in found if way.kind == "both" and way.form == "decoded" and way.split == 1]
+
+
+def test_memory_for_a_part():
+  room = 20_000 * WHOLE / 4
+  found = all_ways(memory=room)
+  kept = the(found, kind="kept", form="decoded")
+  assert kept.share == pytest.approx(1 / 4) and kept.elements_limit == int(room)
+  assert kept.later_cpu_seconds == pytest.approx(FRESH + BATCH - (FRESH - DECODED) / 4)
+  assert max(way.kept_bytes for way in found) <= room + 1
+  # The samples of a stage come first; what they leave is for elements.
+  both = the(found, kind="both", form="encoded", split=2, r=2)
+  assert both.samples_limit is None and both.share == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
+  tight = the(all_ways(memory=1e6), kind="refurbish", split=2, r=3)
+  # Room for a third of the samples: two of three are fresh.
+  assert tight.samples_limit == 1_000_000
+  assert tight.later_cpu_seconds == pytest.approx(HIT[2] + (FRESH + 10e-6 - HIT[2]) * 2 / 3 + BATCH)
+
+
+def test_of_a_stream_all_or_nothing_is_kept():
+  found = all_ways(is_by_index=False, memory=20_000 * WHOLE / 2, measured=costs(read=5e-6))
+  assert not [way for way in found if way.form == "decoded"]
+  # All elements of a stream are read in every epoch.
+  assert the(found, kind="refurbish", split=2, r=2).read_bytes == ENCODED
+
+
+def test_an_unknown_number_keeps_nothing():
+  assert {way.kind for way in all_ways(num_samples=None)} == {"standard"}
+
+
+@pytest.mark.parametrize("number, factors", [(9_999, {2}), (10_000, {2, 3})])
+def test_few_samples_are_used_twice_at_most(number, factors):
+  assert {way.r for way in all_ways(num_samples=number) if way.split} == factors
+
+
+def test_the_slowest_decides():
+  measured = costs(read_cold=2e-3, read_warm=1e-3)
+  standard = the(all_ways(measured), kind="standard")
+  # The first epoch from the disk, the others from the page cache.
+  assert standard.images_per_second == pytest.approx(10 / (2e-3 + 9 * 1e-3))
+  assert the(all_ways(measured, free_memory=1e6), kind="standard").images_per_second == pytest.approx(1 / 2e-3)
+  assert the(all_ways(measured), kind="kept", form="encoded").images_per_second == pytest.approx(
+      10 / (2e-3 + 9 * (FRESH + BATCH) / 2))
+  # Python takes turns, whatever there are of processors.
+  slow = all_ways(serial=(0.0, 5e-3, 0.0))
+  assert the(slow, kind="standard").images_per_second == pytest.approx(1 / 5e-3)
+  assert the(slow, kind="refurbish", split=2, r=2).images_per_second == pytest.approx(10 / (5e-3 + 9 * 2.5e-3))
+  stepping = all_ways(step_seconds=0.1)
+  assert the(stepping, kind="refurbish", split=2, r=3).images_per_second == pytest.approx(10 / 0.1)
+  # The processors do both.
+  assert the(all_ways(step_seconds=0.01, trains_on_cpu=True), kind="standard").images_per_second == pytest.approx(
+      1 / (0.01 / 10 + STANDARD / 2))
+
+
+def test_a_disk_costs_its_calls_and_its_bytes():
+  measured = costs(disk_hit=(10e-6, 1e-8), disk_put=(30e-6, 0.0), disk_rate=1e6)
+  found = all_ways(measured, disk=1e9, memory=1e9)
+  memory, disk = (the(found, kind="refurbish", split=2, r=2, samples_in=place) for place in ("memory", "disk"))
+  assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((11.5e-6 + 30e-6) / 2)
+  assert (disk.kept_bytes, disk.disk_bytes) == (0, memory.kept_bytes)
+  # What the page cache has no room for comes from the disk: 75 bytes a sample.
+  slow = the(all_ways(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk")
+  assert slow.images_per_second == pytest.approx(10 / (1030e-6 / 2 + 9 * 75 / 1e4))
+
+
+def test_layers_on_batches():
+  found = all_ways(costs(batched={2: 50e-6}))
+  plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))
+  assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(HIT[2] + BATCH - 50e-6)
+  assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - (HIT[2] + BATCH - 50e-6))
+
+
+def test_diversity_is_that_of_the_theory():
+  found = all_ways()
+  expected = rtf.diversity.normalized_unique_samples(1e12 * 81, 81, 10, 3)
+  assert the(found, kind="refurbish", split=2, r=3).diversity == pytest.approx(expected)
+  assert the(found, kind="kept", form="decoded").diversity == 1
+  # What runs on batches behind all layers counts.
+  assert the(all_ways(effective=(math.inf, 17, 81, 100)), kind="refurbish", split=3, r=3).diversity > 0.9
+  assert the(found, kind="refurbish", split=3, r=3).diversity < 0.5
+
+
+def test_the_pick():
+  found = all_ways()
+  best = ways.picked(found, 0.95)
+  assert best.kind == "both" and best.diversity >= 0.95
+  assert best.images_per_second >= 0.97 * max(way.images_per_second for way in found if way.diversity >= 0.95)
+  # The least diversity holds, whatever is faster.
+  assert all(ways.picked(found, floor).diversity >= floor for floor in (0.9, 0.97, 1.0))
+  # Of equally fast ways the most diverse one, then the one with the fewest bytes.
+  limited = all_ways(step_seconds=10.0)
+  assert ways.picked(limited, 0.95).kind == "standard"
+  equal = all_ways(step_seconds=0.004)
+  chosen = ways.picked(equal, 0.5)
+  assert chosen.diversity > 0.999 and chosen.kept_bytes == min(
+      way.kept_bytes for way in equal if way.diversity > 0.9995 and way.images_per_second > 0.97 * equal[0].images_per_second)
+
+
+def test_names_say_what_is_kept_where():
+  found = all_ways(costs(batched={2: 50e-6}), memory=20_000 * WHOLE / 4, disk=1e9)
+  names = {way.name for way in found}
+  assert {"standard", "layers from 3 on in batches", "25 % of decoded elements in memory", "encoded elements on disk",
+          "r = 3 behind layer 2, on disk"} <= names
+  assert len(names) == len(found)
+
+
+def row(name, seconds, number, sample_bytes=100.0):
+  return report.AdviceLayer(name, seconds, number, False, number, sample_bytes, number > 1)
+
+
+def better(layers, specs=None, best=None):
+  """The hint of another order, for layers of (name, microseconds, outcomes)."""
+  rows = [row(name, 1e-6 * time, number) for name, time, number in layers]
+  specs = specs or [tf.TensorSpec([None, None, 3], tf.uint8)] * (len(rows) + 1)
+  whole = sum(each.seconds for each in rows)
+  return order.better_order(rows, order.units_of(rows), specs, best or whole, 0.95, (2, 3), 90, 1, 10e-6)
+
+
+def test_an_order_that_would_help():
+  expensive_last = [("crop", 20, 81), ("flip", 10, 2), ("rand_augment", 500, 14), ("rand_augment", 500, 14)]
+  assert better(expensive_last).startswith(
+      "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split behind rand_augment (4), r = 3: about 367")
+  # The present order is as good, computed in the same way.
+  assert not better([*expensive_last[2:], *expensive_last[:2]])
+  # What makes another type of image keeps its place.
+  image, decoded = tf.TensorSpec([], tf.string), tf.TensorSpec([None, None, 3], tf.uint8)
+  assert not better([("decode", 20, 81), ("expensive", 500, 2)], [image, decoded, decoded])
+
+
+@pytest.mark.parametrize("draws, expected", [
+    (itertools.repeat(1), (1, False, 1)),
+    (itertools.cycle(range(20)), (20, False, 20)),
+    (itertools.count(), (math.inf, False, math.inf)),
+    # Every second draw is a different one: two are the same in a quarter of the cases.
+    ((i // 2 * (i % 2) for i in itertools.count()), (outcomes.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
+    # Two outcomes, one of which comes once in ten draws.
+    ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
+])
+def test_count_distinct(draws, expected):
+  assert outcomes.count_distinct(draws, outcomes.FEWEST_DRAWS, lambda: False) == expected
+
+
+def test_counting_ends_when_the_time_is_up():
+  drawn = []
+  draws = (drawn.append(i) or i % 50 for i in itertools.count())
+  assert outcomes.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
+  assert len(drawn) == 64
+  # Too few draws to tell.
+  assert outcomes.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
+
+
+@pytest.mark.parametrize("layers, expected", [
+    (rtf.augment.rand_augment(1, magnitude=9), (19, 17.04)),
+    (rtf.augment.auto_augment("cifar10"), (56 * 2.12, 68.0)),
+    ([rtf.augment.random_crop(4), rtf.augment.random_flip()], (162, 162)),
+    ([rtf.augment.grayscale(0.1)], (2, 1 / 0.82)), ([rtf.augment.grayscale(0)], (1, 1)),
+    ([rtf.augment.decode_and_crop(8)], (math.inf, math.inf)), ([rtf.augment.normalize(), rtf.augment.decode()], (1, 1))])
+def test_layers_of_the_package_know_their_outcomes(layers, expected):
+  numbers, effective = zip(*(layer.outcomes for layer in layers))
+  assert (math.prod(numbers), math.prod(effective)) == pytest.approx(expected, rel=1e-3)
