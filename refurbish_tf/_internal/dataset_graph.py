@@ -1,4 +1,5 @@
 """The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
+import os
 import re
 
 import tensorflow as tf
@@ -9,6 +10,8 @@ PROCESSORS = machine.processors()
 # The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each
 # processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
+# Operations and datasets that read from a disk, or may do so.
+_READS = re.compile("ReadFile|.*(TFRecord|TextLine|FixedLengthRecord|DataSource).*|(Eager)?PyFunc(Stateless)?")
 
 
 def without_autotuner(dataset):
@@ -60,3 +63,17 @@ def method_name(name):
   name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
+
+
+def files_of(source):
+  """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
+  reads = False
+  for dataset in upstream_first(source):
+    if hasattr(dataset, "file_paths"):
+      return [os.fsencode(path) for path in dataset.file_paths], True
+    graphs = [each.function.graph.as_graph_def() for each in dataset._functions()]
+    names = [type(dataset).__name__] + [
+        node.op for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))
+        for node in nodes]
+    reads = reads or any(map(_READS.fullmatch, names))
+  return None, reads

@@ -3,13 +3,17 @@ import contextlib
 import math
 import os
 import pathlib
+import shutil
 import sys
+import time
 
 import tensorflow as tf
 
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 _MEMORY = pathlib.Path("/proc/meminfo")
 _OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
+# The file that is written and read to see how fast a disk is.
+_DISK_FILE_BYTES = 2**26
 
 
 def processors() -> int:
@@ -73,3 +77,36 @@ def has_accelerator() -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_available()
   return False
+
+
+def drop_from_page_cache(paths):
+  """Drops files from the page cache; returns whether that is known to have worked."""
+  for path in paths:
+    try:
+      descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+      return False
+    try:
+      os.fdatasync(descriptor)
+      os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError:
+      return False
+    finally:
+      os.close(descriptor)
+  return True
+
+
+def disk_rate(folder):
+  """Bytes a second of a large file that is not in the page cache; infinite if it cannot be dropped from there."""
+  size = min(_DISK_FILE_BYTES, shutil.disk_usage(folder).free // 8)
+  path = os.path.join(folder, "rate")
+  with open(path, "wb") as file:
+    block = os.urandom(2**20)
+    for _ in range(max(1, size // len(block))):
+      file.write(block)
+  if not drop_from_page_cache([os.fsencode(path)]):
+    return math.inf
+  began = time.perf_counter()
+  with open(path, "rb", buffering=0) as file:
+    read = sum(map(len, iter(lambda: file.read(2**20), b"")))
+  return read / (time.perf_counter() - began)

@@ -103,31 +103,23 @@ def advise(
     if bar is not None:
       bar.update(min(time.perf_counter() - began, 0.99 * max_seconds))
 
-  unknown = [
-      position for position, layer in enumerate(layers)
-      if numbers[position] is None and _known_outcomes(layer, traced[position]) is None]
+  known = [
+      (number, number) if number is not None else _known_outcomes(*each) for number, *each in zip(numbers, layers, traced)]
   # The rest is for counting; tracing has taken its time, too.
-  counting = measure.COUNTING * max_seconds * len(unknown)
-  measuring = max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began))
+  counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
       source, forms, splits, batched, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk,
-      max_seconds=measuring, progress=progress)
-  counted = []
-  for position, layer in enumerate(layers):
-    if numbers[position] is not None:
-      counted.append((numbers[position], False, numbers[position]))
-    elif position in unknown:
-      with samples.naming(layers, position):
-        counted.append(measured.count_outcomes(
-            position, traced[position].takes_seed, max(counting, max_seconds - (time.perf_counter() - began)) / len(unknown)))
-      progress()
-    else:
-      number, effective = _known_outcomes(layer, traced[position])
-      counted.append((number, False, effective))
+      max_seconds=max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began)), progress=progress)
+  counted = [(outcomes[0], False, outcomes[1]) if outcomes else None for outcomes in known]
+  for position in (position for position, outcomes in enumerate(known) if outcomes is None):
+    with samples.naming(layers, position):
+      left = max(counting, max_seconds - (time.perf_counter() - began))
+      counted[position] = measured.count_outcomes(position, traced[position].takes_seed, left / known.count(None))
+    progress()
   if bar is not None:
     bar.update(max_seconds, finalize=True)
 
-  rows = _layer_rows(layers, traced, counted, measured.costs)
+  rows = _layer_rows(layers, counted, measured.costs)
   free = machine.free_memory()
   setting = ways_of.Given(
       measured.costs, forms, splits, num_samples, is_by_index, epochs, batch_size, machine.processors(),
@@ -172,10 +164,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
           setting.factors(), setting.epochs, setting.effective[-1],
           costs.hit[len(layers)] + costs.batch)
       hints += [better] if better else []
-  rates = 1 / max(costs.read_cold, 1e-9), 1 / max(costs.read_warm, 1e-9)
-  return report.Advice(
-      best, found, rows, input_waits, tuple(reasons), tuple(hints), setting.num_samples, costs.read, rates,
-      costs.disk_is_known, setting.processors, setting.memory, setting.disk, setting.epochs, min_diversity)
+  return report.Advice(best, found, rows, input_waits, tuple(reasons), tuple(hints), setting, min_diversity)
 
 
 def _reasons(found, rows, traced, setting, best, min_diversity):
@@ -274,7 +263,7 @@ def _known_outcomes(layer, traced):
   return (1, 1) if traced.is_pure and not traced.takes_seed else None
 
 
-def _layer_rows(layers, traced, counted, costs):
+def _layer_rows(layers, counted, costs):
   rows, before = [], costs.fresh["encoded"]
   for position, layer in enumerate(layers):
     behind = costs.hit.get(position + 1)
@@ -283,8 +272,7 @@ def _layer_rows(layers, traced, counted, costs):
       seconds, before = max(0.0, before - behind), min(before, behind)
     number, is_lower_bound, effective = counted[position]
     rows.append(report.AdviceLayer(
-        layer_name(layer), seconds, number, is_lower_bound, effective, costs.sample_bytes.get(position + 1),
-        number > 1 or is_lower_bound or not traced[position].is_pure))
+        layer_name(layer), seconds, number, is_lower_bound, effective, costs.sample_bytes.get(position + 1)))
   return tuple(rows)
 
 

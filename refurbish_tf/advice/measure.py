@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -39,8 +38,6 @@ MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
 TRIED_SAMPLES = 64
 # So large that no sample is used up meanwhile.
 NEVER = 1e6
-# The file that is written and read to see how fast a disk is.
-DISK_FILE_BYTES = 2**26
 # Elements that are read at a time.
 WINDOW = 64
 # Of so many elements the largest says how many can be kept.
@@ -77,9 +74,9 @@ class Costs:
   batch: float = 0.0
   # By split: of a sample that is cached, if all layers behind the split run on batches, those included.
   batched: dict[int, float] = dataclasses.field(default_factory=dict)
-  # Of a sample on disk, in place of memory: beside and for each byte.
-  disk_hit: tuple[float, float] = (0.0, 0.0)
-  disk_put: tuple[float, float] = (0.0, 0.0)
+  # Of a byte on disk, in place of memory.
+  disk_hit: float = 0.0
+  disk_put: float = 0.0
   # Bytes a second of a disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
@@ -121,7 +118,7 @@ class Measurement:
       self._measure(self._pipelines())
       self._count_beginnings()
       if disk:
-        self.costs.disk_rate = _disk_rate(self._folder)
+        self.costs.disk_rate = machine.disk_rate(self._folder)
 
   def _seconds_left(self):
     return self._max_seconds - (time.perf_counter() - self._began)
@@ -141,9 +138,9 @@ class Measurement:
     self.num_read = number
     self._held = {}
     self._hold("encoded", self._source.take(number))
-    files, reads = samples.files_of(self._source)
+    files, reads = dataset_graph.files_of(self._source)
     if reads:
-      costs.disk_is_known = files is not None and samples.drop_from_page_cache(files[:number])
+      costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
     # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
     # the epochs are short here; the same number of them for all three.
     read, one, memory = (
@@ -234,10 +231,10 @@ class Measurement:
       made["batched", at] = _plain(tf.data.Dataset.zip(stage, _seeds()).map(
           lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE))
     if self._folder and self._splits:
-      for at in {min(self._splits, key=self.costs.sample_bytes.get), max(self._splits, key=self.costs.sample_bytes.get)}:
-        for kind, r in (("hit", NEVER), ("third", 3)):
-          store = CacheStore(os.path.join(self._folder, f"{kind}-{at}"))
-          made[f"{kind} on disk", at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
+      at = max(self._splits, key=self.costs.sample_bytes.get)
+      for kind, r in (("hit on disk", NEVER), ("third on disk", 3)):
+        store = CacheStore(os.path.join(self._folder, kind))
+        made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     few = self._held["encoded"].take(1)
     made["beginning"] = _last(self._stage(few, layers, None, 1, None), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
@@ -283,14 +280,10 @@ class Measurement:
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
     costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at] + costs.batch) for at in self._batched}
-    on_disk = sorted((name[1] for name in measured if name[0] == "hit on disk"), key=costs.sample_bytes.get)
-    if on_disk:
-      hits = [max(0.0, of_sample(("hit on disk", at)) - costs.hit[at]) for at in on_disk]
-      puts = [
-          max(0.0, first(of_sample(("hit on disk", at)), of_sample(("third on disk", at))) - costs.first[at])
-          for at in on_disk]
-      sizes = [costs.sample_bytes[at] for at in on_disk]
-      costs.disk_hit, costs.disk_put = _line(sizes, hits), _line(sizes, puts)
+    for at in (name[1] for name in measured if name[0] == "hit on disk"):
+      hit, third = of_sample(("hit on disk", at)), of_sample(("third on disk", at))
+      costs.disk_hit = max(0.0, hit - costs.hit[at]) / costs.sample_bytes[at]
+      costs.disk_put = max(0.0, first(hit, third) - costs.first[at]) / costs.sample_bytes[at]
 
   def count_outcomes(self, position, takes_seed, max_seconds):
     """Returns what `outcomes.count_distinct` returns for the outputs of a layer for one input."""
@@ -350,30 +343,6 @@ def _seconds_of(dataset):
   for _ in dataset:
     pass
   return cpu_time() - cpu, time.perf_counter() - began
-
-
-def _line(sizes, seconds):
-  """What a sample costs, and what each of its bytes does, by two sizes, or by one."""
-  if len(sizes) == 1 or sizes[1] < 1.5 * sizes[0]:
-    return statistics.mean(seconds), 0.0
-  slope = max(0.0, (seconds[1] - seconds[0]) / (sizes[1] - sizes[0]))
-  return max(0.0, seconds[0] - slope * sizes[0]), slope
-
-
-def _disk_rate(folder):
-  """Bytes a second of a large file that is not in the page cache; infinite if it cannot be dropped from there."""
-  size = min(DISK_FILE_BYTES, shutil.disk_usage(folder).free // 8)
-  path = os.path.join(folder, "rate")
-  with open(path, "wb") as file:
-    block = os.urandom(2**20)
-    for _ in range(max(1, size // len(block))):
-      file.write(block)
-  if not samples.drop_from_page_cache([os.fsencode(path)]):
-    return math.inf
-  began = time.perf_counter()
-  with open(path, "rb", buffering=0) as file:
-    read = sum(map(len, iter(lambda: file.read(2**20), b"")))
-  return read / (time.perf_counter() - began)
 
 
 def _bytes(element):

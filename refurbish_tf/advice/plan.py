@@ -1,5 +1,6 @@
 """The lines of code of a way, which are also what is run."""
 import os
+import sys
 import zlib
 
 import tensorflow as tf
@@ -23,10 +24,8 @@ class Plan:
     self._clips = rank == (1 if isinstance(image, tf.TensorSpec) and image.dtype == tf.string else 4)
 
   def apply(self, way, source):
-    # Imported here, as the package imports this module.
-    import refurbish_tf
-
-    names = {"tf": tf, "rtf": refurbish_tf, "source": source, "layers": self._given, "targets": self._targets}
+    # The package, which imports this module.
+    names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]], "source": source, "layers": self._given, "targets": self._targets}
     exec(self.code(way), names)
     return names["train"]
 

@@ -22,7 +22,6 @@ class AdviceLayer:
     effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they are.
       Diversity is predicted with it.
     sample_bytes: of a sample behind this layer with all its components; None where it cannot be kept.
-    is_random: whether one input has several outputs.
   """
   name: str
   seconds: float
@@ -30,7 +29,6 @@ class AdviceLayer:
   is_lower_bound: bool
   effective_outcomes: float
   sample_bytes: float | None
-  is_random: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +43,9 @@ class Advice:
       processors train.
     reasons: a tuple of sentences: why, and what was left out.
     hints: a tuple of sentences: what only training tells.
-    num_samples: of the source, None if it does not know it.
-    read_seconds: CPU seconds per element for reading the source.
-    read_rate: elements a second that the source yields: the first time, and from the page cache.
-    disk_is_known: whether reading was measured without the page cache; None for a source that reads no files.
-    processors, memory, disk, epochs, min_diversity: what it reckoned with; `memory` and `disk` in bytes.
+    given: what it reckoned with: `num_samples`, `epochs`, `batch_size`, `processors`, `step_seconds`, `memory` and `disk` in
+      bytes, and what was measured, `costs`.
+    min_diversity: as given.
   """
   best: ways_of.Way
   ways: tuple[ways_of.Way, ...]
@@ -57,14 +53,7 @@ class Advice:
   input_waits: bool | None
   reasons: tuple[str, ...]
   hints: tuple[str, ...]
-  num_samples: int | None
-  read_seconds: float
-  read_rate: tuple[float, float]
-  disk_is_known: bool | None
-  processors: int
-  memory: float
-  disk: float
-  epochs: int
+  given: ways_of.Given
   min_diversity: float
 
   @property
@@ -116,7 +105,7 @@ class Advice:
 
   def _layer_rows(self):
     unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
-    total = "" if self.num_samples is None else f"of {self.num_samples:,}"
+    total = "" if self.given.num_samples is None else f"of {self.given.num_samples:,}"
     rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
     for position, layer in enumerate(self.layers, 1):
       size = layer.sample_bytes
@@ -124,17 +113,18 @@ class Advice:
           str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer),
           "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
           "" if size is None else f"{size:,.0f}",
-          "" if size is None or self.num_samples is None else size_of(self.num_samples * size)])
+          "" if size is None or self.given.num_samples is None else size_of(self.given.num_samples * size)])
     return rows
 
   def _reading(self):
-    cold, warm = self.read_rate
-    text = f"Reading: {_microseconds(self.read_seconds)} µs of CPU time per element"
-    if self.disk_is_known:
-      return f"{text}; {_rate(cold)} from the disk, {_rate(warm)} from the page cache."
-    if self.disk_is_known is None:
-      return f"{text}; {_rate(cold)}."
-    return f"{text}; {_rate(warm)}, maybe from the page cache: the disk's speed is unknown."
+    costs = self.given.costs
+    cold, warm = _rate(costs.read_cold), _rate(costs.read_warm)
+    text = f"Reading: {_microseconds(costs.read)} µs of CPU time per element"
+    if costs.disk_is_known:
+      return f"{text}; {cold} from the disk, {warm} from the page cache."
+    if costs.disk_is_known is None:
+      return f"{text}; {warm}."
+    return f"{text}; {warm}, maybe from the page cache: the disk's speed is unknown."
 
   def _way_rows(self):
     rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "normalised diversity", ""]]
@@ -157,8 +147,8 @@ def _microseconds(seconds):
   return f"{microseconds:,.0f}" if microseconds >= 9.95 else f"{microseconds:.1f}"
 
 
-def _rate(number):
-  return f"{number:,.3g} a second" if number < 1e6 else "over a million a second"
+def _rate(seconds):
+  return f"{1 / seconds:,.3g} a second" if seconds > 1e-6 else "over a million a second"
 
 
 def _outcomes(layer):

@@ -1,7 +1,6 @@
 """What `rtf.advise` measures on: a source's first samples, and what tracing says of layers and of sources."""
 import contextlib
 import dataclasses
-import os
 import re
 
 import tensorflow as tf
@@ -15,8 +14,6 @@ from refurbish_tf.augment.targets import layer_name
 _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCall", "While"})
 # Operations that call Python in this process, one call at a time.
 _CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
-# Operations and datasets that read from a disk, or may do so.
-_READS = re.compile("ReadFile|.*(TFRecord|TextLine|FixedLengthRecord|DataSource).*|(Eager)?PyFunc(Stateless)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,38 +123,6 @@ def check_source(source):
         "advise; split what cannot be read otherwise with .unbatch().")
   if source.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError("source must be finite, got one without an end. Leave .repeat() out: advise reckons with epochs.")
-
-
-def files_of(source):
-  """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
-  datasets = dataset_graph.upstream_first(source)
-  reads = False
-  for dataset in datasets:
-    if hasattr(dataset, "file_paths"):
-      return [os.fsencode(path) for path in dataset.file_paths], True
-    graphs = [each.function.graph.as_graph_def() for each in dataset._functions()]
-    names = [type(dataset).__name__] + [
-        node.op for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))
-        for node in nodes]
-    reads = reads or any(map(_READS.fullmatch, names))
-  return None, reads
-
-
-def drop_from_page_cache(paths):
-  """Drops files from the page cache; returns whether that is known to have worked."""
-  for path in paths:
-    try:
-      descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-      return False
-    try:
-      os.fdatasync(descriptor)
-      os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError:
-      return False
-    finally:
-      os.close(descriptor)
-  return True
 
 
 def is_fixed(element_spec):

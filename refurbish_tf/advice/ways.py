@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -126,101 +127,74 @@ class Model:
 
   def ways(self):
     """All ways, the fastest first."""
-    found = [self.predicted(Way("standard"))]
-    given = self._given
-    for in_batches in (False, True) if given.costs.batched else (False,):
-      batched = self._batched(1) if in_batches else None
-      if in_batches:
-        found.append(self.predicted(Way("batched", batched=batched)))
-      kept = self._fronts()
-      found += [self.predicted(self._limited(dataclasses.replace(front, batched=batched))) for front in kept]
-      for way in self._stages(in_batches):
-        found.append(self.predicted(way))
-        for front in self._fronts(way):
-          both = self._limited(dataclasses.replace(
-              way, kind="both", form=front.form, form_in=front.form_in, share=front.share))
-          # Where the stage's own samples do not fit, they are worth more than elements.
-          if way.samples_limit is None and given.form(front.form).replaced < way.split:
-            found.append(self.predicted(both))
-    return sorted(found, key=lambda way: -way.images_per_second)
-
-  def _room(self, place):
-    return self._given.memory if place == "memory" else self._given.disk
+    found = [Way("standard")]
+    for batched in self._batched(1):
+      found += [Way("batched", batched=batched)] if batched is not None else []
+      found += self._with_elements(Way("kept", batched=batched))
+    for way in self._stages():
+      found += [way, *self._with_elements(way)]
+    return sorted(map(self.predicted, found), key=lambda way: -way.images_per_second)
 
   def _places(self):
-    return [place for place in ("memory", "disk") if self._room(place) > 0]
+    return [(place, room) for place, room in (("memory", self._given.memory), ("disk", self._given.disk)) if room > 0]
 
-  def _fronts(self, stage=None):
-    """What may be kept of the elements in the room that a stage leaves."""
-    given, found = self._given, []
-    if given.num_samples is None or given.epochs == 1:
-      return found
-    for form in given.forms:
-      for place in self._places():
-        room = self._room(place)
-        if stage is not None and stage.samples_in == place:
-          room -= self._bytes_of_samples(stage)
-        share = min(1.0, room / (given.num_samples * given.costs.element_bytes[form.name]))
-        # cache() of a stream keeps all or nothing.
-        if share >= (LEAST_SHARE if given.is_by_index else 1):
-          found.append(Way("kept", form=form.name, form_in=place, share=share))
-    return found
+  def _with_elements(self, way):
+    """The way, and elements kept in the room that it leaves."""
+    given = self._given
+    if given.num_samples is None or given.epochs == 1 or way.samples_limit is not None:
+      return  # Where the stage's own samples do not fit, they are worth more than elements.
+    for form, (place, room) in itertools.product(given.forms, self._places()):
+      if way.split is not None and form.replaced >= way.split:
+        continue
+      whole = given.num_samples * given.costs.element_bytes[form.name]
+      share = min(1.0, (room - (self._bytes_of_samples(way) if way.samples_in == place else 0)) / whole)
+      # cache() of a stream keeps all or nothing.
+      if share >= (LEAST_SHARE if given.is_by_index else 1):
+        yield dataclasses.replace(
+            way, kind="kept" if way.split is None else "both", form=form.name, form_in=place, share=share,
+            elements_limit=None if share == 1 else int(share * whole))
 
   def _batched(self, least):
-    """From which layer on to run them on batches; None if it cannot be behind `least` layers."""
-    return max((at for at in self._given.costs.batched if at >= least), key=self._saved, default=None)
+    """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
+    places = [at for at in self._given.costs.batched if at >= least]
+    return [None, max(places, key=self._saved)] if places else [None]
 
   def _saved(self, at):
     """What it saves to run all layers behind these on batches."""
     costs = self._given.costs
     return costs.hit[at] + costs.batch - costs.batched[at]
 
-  def _stages(self, in_batches):
+  def _stages(self):
     given = self._given
     if given.num_samples is None:
       return
-    for at in given.splits:
-      batched = self._batched(at) if in_batches else None
-      if in_batches and batched is None:
-        continue
-      for r in given.factors():
-        for place in self._places():
-          way = Way("refurbish", split=at, r=r, samples_in=place, batched=batched)
-          needed, room = self._bytes_of_samples(way), self._room(place)
-          if needed <= room:
-            yield way
-          elif room >= LEAST_SHARE * needed:
-            yield dataclasses.replace(way, samples_limit=int(room))
+    for at, r, (place, room) in itertools.product(given.splits, given.factors(), self._places()):
+      for batched in self._batched(at):
+        way = Way("refurbish", split=at, r=r, samples_in=place, batched=batched)
+        needed = self._bytes_of_samples(way)
+        if room >= LEAST_SHARE * needed:
+          yield way if needed <= room else dataclasses.replace(way, samples_limit=int(room))
 
   def _bytes_of_samples(self, way):
     """Of all that are used again, which the last of r uses leaves out."""
     return self._given.num_samples * (1 - 1 / way.r) * self._given.costs.sample_bytes[way.split]
 
-  def _limited(self, way):
-    if way.share >= 1:
-      return way
-    size = self._given.costs.element_bytes[way.form] * self._given.num_samples
-    return dataclasses.replace(way, elements_limit=int(way.share * size))
-
   def predicted(self, way):
     """The way with what is predicted of it."""
     given, costs = self._given, self._given.costs
-    number = given.num_samples
-    kept, on_disk = 0.0, 0.0
+    number, fresh = given.num_samples, 1.0
+    sizes = {None: 0.0, "memory": 0.0, "disk": 0.0}
     if way.form:
-      size = way.share * number * costs.element_bytes[way.form]
-      kept, on_disk = (kept + size, on_disk) if way.form_in == "memory" else (kept, on_disk + size)
-    fresh_share = 1.0
+      sizes[way.form_in] += way.share * number * costs.element_bytes[way.form]
     if way.split is not None:
-      size = self._bytes_of_samples(way)
-      fresh_share = 1 / way.r
+      size, fresh = self._bytes_of_samples(way), 1 / way.r
       if way.samples_limit is not None:
         size = way.samples_limit
-        fresh_share = 1 - size / (number * costs.sample_bytes[way.split])
-      kept, on_disk = (kept + size, on_disk) if way.samples_in == "memory" else (kept, on_disk + size)
-    first, later = (
-        self._epoch(way, is_first, *shares, kept, on_disk) for is_first, shares in (
-            (True, (1.0, 0.0)), (False, (fresh_share, way.share))))
+        fresh = 1 - size / (number * costs.sample_bytes[way.split])
+      sizes[way.samples_in] += size
+    kept, on_disk = sizes["memory"], sizes["disk"]
+    first = self._epoch(way, True, 1.0, 0.0, kept, on_disk)
+    later = self._epoch(way, False, fresh, way.share, kept, on_disk)
 
     def mean(one, other):
       return (one + (given.epochs - 1) * other) / given.epochs
@@ -250,24 +224,20 @@ class Model:
     from_disk = 0.0
     for place, size, hits, puts in (
         (way.samples_in, costs.sample_bytes.get(way.split), 1 - fresh, fresh if way.split is not None else 0),
-        (way.form_in, costs.element_bytes.get(way.form), fresh * share, 1 if way.form and is_first else 0)):
+        (way.form_in, costs.element_bytes.get(way.form), fresh * share, way.share if is_first else 0)):
       if place == "disk":
-        cpu += hits * _at(costs.disk_hit, size) + puts * _at(costs.disk_put, size)
+        cpu += (hits * costs.disk_hit + puts * costs.disk_put) * size
         from_disk += hits * size
-    seconds = [cpu / given.processors, self._serial(way, fresh, share), read * self._read_seconds(is_first, kept)]
-    # What is in the page cache does not come from the disk.
-    if from_disk and on_disk > given.free_memory / 2 - kept:
-      seconds.append(from_disk / costs.disk_rate)
+    # What is in the page cache does not come from a disk.
+    room = given.free_memory / 2 - kept
+    is_warm = not is_first and costs.element_bytes["encoded"] * (given.num_samples or math.inf) < room
+    seconds = [
+        cpu / given.processors, self._serial(way, fresh, share), read * (costs.read_warm if is_warm else costs.read_cold),
+        from_disk / costs.disk_rate if on_disk > room else 0.0]
     input_seconds = max(seconds)
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
     return _Epoch(cpu, whole, input_seconds, read * costs.element_bytes["encoded"] + from_disk)
-
-  def _read_seconds(self, is_first, kept):
-    given = self._given
-    size = given.costs.element_bytes["encoded"] * (given.num_samples or math.inf)
-    in_page_cache = not is_first and size < given.free_memory / 2 - kept
-    return given.costs.read_warm if in_page_cache else given.costs.read_cold
 
   def _serial(self, way, fresh, share):
     serial = self._given.serial
@@ -292,10 +262,6 @@ class _Epoch:
   seconds: float
   input_seconds: float
   read_bytes: float
-
-
-def _at(line, size):
-  return line[0] + line[1] * size
 
 
 def picked(ways, min_diversity):

@@ -1,0 +1,33 @@
+"""`rtf.advise`."""
+from support.mutants import Mutant
+
+_WAYS = "refurbish_tf/advice/ways.py"
+_MODEL = "tests/test_advise_model.py::"
+MUTANTS = [
+    Mutant("advise: a way below the least diversity is picked", _WAYS,
+           "  allowed = [way for way in ways if way.diversity >= min_diversity]\n  most", "  allowed = ways\n  most",
+           f"{_MODEL}test_the_pick"),
+    Mutant("advise: rates add up", _WAYS, "images_per_second=1 / mean(first.seconds, later.seconds)",
+           "images_per_second=mean(1 / first.seconds, 1 / later.seconds)", f"{_MODEL}test_the_slowest_decides"),
+    Mutant("advise: the first epoch is free", _WAYS, "    return (one + (given.epochs - 1) * other) / given.epochs",
+           "    return other", f"{_MODEL}test_times_add_and_the_first_epoch_counts"),
+    Mutant("advise: both takes memory twice", _WAYS, "(self._bytes_of_samples(way) if way.samples_in == place else 0)", "0",
+           f"{_MODEL}test_memory_for_a_part"),
+    Mutant("advise: few samples are used three times", _WAYS, "self.num_samples < FEW_SAMPLES", "False",
+           f"{_MODEL}test_few_samples_are_used_twice_at_most"),
+    Mutant("advise: Python runs on all processors", _WAYS,
+           "cpu / given.processors, self._serial(way, fresh, share),", "cpu / given.processors,",
+           f"{_MODEL}test_the_slowest_decides"),
+    Mutant("advise: a part of a stream is kept", _WAYS, "(LEAST_SHARE if given.is_by_index else 1)", "LEAST_SHARE",
+           f"{_MODEL}test_of_a_stream_all_or_nothing_is_kept"),
+    Mutant("advise: what an accelerator waits for is not asked", "refurbish_tf/advice/advise.py",
+           "  best = standard if input_waits is False else ways_of.picked", "  best = ways_of.picked",
+           "tests/test_advise.py::test_an_accelerator_that_does_not_wait_needs_nothing"),
+    Mutant("advise: what draws is kept for ever", "refurbish_tf/advice/advise.py",
+           "not traced[prefix].takes_seed and (traced[prefix].is_pure or numbers[prefix] == 1)", "not traced[prefix].takes_seed",
+           "tests/test_advise.py::test_decoded_alone_or_behind_its_first_layer"),
+    Mutant("advise: another order is not another one", "refurbish_tf/advice/order.py",
+           "  if min([best, *same]) < LEAST_GAIN_OF_ORDER * seconds:", "  if best < seconds:", f"{_MODEL}test_an_order_that_would_help"),
+    Mutant("advise: control groups around the own one have no limit", "refurbish_tf/_internal/machine.py",
+           "for each in (folder, *folder.parents)", "for each in (folder,)",
+           "tests/test_advise.py::test_free_memory_is_within_control_groups")]
