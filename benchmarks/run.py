@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_simulation")
+SHARED = (
+    "run", "common", "samples", "advise_scenarios", "augment_peers", "sharing_jobs", "sharing_simulation", "slow_disk")
 
 
 def main():
@@ -30,12 +31,16 @@ def main():
   parser.add_argument(
       "--only", default="", metavar="WORDS", help="with sharing, which takes long: only the sections whose titles have these words")
   parser.add_argument(
+      "--all", action="store_true", help="with advise: also large photographs, audio, Keras' layers and a layer in Python")
+  parser.add_argument(
       "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
   parser.add_argument(
       "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
   arguments = parser.parse_args()
   if arguments.device != "cpu" and arguments.name != "fuse":
     parser.error("--device is for fuse; the others do not use a GPU")
+  if arguments.all and arguments.name != "advise":
+    parser.error("--all is for advise; the others measure all that they have")
   if arguments.only and arguments.name != "sharing":
     parser.error("--only is for sharing; the others measure all of their sections")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
@@ -56,8 +61,8 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  chosen = {"only": arguments.only} if arguments.only else {"device": arguments.device} if arguments.name == "fuse" else {}
-  for section in benchmark.measure(arguments.quick, **chosen):
+  own = {"sharing": {"only": arguments.only}, "fuse": {"device": arguments.device}, "advise": {"everything": arguments.all}}
+  for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
   print(f"\n{report.verdict()}")

@@ -14,7 +14,7 @@ RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 # By name: the number of bars.
 BENCHMARKS = {
-    "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "loaders": 8, "overhead": 10, "processes": 5,
+    "advise": 7, "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "loaders": 8, "overhead": 10, "processes": 5,
     "sharing": 39, "sources": 8, "throughput": 17}
 
 
@@ -44,7 +44,8 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 
 def test_all_are_known_here():
-  shared = {"run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_simulation"}
+  shared = {
+      "run", "common", "samples", "advise_scenarios", "augment_peers", "sharing_jobs", "sharing_simulation", "slow_disk"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 
@@ -87,6 +88,10 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
   with pytest.raises(SystemExit):
     run.main()
   assert "of one benchmark" in capsys.readouterr().err
+  monkeypatch.setattr(sys, "argv", ["run.py", "disk", "--all"])
+  with pytest.raises(SystemExit):
+    run.main()
+  assert "--all is for advise" in capsys.readouterr().err
   for arguments in (["throughput", "--quick"], ["echo"]):  # The page has no table of echo.
     monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
     with pytest.raises(SystemExit):

@@ -3,6 +3,7 @@ import gc
 import itertools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import warnings
@@ -87,6 +88,21 @@ def read_some(path):
   os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_what_a_job_leaves_that_dies_at_any_moment(tmp_path):
+  """A copy of the directory is what a killed process leaves there."""
+  job, left = iter(make(tmp_path / "store")), []
+  for at, number in enumerate(job):
+    assert int(number) == NUMBERS[at] + 1
+    if at % 13 == 5:
+      left.append(shutil.copytree(tmp_path / "store", tmp_path / f"left-{at}"))
+  assert len(left) == 3
+  for path in left:
+    dataset = make(path)
+    for _ in range(2):
+      assert values(dataset) == list(NUMBERS + 1)
+
+
+@cases.only_exhaustive
 def test_a_job_that_is_killed_costs_time_alone(tmp_path):
   process = start_forked(read_some, str(tmp_path))
   process.join(180)

@@ -1,4 +1,4 @@
-"""The command `refurbish-tf`: how it starts and ends, and `refurbish-tf store`; test_demo.py has `refurbish-tf demo`."""
+"""The command `refurbish-tf`: how it starts and ends, `refurbish-tf advise` and `refurbish-tf store`; test_demo.py has `refurbish-tf demo`."""
 import configparser
 import gc
 import multiprocessing
@@ -89,7 +89,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
       "import contextlib, sys, refurbish_tf_launcher\n"
-      "for *sys.argv[1:], in (['--version'], ['--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
+      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
       "  with contextlib.suppress(SystemExit):\n"
       "    refurbish_tf_launcher.main()\n"
       "    print('no exit')\n"
@@ -99,7 +99,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   version, *helps, imported = done.stdout.splitlines()
   assert imported == ""
   assert version == f"refurbish-tf {rtf.__version__}" and "no exit" not in helps
-  assert sum(line.startswith("usage: ") for line in helps) == 3
+  assert sum(line.startswith("usage: ") for line in helps) == 4
   assert "argument --reuse: must be a real number of at least 1, got '0'" in done.stderr
 
 
@@ -110,6 +110,93 @@ def test_what_is_not_understood(capsys, arguments, message):
   assert end.value.code == 2
   captured = capsys.readouterr()
   assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
+
+
+# refurbish-tf advise ----------------------------------------------------------------------------------------------------
+
+
+def write_images(*paths):
+  for number, path in enumerate(paths):
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(tf.io.encode_png(np.full([20, 24, 3], number, np.uint8)).numpy())
+
+
+def program_in(printed):
+  return printed[printed.index("import tensorflow as tf\n"):]
+
+
+class Asked(Exception):
+  """What `rtf.advise` was asked."""
+
+
+@pytest.fixture
+def asked(monkeypatch):
+  """Returns a function that returns what the command asks `rtf.advise`."""
+
+  def ask(source, layers, **options):
+    raise Asked(source, layers, options)
+
+  def run(*arguments):
+    with pytest.raises(Asked) as raised:
+      startup.main(["advise", *map(str, arguments)])
+    return raised.value.args
+
+  monkeypatch.setattr(rtf, "advise", ask)
+  return run
+
+
+def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
+  write_images(*(tmp_path / kind / f"{number}.png" for kind in ("cat's", "dogs") for number in range(20)))
+  assert startup.main(["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--seconds", "0.3", "--memory", "1GB"]) == 0
+  printed = capsys.readouterr().out
+  assert "decode_and_crop" in printed and "samples/s" in printed and printed.count("import tensorflow") == 1
+  names = {}
+  exec(program_in(printed), names)
+  images, labels = next(iter(names["train"]))
+  assert images.shape == (8, 16, 16, 3) and set(labels.numpy()) <= {0, 1}
+
+
+def test_what_advise_is_asked(tmp_path, asked):
+  write_images(tmp_path / "a" / "1.png")
+  source, layers, options = asked(
+      tmp_path, "--step-ms", "250", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--seconds", "2")
+  assert source.class_names == ["a"] and layers[0].__name__ == "decode_and_crop"
+  assert options == {
+      "batch_size": 64, "step_seconds": 0.25, "epochs": 9, "memory": 1_500_000, "disk": tmp_path, "max_seconds": 2}
+  _, _, options = asked(tmp_path)
+  assert options == {
+      "batch_size": 64, "step_seconds": None, "epochs": 90, "memory": None, "disk": None, "max_seconds": 30}
+
+
+def test_advises_on_images_without_classes(tmp_path, asked):
+  write_images(tmp_path / "b.PNG", tmp_path / "a.png", tmp_path / ".hidden" / "c.png")
+  (tmp_path / "notes.txt").write_text("none")
+  source, _, _ = asked(tmp_path)
+  assert [tf.io.decode_png(file).numpy()[0, 0, 0] for file in source] == [1, 0]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["nothing"], "FOLDER: directory must .* nothing does not exist"), (["empty"], "empty has no images"),
+    (["page.txt"], "page.txt is not a directory"), (["\0"], "null"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
+    ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
+    ([".", "--memory", "0"], "got '0'"), ([".", "--step-ms", "0"], "at least 0.001"), ([".", "--size", "9.5"], "a whole number")])
+def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "empty").mkdir()
+  write_images(tmp_path / "a" / "1.png")
+  (tmp_path / "page.txt").write_text("none")
+  with pytest.raises(SystemExit) as end:
+    startup.main(["advise", *arguments])
+  assert end.value.code == 2
+  printed = capsys.readouterr().err
+  assert re.search(message, printed) and "Traceback" not in printed
+
+
+def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
+  (tmp_path / "1.jpg").write_bytes(b"none")
+  assert startup.main(["advise", str(tmp_path), "--seconds", "0.3"]) == 1
+  printed = capsys.readouterr().err
+  assert "refurbish-tf advise: " in printed and "Traceback" not in printed
 
 
 # refurbish-tf store -----------------------------------------------------------------------------------------------------

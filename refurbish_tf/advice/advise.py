@@ -97,7 +97,7 @@ def advise(
   splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
   batched = tuple(at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets))
   forms = _forms(layers, traced, numbers)
-  bar = _bar(max_seconds)
+  bar = tf.keras.utils.Progbar(max_seconds, unit_name="second") if sys.stdout.isatty() or "ipykernel" in sys.modules else None
 
   def progress():
     if bar is not None:
@@ -120,10 +120,9 @@ def advise(
     bar.update(max_seconds, finalize=True)
 
   rows = _layer_rows(layers, counted, measured.costs)
-  free = machine.free_memory()
   setting = ways_of.Given(
       measured.costs, forms, splits, num_samples, is_by_index, epochs, batch_size, machine.processors(),
-      step_seconds, step_seconds is not None and not machine.has_accelerator(), memory, disk_bytes, max(free, memory),
+      step_seconds, step_seconds is not None and not machine.has_accelerator(), memory, disk_bytes, max(machine.free_memory(), memory),
       tuple(row.seconds if each.calls_python else 0.0 for row, each in zip(rows, traced)),
       # Fewer partial outcomes would overstate what standard training loses.
       tuple(ways_of.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
@@ -161,8 +160,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
       splits = [way for way in found if way.kind == "refurbish" and way.batched is None and way.diversity >= min_diversity]
       better = order.better_order(
           rows, units, specs, min((way.later_cpu_seconds for way in (*splits, standard)), default=math.inf), min_diversity,
-          setting.factors(), setting.epochs, setting.effective[-1],
-          costs.hit[len(layers)] + costs.batch)
+          setting.factors(), setting.epochs, setting.effective[-1], costs.hit[len(layers)] + costs.batch)
       hints += [better] if better else []
   return report.Advice(best, found, rows, input_waits, tuple(reasons), tuple(hints), setting, min_diversity)
 
@@ -219,7 +217,8 @@ def _why_nothing(found, rows, setting, min_diversity):
 
 def _hints(setting, best):
   hints, costs = [], setting.costs
-  read = costs.read_cold if costs.disk_is_known is not False else costs.read_warm
+  # By the clock, of what the way reads.
+  read = costs.read_warm * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)
     hints.append(
@@ -274,12 +273,6 @@ def _layer_rows(layers, counted, costs):
     rows.append(report.AdviceLayer(
         layer_name(layer), seconds, number, is_lower_bound, effective, costs.sample_bytes.get(position + 1)))
   return tuple(rows)
-
-
-def _bar(max_seconds):
-  if sys.stdout.isatty() or "ipykernel" in sys.modules:
-    return tf.keras.utils.Progbar(max_seconds, unit_name="second")
-  return None
 
 
 def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds):

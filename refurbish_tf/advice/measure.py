@@ -105,8 +105,8 @@ class Measurement:
     self._source, self._forms, self._splits, self._batched = source, forms, splits, batched
     self._layers, self._given_targets = forms[0].layers, targets
     self._targets = checked_targets(targets, "advise")
-    self._is_by_index, self._disk, self._progress = is_by_index, disk, progress
-    self._began, self._max_seconds = time.perf_counter(), max_seconds
+    self._is_by_index, self._progress = is_by_index, progress
+    self._until, self._max_seconds = time.perf_counter() + max_seconds, max_seconds
     self._max_bytes = min(MAX_BYTES, machine.free_memory() * PART_OF_FREE)
     self.costs = Costs()
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
@@ -119,9 +119,6 @@ class Measurement:
       self._count_beginnings()
       if disk:
         self.costs.disk_rate = machine.disk_rate(self._folder)
-
-  def _seconds_left(self):
-    return self._max_seconds - (time.perf_counter() - self._began)
 
   def _read(self):
     """Reads the first elements, from the disk if it can be, and keeps them."""
@@ -191,7 +188,7 @@ class Measurement:
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
-    self._batch_size = max(1, min(batch_size, self.num_samples))
+    self._batch_size = min(batch_size, self.num_samples)
     self._progress()
 
   def _name_failing_layer(self):
@@ -258,7 +255,7 @@ class Measurement:
         measured[name].append(_seconds_of(dataset)[0] / epochs)
       longest = max(longest, time.perf_counter() - began)
       self._progress()
-      if number + 1 >= FEWEST_ROUNDS and self._seconds_left() < 1.1 * longest:
+      if number + 1 >= FEWEST_ROUNDS and time.perf_counter() + 1.1 * longest > self._until:
         break
     self._measured = {name: statistics.median(seconds) for name, seconds in measured.items()}
 

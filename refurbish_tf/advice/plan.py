@@ -31,7 +31,8 @@ class Plan:
 
   def code(self, way):
     lines = []
-    if self._flat_is_needed(way):
+    is_cut = way.split is not None or way.batched is not None or self._front(way)
+    if is_cut and list(self._given) != list(self._layers):
       lines.append("layers = [layer for each in layers for layer in (each if isinstance(each, list) else [each])]")
     lines += self._standard() if way.kind == "standard" else self._stage(way)
     batch = "batch" if samples.is_fixed(self._specs[way.batched if way.batched is not None else -1]) else "ragged_batch"
@@ -39,10 +40,6 @@ class Plan:
     if way.batched is None:
       return "\n".join([*lines, f"train = train{tail}.prefetch(tf.data.AUTOTUNE)"])
     return "\n".join([*lines, f"train = train{tail}", *self._on_batches(way), "train = train.prefetch(tf.data.AUTOTUNE)"])
-
-  def _flat_is_needed(self, way):
-    is_cut = way.split is not None or way.batched is not None or self._front(way)
-    return bool(is_cut) and list(self._given) != list(self._layers)
 
   def _front(self, way):
     """The form of which the first layers stand in front of what is kept."""

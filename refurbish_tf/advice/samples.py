@@ -43,14 +43,14 @@ def trace_layers(layers, source, targets):
   for position, layer in enumerate(layers):
     with naming(layers, position):
       function = part(layers, position, position + 1, targets)
-      several, given = _is_tuple(spec), image_spec(spec)
+      several, given = type(spec) is tuple, image_spec(spec)
       with tracing.in_stage() as in_processes:
         wrapper = tracing.trace(
             lambda element, seed, function=function: call(function, element, seed), "advise", "the layer",
             input_structure=(spec, tf.TensorSpec([2], tf.int32)))
       spec = wrapper.output_structure
       # If an image without a label becomes a tuple, that tuple is not an image with a label.
-      returned = image_spec(spec) if several or not _is_tuple(spec) else spec
+      returned = image_spec(spec) if several or type(spec) is not tuple else spec
     # The two layers of AutoAugment pass their own structure between them.
     in_a_pair = any(getattr(layer, side, None) for side in ("hands_on", "takes_over"))
     if not in_a_pair and not _same_structure(given, returned):
@@ -88,12 +88,8 @@ def naming(layers, position):
         "element; see rtf.augment.compose.") from error
 
 
-def _is_tuple(element_spec):
-  return type(element_spec) is tuple
-
-
 def image_spec(element_spec):
-  return composition.image_of(element_spec[0] if _is_tuple(element_spec) else element_spec)
+  return composition.image_of(element_spec[0] if type(element_spec) is tuple else element_spec)
 
 
 def _same_structure(given, returned):

@@ -1,6 +1,7 @@
 """The ways to prepare samples that `rtf.advise` compares, and what each is predicted to cost."""
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -18,6 +19,8 @@ LEAST_GAIN = 1.1
 ALMOST_AS_FAST = 0.97
 # A smaller part of the elements is not worth keeping.
 LEAST_SHARE = 0.05
+# Of a sample in one epoch: CPU seconds, seconds by the clock, those of the input alone, bytes read.
+_Epoch = collections.namedtuple("_Epoch", ["cpu", "seconds", "input_seconds", "read_bytes"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,10 +237,9 @@ class Model:
     seconds = [
         cpu / given.processors, self._serial(way, fresh, share), read * (costs.read_warm if is_warm else costs.read_cold),
         from_disk / costs.disk_rate if on_disk > room else 0.0]
-    input_seconds = max(seconds)
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
-    return _Epoch(cpu, whole, input_seconds, read * costs.element_bytes["encoded"] + from_disk)
+    return _Epoch(cpu, whole, max(seconds), read * costs.element_bytes["encoded"] + from_disk)
 
   def _serial(self, way, fresh, share):
     serial = self._given.serial
@@ -253,15 +255,6 @@ class Model:
     partial = min(UNBOUNDED, math.prod(given.outcomes[:way.split]))
     final = min(UNBOUNDED, math.prod(given.effective[way.split:]))
     return min(1.0, diversity.normalized_unique_samples(partial * final, final, given.epochs, way.r))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Epoch:
-  """Of a sample in one epoch: CPU seconds, seconds by the clock, those of the input alone, bytes read."""
-  cpu: float
-  seconds: float
-  input_seconds: float
-  read_bytes: float
 
 
 def picked(ways, min_diversity):

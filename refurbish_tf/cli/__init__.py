@@ -1,5 +1,6 @@
 """The command `refurbish-tf`. Each subcommand is a module with a function `run`.
 
+    refurbish-tf advise FOLDER
     refurbish-tf demo
     refurbish-tf store PATH --verify
     refurbish-tf --version

@@ -13,6 +13,8 @@ import re
 import sys
 import tempfile
 
+# As `refurbish-tf store` prints them.
+UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 # Defaults of `demo`.
 FIGURE = "refurbish_demo.png"
 IMAGES, PHOTOGRAPHS = 5_000, 384
@@ -84,6 +86,7 @@ def _parser():
       prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines.")
   parser.add_argument("--version", action="version", version=f"refurbish-tf {_version()}")
   commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+  _add_advise(commands)
   _add_demo(commands)
   _add_store(commands)
   return parser
@@ -92,6 +95,37 @@ def _parser():
 def _version():
   file = pathlib.Path(__file__).resolve().parent.parent / "_internal" / "version.py"
   return re.search('^VERSION = "(.*)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+
+def _add_advise(commands):
+  parser = commands.add_parser(
+      "advise", help="measure the input of a training on a folder of images, and say what to do",
+      description=(
+          "Measures what the input of a training costs on the images of a folder, with RandAugment, crop and flip, "
+          "and what each way to make it faster would bring. Prints a table, the best first, and a program to begin with. "
+          "It is rtf.advise for who has no pipeline yet."))
+  parser.add_argument(
+      "folder", metavar="FOLDER", type=pathlib.Path, help="a directory with a directory of images for each class, or with images")
+  parser.add_argument(
+      "--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS",
+      help="of an image's sides (default: %(default)s)")
+  parser.add_argument(
+      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images of a training step (default: %(default)s)")
+  parser.add_argument(
+      "--step-ms", type=_number(float, "a real number", 1e-3), metavar="MS",
+      help="what a training step takes without waiting for its input, in milliseconds; with it, the first line says "
+      "whether the input is too slow")
+  parser.add_argument(
+      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="epochs of the training (default: %(default)s)")
+  parser.add_argument(
+      "--memory", type=_size, metavar="SIZE",
+      help="what may be kept in memory, such as 8GB (default: half of what is free)")
+  parser.add_argument(
+      "--disk", type=pathlib.Path, metavar="DIRECTORY",
+      help="where something may be kept on disk (default: nowhere)")
+  parser.add_argument(
+      "--seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
+  parser.set_defaults(parser=parser)
 
 
 def _add_demo(commands):
@@ -161,3 +195,12 @@ def _number(kind, what, least):
     return number
 
   return parse
+
+
+def _size(text):
+  """A type for argparse: a number of bytes."""
+  found = re.fullmatch(rf"(\d+(?:\.\d*)?)\s*({'|'.join(UNITS)})", text)
+  number = int(float(found[1]) * UNITS[found[2]]) if found else 0
+  if number < 1:
+    raise argparse.ArgumentTypeError(f"must be a size such as 8GB or 500MB, got {text!r}")
+  return number

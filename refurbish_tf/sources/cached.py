@@ -46,7 +46,7 @@ def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheSt
 
   Args:
     source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
-      `zip`, `batch` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
+      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
       sparse tensors.
     store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage behind needs another

@@ -13,7 +13,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr Generation kOfElements = 0;
+constexpr Generation kElementGeneration = 0;
 // Also what a user has put there by hand.
 constexpr GenerationRange kAnyElement = {};
 
@@ -90,7 +90,7 @@ void CachedSource::Put(uint32_t index, uint32_t sum, Sample* element) {
     if (SampleBytes(*element) > store.max_bytes() - store.Stats().bytes) return;
     OwnBuffers(element);
   }
-  const PutResult result = store.Put(index, kOfElements, *element);
+  const PutResult result = store.Put(index, kElementGeneration, *element);
   if (sum != 0) {
     source_checks_.Note(index, sum, result == PutResult::kStored);
   }

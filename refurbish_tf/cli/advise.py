@@ -1,0 +1,58 @@
+"""The command `refurbish-tf advise FOLDER`: what to do with a folder of images, for who has written no line yet."""
+import sys
+
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.cli.startup import FAILED
+from refurbish_tf.sources.image_folder import FORMATS
+
+_IMPORTS = "import tensorflow as tf\nimport refurbish_tf as rtf"
+_WITH_CLASSES = "source = rtf.sources.image_folder({folder!r})"
+_WITHOUT_CLASSES = """\
+import pathlib
+
+files = [str(path) for path in sorted(pathlib.Path({folder!r}).iterdir())
+         if path.suffix.lower() in {formats}]
+source = tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file, tf.data.AUTOTUNE)"""
+# As docs/photographs.md recommends.
+_LAYERS = """\
+layers = [
+    rtf.augment.decode_and_crop({size}, apply_exif_orientation=True), *rtf.augment.rand_augment(),
+    rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]"""
+
+
+def run(args):
+  """Runs the subcommand. Returns its exit status."""
+  parser = args.parser
+  try:
+    of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
+        folder=str(args.folder), formats=FORMATS)
+    # What is measured is what is printed.
+    program = f"{_IMPORTS}\n\n{of_source}\n{_LAYERS.format(size=args.size)}"
+    names = {}
+    exec(program, names)
+  except OSError as error:
+    parser.error(f"FOLDER {str(args.folder)!r} cannot be read: {error.strerror}")
+  except ValueError as error:
+    parser.error(f"argument FOLDER: {error}")
+  if args.disk is not None and not args.disk.is_dir():
+    parser.error(f"argument --disk: {str(args.disk)!r} is not a directory")
+  try:
+    advice = rtf.advise(
+        names["source"], names["layers"], batch_size=args.batch_size, epochs=args.epochs, memory=args.memory, disk=args.disk,
+        step_seconds=None if args.step_ms is None else args.step_ms / 1000, max_seconds=args.seconds)
+  except (ValueError, tf.errors.OpError) as error:
+    # As of a damaged file.
+    print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)
+    return FAILED
+  # It ends with the lines for the source and the layers; here the whole program stands in their place.
+  print(f"{str(advice).removesuffix(advice.code)}{program}\n{advice.code}")
+  return 0
+
+
+def _has_classes(folder):
+  """Whether the folder is one for `image_folder`, which also says what is wrong with others."""
+  inside = list(folder.iterdir()) if folder.is_dir() else []
+  return any(path.is_dir() and not path.name.startswith(".") for path in inside) or not any(
+      path.suffix.lower() in FORMATS for path in inside)
