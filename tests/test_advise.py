@@ -41,7 +41,7 @@ def labels(dataset):
 @pytest.mark.alone
 def test_measures_and_counts_and_is_right_where_it_is_clear():
   layers = [[busy], (AUGMENT.random_crop(2), [AUGMENT.random_flip(), lambda image: image // 3])]
-  advice = rtf.advise(IMAGES, layers, memory=1e9, **QUICK)
+  advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=2)
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
   assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
   assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])

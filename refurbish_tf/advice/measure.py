@@ -25,8 +25,8 @@ from refurbish_tf.cache_store import CacheStore
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
-# Seconds of reading at least; of an epoch at most.
-SHORTEST_READING = 0.05
+# Seconds of reading at least; where it takes more epochs, it is measured by itself; seconds of an epoch at most.
+SHORTEST_READING, SLOW_READING = 0.05, 4
 LONGEST_EPOCH = 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
 LEAST_EPOCHS, TURN = 3, 1
@@ -185,6 +185,8 @@ class Measurement:
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))
     self._held["encoded"] = kept.take(number)
+    if self.costs.read_warm * number * times < SLOW_READING * seconds:
+      self._held["source"] = self._source.take(number)
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
@@ -214,8 +216,12 @@ class Measurement:
   def _pipelines(self):
     """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
-    made = {"standard": self._batches(standard(held, layers, self._targets)),
+    # Threads that have other work read with less CPU time, so reading is measured where it takes place, if it is not slow.
+    source = self._held.get("source")
+    made = {"standard": self._batches(standard(held if source is None else source, layers, self._targets)),
             "in batches": self._batches(self._stage(held, layers, None, 1, None))}
+    if source is not None:
+      made["reading"] = _last(self._stage(source, layers, None, 1, None), self.num_samples)
     for form in self._forms:
       made["fresh", form.name] = _last(
           self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None), self.num_samples)
@@ -272,6 +278,9 @@ class Measurement:
     costs.standard = of_sample("standard", "plain beginning")
     costs.batch = max(0.0, of_sample("in batches") - of_sample(("fresh", "encoded")))
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
+    if "reading" in measured:
+      costs.read = max(0.0, of_sample("reading") - costs.fresh["encoded"])
+      costs.standard -= costs.read  # What it takes to read is added to all.
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
@@ -322,11 +331,10 @@ def _seeds():
 
 
 def _plain(dataset):
-  """Without what tf.data does ahead or by itself, possibly in the turn of another pipeline."""
+  """As a stage has it, without what tf.data does ahead or by itself, possibly in the turn of another pipeline."""
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
-  options.autotune.enabled = False
-  return dataset.with_options(options)
+  return dataset_graph.without_autotuner(dataset.with_options(options))
 
 
 def _last(stage, number):
