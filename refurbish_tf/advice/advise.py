@@ -21,7 +21,7 @@ from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 
 # A layer of these seconds in this process is named where Python holds up the others.
-LEAST_PYTHON = 1e-3
+LEAST_PYTHON = 5e-4
 
 
 def advise(
@@ -55,9 +55,9 @@ def advise(
       epoch. If it is read by index, a part of it can be kept, and only what is needed is read.
     layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them. Each member counts as one layer.
     batch_size: how many samples a step takes.
-    step_seconds: the seconds of a step on such a batch if it need not wait, as `rtf.keras.RefurbishLogger` measures. With a
-      GPU or TPU it says whether the input is the bottleneck; if it is not, nothing is proposed. If the processors train, they
-      do both.
+    step_seconds: the seconds of a step on such a batch if it need not wait: what Keras prints for one batch that is used again
+      and again, as in `model.fit(train.take(1).cache().repeat(100))`. With a GPU or TPU it says whether the input is the
+      bottleneck; if it is not, nothing is proposed. If the processors train, they do both.
     epochs: the number of training epochs, a whole number of up to 10,000.
     memory: bytes that may be used to keep samples. None for half of what is free, by the machine and its control groups.
     disk: a folder of a local disk where samples may be kept. At most half of its free space is used. None for memory alone.
@@ -91,12 +91,12 @@ def advise(
   # Building a stage checks the source, and says whether it is read by index.
   stage = source.refurbish(lambda *components: components if len(components) > 1 else components[0], r=1)
   described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
-  is_by_index, num_samples = described["random_access"], described["num_samples"]
-  num_samples = None if num_samples < 0 else num_samples
+  is_by_index, draws = described["random_access"], described["source_draws"]
+  num_samples = None if described["num_samples"] < 0 else described["num_samples"]
 
   splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
   batched = tuple(at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets))
-  forms = _forms(layers, traced, numbers)
+  forms = _forms(layers, traced, numbers, draws)
   bar = tf.keras.utils.Progbar(max_seconds, unit_name="second") if sys.stdout.isatty() or "ipykernel" in sys.modules else None
 
   def progress():
@@ -172,14 +172,17 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
     reasons.append(
         "The source does not know its number of elements, so nothing says what fits: only ways that keep nothing are compared. "
         "source.apply(tf.data.experimental.assert_cardinality(n)) tells it.")
-  elif number < ways_of.FEW_SAMPLES:
+  elif not setting.forms[0].kept:
+    reasons.append("The source draws random numbers, so its elements are not kept: they would be the same in each epoch. Make "
+                   "layers of the functions that draw.")
+  if number is not None and number < ways_of.FEW_SAMPLES:
     reasons.append(
         f"Below {ways_of.FEW_SAMPLES:,} samples r = 2 is the most: with r = 3 a small ResNet lost 0.5 points of accuracy on "
         "4,608 images of CIFAR-10 in 80 epochs.")
   if best.form and setting.form(best.form).apart:
     reasons.append(
         "Decoded whole and then cropped: the bytes differ from those of decode_and_crop, which decodes a large window of a JPEG "
-        "file at a smaller size, and so does what is drawn.")
+        "file at a smaller size; and other windows are drawn.")
   for limit, what in ((best.elements_limit, "elements"), (best.samples_limit, "samples")):
     if limit is not None:
       where = best.form_in if what == "elements" else best.samples_in
@@ -232,9 +235,11 @@ def _hints(setting, best):
   return hints
 
 
-def _forms(layers, traced, numbers):
-  """What may be kept of the elements: as they are, and behind the first layers if these have no chance."""
-  forms = [measure.Form("encoded", layers, 0)]
+def _forms(layers, traced, numbers, draws):
+  """The elements as they are, and behind the first layers if these have no chance; nothing is kept of what the source draws."""
+  forms = [measure.Form("encoded", layers, 0, kept=not draws)]
+  if draws:
+    return tuple(forms)
   prefix = 0
   while prefix < len(layers) - 1 and not traced[prefix].takes_seed and (traced[prefix].is_pure or numbers[prefix] == 1):
     prefix += 1

@@ -54,6 +54,7 @@ class Form:
   prefix: int
   # Whether the first layer was taken apart, so that the bytes differ.
   apart: bool = False
+  kept: bool = True
 
   @property
   def replaced(self) -> int:
@@ -145,7 +146,7 @@ class Measurement:
     cold = _seconds_of(read)[1]
     times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4)))
     (cpu, warm), (_, beginning), (memory, _) = (
-        min(_seconds_of(dataset.repeat(times)) for _ in range(2)) for dataset in (read, one, memory))
+        min(_seconds_of(dataset.repeat(times)) for _ in range(3)) for dataset in (read, one, memory))
     costs.read = max(0.0, cpu - memory) / (times * number)
     costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
     if costs.disk_is_known:

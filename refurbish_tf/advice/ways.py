@@ -147,7 +147,7 @@ class Model:
     if given.num_samples is None or given.epochs == 1 or way.samples_limit is not None:
       return  # Where the stage's own samples do not fit, they are worth more than elements.
     for form, (place, room) in itertools.product(given.forms, self._places()):
-      if way.split is not None and form.replaced >= way.split:
+      if not form.kept or way.split is not None and form.replaced >= way.split:
         continue
       whole = given.num_samples * given.costs.element_bytes[form.name]
       share = min(1.0, (room - (self._bytes_of_samples(way) if way.samples_in == place else 0)) / whole)

@@ -26,6 +26,8 @@ MUTANTS = [
     Mutant("advise: what draws is kept for ever", "refurbish_tf/advice/advise.py",
            "not traced[prefix].takes_seed and (traced[prefix].is_pure or numbers[prefix] == 1)", "not traced[prefix].takes_seed",
            "tests/test_advise.py::test_decoded_alone_or_behind_its_first_layer"),
+    Mutant("advise: what the source draws is kept for ever", _WAYS, "if not form.kept or way.split", "if way.split",
+           "tests/test_advise.py::test_what_the_source_draws_is_not_kept"),
     Mutant("advise: another order is not another one", "refurbish_tf/advice/order.py",
            "  if min([best, *same]) < LEAST_GAIN_OF_ORDER * seconds:", "  if best < seconds:", f"{_MODEL}test_an_order_that_would_help"),
     Mutant("advise: control groups around the own one have no limit", "refurbish_tf/_internal/machine.py",
