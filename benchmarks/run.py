@@ -21,7 +21,7 @@ def main():
   parser = argparse.ArgumentParser(
       description="Measures side by side with a baseline and compares the quotient with its bar.",
       epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
-      f"\n  {'all':<12} One after the other, each in a process of its own: an hour and a half."
+      f"\n  {'all':<12} One after the other, each in a process of its own: two hours."
       "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
