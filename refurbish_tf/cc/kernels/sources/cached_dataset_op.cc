@@ -116,7 +116,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return absl::OkStatus();
       case PositionPlan::From::kEnd:
         *end_of_sequence = true;
-        return ReadToEnd(ctx);
+        return ReadToEnd();
       case PositionPlan::From::kSource:
         TF_RETURN_IF_ERROR(ReadInput(ctx, out_tensors));
         break;
@@ -148,7 +148,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     for (*num_skipped = 0; *num_skipped < num_to_skip; ++*num_skipped) {
       if (plan_->position() >= num_elements) {
         *end_of_sequence = true;
-        return ReadToEnd(ctx);
+        return ReadToEnd();
       }
       std::vector<Tensor> unwanted;
       if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
@@ -215,8 +215,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   // As a stage does with its source, so that what reads ahead there ends.
-  absl::Status ReadToEnd(IteratorContext* ctx)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  absl::Status ReadToEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) return absl::OkStatus();
     bool end = false;
     std::vector<Tensor> past_the_end;
