@@ -125,10 +125,10 @@ def _place(way):
 
 
 def _chosen(advice, quick):
-  """By name: the best of all that differ in what is kept where, in r, or in batches; if `quick`, of each kind."""
+  """By name: the best of all that differ in what is kept where; if `quick`, of each kind."""
   best = {}
   for way in (*advice.shown, *advice.ways):
-    best.setdefault(way.kind if quick else (*_place(way), way.batched is None, way.r), way)
+    best.setdefault(way.kind if quick else _place(way), way)
   return {way.name: way for way in (advice.best, *best.values())}
 
 

@@ -172,7 +172,9 @@ def better(layers, specs=None, best=None):
   rows = [row(name, 1e-6 * time, number) for name, time, number in layers]
   specs = specs or [tf.TensorSpec([None, None, 3], tf.uint8)] * (len(rows) + 1)
   whole = sum(each.seconds for each in rows)
-  return order.better_order(rows, order.units_of(rows), specs, best or whole, 0.95, (2, 3), 90, 1, 10e-6)
+  numbers = tuple(each.num_outcomes for each in rows)
+  setting = given(splits=tuple(range(1, len(rows) + 1)), epochs=90, outcomes=numbers, effective=(*numbers, 1))
+  return order.better_order(rows, specs, setting, best or whole, 0.95, 10e-6)
 
 
 def test_an_order_that_would_help():

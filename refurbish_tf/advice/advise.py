@@ -103,8 +103,10 @@ def advise(
     if bar is not None:
       bar.update(min(time.perf_counter() - began, 0.99 * max_seconds))
 
+  # Of each layer how many, and how many equally likely ones.
   known = [
-      (number, number) if number is not None else _known_outcomes(*each) for number, *each in zip(numbers, layers, traced)]
+      (number, number) if number is not None else getattr(layer, "outcomes", None) or (
+          (1, 1) if each.is_pure and not each.takes_seed else None) for number, layer, each in zip(numbers, layers, traced)]
   # The rest is for counting; tracing has taken its time, too.
   counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
@@ -155,12 +157,10 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
   if input_waits is not False:
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
     hints += _hints(setting, best)
-    units = order.units_of(layers)
-    if len(units) > 1 and setting.num_samples is not None:
-      splits = [way for way in found if way.kind == "refurbish" and way.batched is None and way.diversity >= min_diversity]
+    if len(setting.splits) > 1 and setting.num_samples is not None:
+      same = [way.later_cpu_seconds for way in found if way.kind == "refurbish" and way.diversity >= min_diversity]
       better = order.better_order(
-          rows, units, specs, min((way.later_cpu_seconds for way in (*splits, standard)), default=math.inf), min_diversity,
-          setting.factors(), setting.epochs, setting.effective[-1], costs.hit[len(layers)] + costs.batch)
+          rows, specs, setting, min([standard.later_cpu_seconds, *same]), min_diversity, costs.hit[len(layers)] + costs.batch)
       hints += [better] if better else []
   return report.Advice(best, found, rows, input_waits, tuple(reasons), tuple(hints), setting, min_diversity)
 
@@ -257,14 +257,6 @@ def _can_be_batched(behind, specs, targets):
   return (
       not targets and all(isinstance(layer, NativeLayer) for layer in behind) and not behind[0].takes_over
       and all(map(samples.is_fixed, (specs[0], specs[-1]))) and isinstance(image, tf.TensorSpec) and image.shape.rank == 3)
-
-
-def _known_outcomes(layer, traced):
-  """The number of outcomes, and of equally likely ones, or None."""
-  known = getattr(layer, "outcomes", None)
-  if known is not None:
-    return known
-  return (1, 1) if traced.is_pure and not traced.takes_seed else None
 
 
 def _layer_rows(layers, counted, costs):

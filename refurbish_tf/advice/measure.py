@@ -24,7 +24,7 @@ from refurbish_tf.cache_store import CacheStore
 # Turns of each pipeline; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
-READING, EPOCH, COUNTING = 1 / 20, 1 / 240, 1 / 30
+READING, EPOCH, COUNTING = 1 / 30, 1 / 120, 1 / 30
 # Seconds of reading at least; where it takes more epochs, it is measured by itself; seconds of an epoch at most.
 SHORTEST_READING, SLOW_READING = 0.05, 4
 LONGEST_EPOCH = 0.08
@@ -40,8 +40,6 @@ TRIED_SAMPLES = 64
 NEVER = 1e6
 # Elements that are read at a time.
 WINDOW = 64
-# Of so many elements the largest says how many can be kept.
-FEW_ELEMENTS = 4
 # A flat image hides what a layer does, so the sample with the most outcomes counts.
 COUNTED_SAMPLES = 3
 
@@ -144,9 +142,10 @@ class Measurement:
     read, one, memory = (
         _plain(dataset.window(WINDOW)) for dataset in (self._source.take(number), self._source.take(1), self._held["encoded"]))
     cold = _seconds_of(read)[1]
-    times = max(2, math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4)))
+    # What takes long is read once.
+    times = math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4))
     (cpu, warm), (_, beginning), (memory, _) = (
-        min(_seconds_of(dataset.repeat(times)) for _ in range(3)) for dataset in (read, one, memory))
+        min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one, memory))
     costs.read = max(0.0, cpu - memory) / (times * number)
     costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
     if costs.disk_is_known:
@@ -179,7 +178,7 @@ class Measurement:
     largest = 2 * sum(self.costs.sample_bytes.values()) + 1
     kept = self._held["encoded"]
     decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
-    largest += sum(max(map(_bytes, dataset.take(FEW_ELEMENTS))) for dataset in decoded.values())
+    largest += sum(max(map(_bytes, dataset.take(FEWEST_SAMPLES))) for dataset in decoded.values())
     number = min(
         max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
     number, times = max(1, int(number)), max(1, int(number / self.num_read))
@@ -280,7 +279,8 @@ class Measurement:
     costs.batch = max(0.0, of_sample("in batches") - of_sample(("fresh", "encoded")))
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     if "reading" in measured:
-      costs.read = max(0.0, of_sample("reading") - costs.fresh["encoded"])
+      # By itself it takes no less.
+      costs.read = min(costs.read, max(0.0, of_sample("reading") - costs.fresh["encoded"]))
       costs.standard -= costs.read  # What it takes to read is added to all.
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))

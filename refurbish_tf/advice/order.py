@@ -1,7 +1,6 @@
 """Whether another order of the layers would help, for `rtf.advise`."""
 import math
 
-from refurbish_tf import diversity
 from refurbish_tf.advice import ways
 
 # The least gain over the best split of the present order for which another one is suggested. It is computed from
@@ -9,19 +8,15 @@ from refurbish_tf.advice import ways
 LEAST_GAIN_OF_ORDER = 1.25
 
 
-def units_of(layers):
-  """The places of the layers, in groups that must stay together: AutoAugment's two."""
-  starts = [i for i, layer in enumerate(layers) if i == 0 or not getattr(layer, "takes_over", None)]
-  return [list(range(*ends)) for ends in zip(starts, [*starts[1:], len(layers)])]
-
-
-def better_order(layers, units, specs, best, min_diversity, factors, epochs, batched_outcomes, beside):
+def better_order(layers, specs, given, best, min_diversity, beside):
   """A sentence on an order that would gain clearly more, if the layers may change places; "" if there is none.
 
   `layers`: rows with seconds and outcomes. `best`: the least CPU seconds of a split of the present order. `beside`: those
   that no order changes.
   """
   count = len(layers)
+  # The places of layers, in groups that no split parts: AutoAugment's two stay together.
+  units = [range(*ends) for ends in zip((0, *given.splits), given.splits)]
 
   def can_pass(one, other):
     return specs[one[0]] == specs[one[-1] + 1] == specs[other[0]] == specs[other[-1] + 1]
@@ -29,11 +24,6 @@ def better_order(layers, units, specs, best, min_diversity, factors, epochs, bat
   def cost_of_outcomes(unit):
     outcomes = min(ways.UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
     return sum(layers[i].seconds for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
-
-  def kept_diversity(final, r):
-    partial = min(ways.UNBOUNDED, math.prod(layers[i].num_outcomes for i in range(count) if i not in final))
-    behind = min(ways.UNBOUNDED, batched_outcomes * math.prod(layers[i].effective_outcomes for i in final))
-    return min(1.0, diversity.normalized_unique_samples(partial * behind, behind, epochs, r))
 
   # The layers with the most outcomes for their time go last.
   costs = [cost_of_outcomes(unit) for unit in units]
@@ -48,9 +38,9 @@ def better_order(layers, units, specs, best, min_diversity, factors, epochs, bat
     final = {i for u in behind for i in units[u]}
     if len(final) == count:
       continue
-    for r in factors:
+    for r in given.factors():
       seconds = beside + sum(layers[i].seconds / (1 if i in final else r) for i in range(count))
-      found.append((seconds, r, kept_diversity(final, r), final))
+      found.append((seconds, r, ways.diversity_of(given, {*final, count}, r), final))
   found = [each for each in found if each[2] >= min_diversity]
   if not found:
     return ""

@@ -206,7 +206,8 @@ class Model:
         way, cpu_seconds=mean(first.cpu, later.cpu), first_cpu_seconds=first.cpu, later_cpu_seconds=later.cpu,
         images_per_second=1 / mean(first.seconds, later.seconds),
         input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
-        read_bytes=mean(first.read_bytes, later.read_bytes), diversity=self.diversity(way), plan=self._plan)
+        read_bytes=mean(first.read_bytes, later.read_bytes), plan=self._plan,
+        diversity=1.0 if way.r == 1 else diversity_of(given, range(way.split, len(given.effective)), way.r))
 
   def _epoch(self, way, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
@@ -246,15 +247,17 @@ class Model:
     kept = sum(serial[:self._given.form(way.form).replaced]) if way.form else 0.0
     return fresh * (sum(serial[:way.split]) - share * kept) + (sum(serial[way.split:]) if way.split is not None else 0.0)
 
-  def diversity(self, way):
-    if way.r == 1:
-      return 1.0
-    given = self._given
-    # For the final augmentation the effective number counts, for the partial one the number: fewer partial outcomes would
-    # overstate what standard training loses by rare ones. Each part is limited, so that a float is exact for the product.
-    partial = min(UNBOUNDED, math.prod(given.outcomes[:way.split]))
-    final = min(UNBOUNDED, math.prod(given.effective[way.split:]))
-    return min(1.0, diversity.normalized_unique_samples(partial * final, final, given.epochs, way.r))
+
+
+def diversity_of(given, final, r):
+  """The normalised diversity if the layers at the places in `final` are the final augmentation.
+
+  For that the effective number of outcomes counts, for the partial one the number: fewer partial outcomes would overstate what
+  standard training loses by rare ones. Each part is limited, so that a float is exact for the product.
+  """
+  partial = min(UNBOUNDED, math.prod(number for place, number in enumerate(given.outcomes) if place not in final))
+  behind = min(UNBOUNDED, math.prod(given.effective[place] for place in final))
+  return min(1.0, diversity.normalized_unique_samples(partial * behind, behind, given.epochs, r))
 
 
 def picked(ways, min_diversity):
