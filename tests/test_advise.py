@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import machine
+from refurbish_tf.augment import composition
 from support import cases
 
 # The function of the same name hides it as an attribute of its package.
@@ -49,6 +50,7 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
   assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
   # The label is in the cache store, too.
   assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
+  assert tf.nest.flatten(layers) == composition.flattened(layers)  # As the lines of code say.
   assert advice.best.split == 1 and advice.best.r == 2 and advice.input_waits is None
   text = str(advice)
   assert text.index(advice.best.name) < text.index("standard  ") and text.endswith(advice.code)
@@ -96,6 +98,7 @@ def test_decoded_alone_or_behind_its_first_layer():
     pytest.param(IMAGES.batch(3).map(lambda images, labels: (images, labels[0])), [*CHEAP, *AUGMENT.auto_augment("cifar10")], {},
                  marks=cases.only_exhaustive),
     pytest.param(FILES, [AUGMENT.decode(), AUGMENT.random_flip()], {}, marks=cases.only_exhaustive),
+    pytest.param(IMAGES, [AUGMENT.resize(6), *CHEAP, AUGMENT.normalize()], {}, marks=cases.only_exhaustive),
     pytest.param(tf.data.Dataset.from_tensor_slices(["a small text", "another one"]), [tf.strings.lower], {},
                  marks=cases.only_exhaustive)])
 def test_kinds_of_sources(source, layers, more):

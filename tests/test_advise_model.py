@@ -11,6 +11,8 @@ from refurbish_tf.advice import measure, order, outcomes, report, ways
 LAYERS = ("decode", "policy", "crop")
 # Of a sample with all layers, without those before the split, and with a batch.
 FRESH, DECODED, BATCH, STANDARD = 1000e-6, 300e-6, 20e-6, 1100e-6
+# Of one that is decoded in front, and is not kept.
+MISSED = 1200e-6
 HIT = {1: 300e-6, 2: 60e-6, 3: 40e-6}
 BYTES, ENCODED, WHOLE = {1: 150.0, 2: 150.0, 3: 600.0}, 50.0, 400.0
 
@@ -18,7 +20,7 @@ BYTES, ENCODED, WHOLE = {1: 150.0, 2: 150.0, 3: 600.0}, 50.0, 400.0
 def costs(**changes):
   return measure.Costs(**{**dict(
       standard=STANDARD, fresh={"encoded": FRESH, "decoded": DECODED}, hit=dict(HIT),
-      first=dict.fromkeys(HIT, FRESH + 10e-6), batch=BATCH, sample_bytes=dict(BYTES),
+      missed={"encoded": FRESH, "decoded": MISSED}, first=dict.fromkeys(HIT, FRESH + 10e-6), batch=BATCH, sample_bytes=dict(BYTES),
       element_bytes={"encoded": ENCODED, "decoded": WHOLE}), **changes})
 
 
@@ -65,15 +67,24 @@ def test_memory_for_a_part():
   found = all_ways(memory=room)
   kept = the(found, kind="kept", form="decoded")
   assert kept.share == pytest.approx(1 / 4) and kept.elements_limit == int(room)
-  assert kept.later_cpu_seconds == pytest.approx(FRESH + BATCH - (FRESH - DECODED) / 4)
+  assert kept.first_cpu_seconds == pytest.approx(MISSED + BATCH)
+  assert kept.later_cpu_seconds == pytest.approx(BATCH + DECODED / 4 + MISSED * 3 / 4)
   assert max(way.kept_bytes for way in found) <= room + 1
   # The samples of a stage come first; what they leave is for elements.
   both = the(found, kind="both", form="encoded", split=2, r=2)
-  assert both.samples_limit is None and both.share == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
+  assert both.fits and both.share == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
   tight = the(all_ways(memory=1e6), kind="refurbish", split=2, r=3)
   # Room for a third of the samples: two of three are fresh.
-  assert tight.samples_limit == 1_000_000
+  assert tight.samples_limit == 1_000_000 and not tight.fits
   assert tight.later_cpu_seconds == pytest.approx(HIT[2] + (FRESH + 10e-6 - HIT[2]) * 2 / 3 + BATCH)
+
+
+def test_stores_have_a_limit_where_larger_samples_would_not_fit():
+  need = 20_000 * BYTES[2] * 2 / 3
+  limits = {room: the(all_ways(memory=room * need), kind="refurbish", split=2, r=3).samples_limit for room in (1.5, 2.5)}
+  assert limits == {1.5: int(1.5 * need), 2.5: None}
+  # Not a single one fits.
+  assert not [way for way in all_ways(memory=BYTES[2] - 1, num_samples=10) if way.split == 2]
 
 
 def test_of_a_stream_all_or_nothing_is_kept():
@@ -126,6 +137,9 @@ def test_layers_on_batches():
   found = all_ways(costs(batched={2: 50e-6}))
   plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))
   assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(HIT[2] + BATCH - 50e-6)
+  # Behind what is kept there must be a layer that does not run on batches.
+  assert the(found, kind="kept", form="decoded", batched=2).later_cpu_seconds == pytest.approx(DECODED + 50e-6 - HIT[2])
+  assert not [way for way in all_ways(costs(batched={1: 50e-6})) if way.kind == "kept" and way.form == "decoded" and way.batched]
   assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - (HIT[2] + BATCH - 50e-6))
 
 

@@ -67,10 +67,13 @@ def method_name(name):
 
 def files_of(source):
   """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
-  reads = False
+  last, reads = source, False
+  # Stages that keep the order, one element for one.
+  while not hasattr(last, "file_paths") and re.fullmatch("_(Parallel)?MapDataset|_OptionsDataset|_PrefetchDataset", type(last).__name__):
+    last, = last._inputs()
+  if hasattr(last, "file_paths"):
+    return [os.fsencode(path) for path in last.file_paths], True
   for dataset in upstream_first(source):
-    if hasattr(dataset, "file_paths"):
-      return [os.fsencode(path) for path in dataset.file_paths], True
     graphs = [each.function.graph.as_graph_def() for each in dataset._functions()]
     names = [type(dataset).__name__] + [
         node.op for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))

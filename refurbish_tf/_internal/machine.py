@@ -66,8 +66,10 @@ def _groups():
 
 
 def has_accelerator() -> bool:
-  """Whether TensorFlow, or JAX or PyTorch if they are imported, sees a GPU or TPU."""
+  """Whether TensorFlow, or JAX or PyTorch if they are imported, sees a GPU or TPU, or the system has one."""
   if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
+    return True
+  if any(found for name in ("nvidia[0-9]*", "accel[0-9]*") for found in pathlib.Path("/dev").glob(name)):
     return True
   with contextlib.suppress(Exception):
     jax = sys.modules.get("jax")

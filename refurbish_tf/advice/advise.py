@@ -56,7 +56,7 @@ def advise(
     layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them. Each member counts as one layer.
     batch_size: how many samples a step takes.
     step_seconds: the seconds of a step on such a batch if it need not wait: what Keras prints for one batch that is used again
-      and again, as in `model.fit(train.take(1).cache().repeat(100))`. With a GPU or TPU it says whether the input is the
+      and again, as in `model.fit(batches.take(1).cache().repeat(100))`. With a GPU or TPU it says whether the input is the
       bottleneck; if it is not, nothing is proposed. If the processors train, they do both.
     epochs: the number of training epochs, a whole number of up to 10,000.
     memory: bytes that may be used to keep samples. None for half of what is free, by the machine and its control groups.
@@ -95,7 +95,9 @@ def advise(
   num_samples = None if described["num_samples"] < 0 else described["num_samples"]
 
   splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
-  batched = tuple(at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets))
+  places = [at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets)]
+  # With more of them chance would make one look good.
+  batched = tuple(sorted({*places[:1], *places[-1:]}))
   forms = _forms(layers, traced, numbers, draws)
   bar = tf.keras.utils.Progbar(max_seconds, unit_name="second") if sys.stdout.isatty() or "ipykernel" in sys.modules else None
 
@@ -182,9 +184,9 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
   if best.form and setting.form(best.form).apart:
     reasons.append(
         "Decoded whole and then cropped: the bytes differ from those of decode_and_crop, which decodes a large window of a JPEG "
-        "file at a smaller size; and other windows are drawn.")
-  for limit, what in ((best.elements_limit, "elements"), (best.samples_limit, "samples")):
-    if limit is not None:
+        "file at a smaller size; and other windows are drawn. The list has one layer more then.")
+  for is_part, what in ((best.form and best.share < 1, "elements"), (not best.fits, "samples")):
+    if is_part:
       where = best.form_in if what == "elements" else best.samples_in
       reasons.append(
           f"Not all {what} fit into the {report.size_of(setting.memory if where == 'memory' else setting.disk)} of {where}: "
@@ -194,11 +196,13 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
     reasons.append(
         f"Python runs one at a time in this process: {', '.join(slow)}. rtf.augment.numpy_layer has processes do it.")
   if best.kind == "standard":
-    reasons += _why_nothing(found, rows, setting, min_diversity)
+    reasons += _why_nothing(found, rows, setting, best, min_diversity)
   return reasons
 
 
-def _why_nothing(found, rows, setting, min_diversity):
+def _why_nothing(found, rows, setting, standard, min_diversity):
+  if setting.trains_on_cpu and max(way.input_per_second for way in found) >= ways_of.LEAST_GAIN * standard.input_per_second:
+    return ["Another input would be faster, but most of the time is training's."]
   reused = [way for way in found if way.r > 1]
   if not reused:
     return []
@@ -221,7 +225,7 @@ def _why_nothing(found, rows, setting, min_diversity):
 def _hints(setting, best):
   hints, costs = [], setting.costs
   # By the clock, of what the way reads.
-  read = costs.read_warm * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
+  read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)
     hints.append(

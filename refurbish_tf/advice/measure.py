@@ -66,6 +66,8 @@ class Costs:
   # Of plain tf.data, and of a stage that keeps nothing, on elements in memory, by the name of their form.
   standard: float = 0.0
   fresh: dict[str, float] = dataclasses.field(default_factory=dict)
+  # The same where the elements are not kept, and the layers before them stand in a map of the source.
+  missed: dict[str, float] = dataclasses.field(default_factory=dict)
   # By split: of a sample that is cached, and of one that is fresh.
   hit: dict[int, float] = dataclasses.field(default_factory=dict)
   first: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -122,11 +124,13 @@ class Measurement:
   def _read(self):
     """Reads the first elements, from the disk if it can be, and keeps them."""
     costs = self.costs
-    until = time.perf_counter() + READING * self._max_seconds
-    number = size = 0
+    number = size = until = 0
     for number, element in enumerate(self._source, 1):
+      # From the first element on, as an epoch takes time to begin.
+      until = until or time.perf_counter() + READING * self._max_seconds
       size += _bytes(element)
-      if number == MOST_READ or size > self._max_bytes / 8 or time.perf_counter() > until:
+      is_late = time.perf_counter() > (until if number >= FEWEST_SAMPLES else until + READING * self._max_seconds)
+      if number == MOST_READ or size > self._max_bytes / 8 or is_late:
         break
     if not number:
       raise ValueError(
@@ -138,15 +142,14 @@ class Measurement:
     if reads:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
     # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
-    # the epochs are short here; the same number of them for all three.
-    read, one, memory = (
-        _plain(dataset.window(WINDOW)) for dataset in (self._source.take(number), self._source.take(1), self._held["encoded"]))
+    # the epochs are short here; the same number of them for both.
+    read, one = (_plain(self._source.take(count).window(WINDOW)) for count in (number, 1))
     cold = _seconds_of(read)[1]
     # What takes long is read once.
     times = math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4))
-    (cpu, warm), (_, beginning), (memory, _) = (
-        min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one, memory))
-    costs.read = max(0.0, cpu - memory) / (times * number)
+    (cpu, warm), (cpu_of_beginning, beginning) = (
+        min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one))
+    costs.read = max(0.0, cpu - cpu_of_beginning) / (times * number)
     costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
     if costs.disk_is_known:
       costs.read_cold = max(costs.read_warm, (cold - beginning / times) / number)
@@ -225,6 +228,9 @@ class Measurement:
     for form in self._forms:
       made["fresh", form.name] = _last(
           self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None), self.num_samples)
+    for form in self._forms[1:]:
+      made["missed", form.name] = _last(
+          self._stage(self._front(held, form), form.layers[form.prefix:], None, 1, None), self.num_samples)
     for at in self._splits:
       made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
       made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
@@ -278,6 +284,7 @@ class Measurement:
     costs.standard = of_sample("standard", "plain beginning")
     costs.batch = max(0.0, of_sample("in batches") - of_sample(("fresh", "encoded")))
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
+    costs.missed = costs.fresh | {form.name: of_sample(("missed", form.name)) for form in self._forms[1:]}
     if "reading" in measured:
       # By itself it takes no less.
       costs.read = min(costs.read, max(0.0, of_sample("reading") - costs.fresh["encoded"]))

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf.advice import samples
+from refurbish_tf.augment.targets import layer_name
 
 
 class Plan:
@@ -33,7 +34,7 @@ class Plan:
     lines = []
     is_cut = way.split is not None or way.batched is not None or self._front(way)
     if is_cut and list(self._given) != list(self._layers):
-      lines.append("layers = [layer for each in layers for layer in (each if isinstance(each, list) else [each])]")
+      lines.append("layers = tf.nest.flatten(layers)")
     lines += self._standard() if way.kind == "standard" else self._stage(way)
     batch = "batch" if samples.is_fixed(self._specs[way.batched if way.batched is not None else -1]) else "ragged_batch"
     tail = f".{batch}({self._batch_size})"
@@ -80,7 +81,7 @@ class Plan:
       lists = _cut(start, at if at < len(self._layers) + more else None)
       if at < (stop if stop is not None else len(self._layers) + more):
         lists += f", {_cut(at, stop)}"
-      made_by = (front.layers[:front.prefix] if front else (), self._layers[:way.split])
+      made_by = (*(front.layers[:front.prefix] if front else ()), *self._layers[:way.split], way.r)
       store = self._store(way.samples_in, way.samples_limit, made_by, "samples")
       lines.append(f"train = {before}.refurbish(\n    {lists}, r={way.r:g}{store and f', store={store}'}{targets})")
     return lines
@@ -90,7 +91,7 @@ class Plan:
     front = self._front(way)
     layers = front.layers[:front.prefix] if front else ()
     if not self._is_by_index:
-      return f"{before}.cache({self._path(layers, 'elements')!r})" if way.form_in == "disk" else f"{before}.cache()"
+      return f"{before}.cache()"
     store = self._store(way.form_in, way.elements_limit, layers, "elements")
     return f"rtf.sources.cached({before}{store and f', {store}'})"
 
@@ -101,7 +102,9 @@ class Plan:
     return f"rtf.CacheStore({path and f'{path}, '}max_bytes={limit:_})"
 
   def _path(self, layers, what):
-    return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(layers).encode()):08x}")
+    # The text of a function of the user's has an address, which differs from run to run.
+    named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
+    return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
   def _on_batches(self, way):
     start = way.batched

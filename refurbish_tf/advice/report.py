@@ -148,7 +148,7 @@ def _microseconds(seconds):
 
 
 def _rate(seconds):
-  return f"{1 / seconds:,.3g} a second" if seconds > 1e-6 else "over a million a second"
+  return f"{1 / seconds:,.0f} a second" if seconds > 1e-6 else "over a million a second"
 
 
 def _outcomes(layer):

@@ -62,9 +62,10 @@ class Way:
   disk_bytes: float = 0.0
   read_bytes: float = 0.0
   diversity: float = 1.0
-  # The most bytes of each store, None where all fits.
+  # The most bytes of each store, None where they need no limit; whether all samples fit.
   elements_limit: int | None = None
   samples_limit: int | None = None
+  fits: bool = True
   # Makes the lines of code.
   plan: Any = dataclasses.field(default=None, repr=False, compare=False)
 
@@ -118,6 +119,12 @@ class Given:
     few = self.num_samples is None or self.num_samples < FEW_SAMPLES
     return [r for r in REUSE_FACTORS[:1 if few else None] if r <= self.epochs]
 
+  def read_seconds(self, is_first, kept):
+    """By the clock; what is in the page cache does not come from a disk."""
+    size = self.costs.element_bytes["encoded"] * (self.num_samples or math.inf)
+    is_warm = not is_first and size < self.free_memory / 2 - kept
+    return self.costs.read_warm if is_warm else self.costs.read_cold
+
   def form(self, name):
     return next(form for form in self.forms if form.name == name)
 
@@ -144,18 +151,20 @@ class Model:
   def _with_elements(self, way):
     """The way, and elements kept in the room that it leaves."""
     given = self._given
-    if given.num_samples is None or given.epochs == 1 or way.samples_limit is not None:
+    if given.num_samples is None or given.epochs == 1 or not way.fits:
       return  # Where the stage's own samples do not fit, they are worth more than elements.
     for form, (place, room) in itertools.product(given.forms, self._places()):
       if not form.kept or way.split is not None and form.replaced >= way.split:
         continue
-      whole = given.num_samples * given.costs.element_bytes[form.name]
-      share = min(1.0, (room - (self._bytes_of_samples(way) if way.samples_in == place else 0)) / whole)
-      # cache() of a stream keeps all or nothing.
-      if share >= (LEAST_SHARE if given.is_by_index else 1):
+      batched = way.batched if way.batched is None or way.split is not None else self._batched(form.replaced + 1)[-1]
+      size = given.costs.element_bytes[form.name]
+      whole, room = given.num_samples * size, room - (self._bytes_of_samples(way) if way.samples_in == place else 0)
+      # cache() of a stream keeps all or nothing, and on a disk it would not tell one source from another.
+      enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
+      if enough and (batched is None) == (way.batched is None):
         yield dataclasses.replace(
-            way, kind="kept" if way.split is None else "both", form=form.name, form_in=place, share=share,
-            elements_limit=None if share == 1 else int(share * whole))
+            way, kind="kept" if way.split is None else "both", form=form.name, form_in=place, share=min(1.0, room / whole),
+            batched=batched, elements_limit=_limit(whole, room))
 
   def _batched(self, least):
     """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
@@ -175,8 +184,8 @@ class Model:
       for batched in self._batched(at):
         way = Way("refurbish", split=at, r=r, samples_in=place, batched=batched)
         needed = self._bytes_of_samples(way)
-        if room >= LEAST_SHARE * needed:
-          yield way if needed <= room else dataclasses.replace(way, samples_limit=int(room))
+        if room >= max(LEAST_SHARE * needed, given.costs.sample_bytes[at]):
+          yield dataclasses.replace(way, samples_limit=_limit(needed, room), fits=needed <= room)
 
   def _bytes_of_samples(self, way):
     """Of all that are used again, which the last of r uses leaves out."""
@@ -191,7 +200,7 @@ class Model:
       sizes[way.form_in] += way.share * number * costs.element_bytes[way.form]
     if way.split is not None:
       size, fresh = self._bytes_of_samples(way), 1 / way.r
-      if way.samples_limit is not None:
+      if not way.fits:
         size = way.samples_limit
         fresh = 1 - size / (number * costs.sample_bytes[way.split])
       sizes[way.samples_in] += size
@@ -222,7 +231,7 @@ class Model:
     if way.kind != "standard":
       cpu += costs.batch if way.batched is None else costs.batch - self._saved(way.batched)
     if way.form:
-      cpu -= fresh * share * (costs.fresh["encoded"] - costs.fresh[way.form])
+      cpu += fresh * (share * costs.fresh[way.form] + (1 - share) * costs.missed[way.form] - costs.fresh["encoded"])
     # The parts are measured one by one, so their errors could add up to less than nothing.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
@@ -232,11 +241,9 @@ class Model:
       if place == "disk":
         cpu += (hits * costs.disk_hit + puts * costs.disk_put) * size
         from_disk += hits * size
-    # What is in the page cache does not come from a disk.
     room = given.free_memory / 2 - kept
-    is_warm = not is_first and costs.element_bytes["encoded"] * (given.num_samples or math.inf) < room
     seconds = [
-        cpu / given.processors, self._serial(way, fresh, share), read * (costs.read_warm if is_warm else costs.read_cold),
+        cpu / given.processors, self._serial(way, fresh, share), read * given.read_seconds(is_first, kept),
         from_disk / costs.disk_rate if on_disk > room else 0.0]
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
@@ -247,6 +254,11 @@ class Model:
     kept = sum(serial[:self._given.form(way.form).replaced]) if way.form else 0.0
     return fresh * (sum(serial[:way.split]) - share * kept) + (sum(serial[way.split:]) if way.split is not None else 0.0)
 
+
+
+def _limit(needed, room):
+  """The limit of a store, as samples may be larger than those that were measured; None where that makes no difference."""
+  return None if needed <= room / 2 else int(room)
 
 
 def diversity_of(given, final, r):

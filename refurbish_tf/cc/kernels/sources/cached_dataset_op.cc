@@ -84,7 +84,10 @@ class CachedDataset : public UnaryDataset {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     if (elements_->Get(index, element)) return absl::OkStatus();
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
-    elements_->Put(index, /*sum=*/0, element);
+    // On disk an element has a checksum by which another source is found.
+    if (elements_->store().disk() == nullptr) {
+      elements_->Put(index, /*sum=*/0, element);
+    }
     return absl::OkStatus();
   }
 
