@@ -188,7 +188,7 @@ class Measurement:
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))
     self._held["encoded"] = kept.take(number)
-    if self.costs.read_warm * number * times < SLOW_READING * seconds:
+    if times == 1 and self.costs.read_warm * number < SLOW_READING * seconds:
       self._held["source"] = self._source.take(number)
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
@@ -244,8 +244,8 @@ class Measurement:
       for kind, r in (("hit on disk", NEVER), ("third on disk", 3)):
         store = CacheStore(os.path.join(self._folder, kind))
         made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
-    few = self._held["encoded"].take(1)
-    made["beginning"] = _last(self._stage(few, layers, None, 1, None), 1)
+    for name, few in (("beginning", held.take(1)), ("beginning to read", (held if source is None else source).take(1))):
+      made[name] = _last(self._stage(few, layers, None, 1, None), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
@@ -287,7 +287,7 @@ class Measurement:
     costs.missed = costs.fresh | {form.name: of_sample(("missed", form.name)) for form in self._forms[1:]}
     if "reading" in measured:
       # By itself it takes no less.
-      costs.read = min(costs.read, max(0.0, of_sample("reading") - costs.fresh["encoded"]))
+      costs.read = min(costs.read, max(0.0, of_sample("reading", "beginning to read") - costs.fresh["encoded"]))
       costs.standard -= costs.read  # What it takes to read is added to all.
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
