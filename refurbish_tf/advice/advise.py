@@ -47,8 +47,7 @@ def advise(
   Times add up; the samples a second are the least of what processors, disk and accelerator allow. The proposal is the
   fastest way with enough diversity, or standard training if no way is a tenth faster.
 
-  It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else
-  meanwhile. No stage of yours begins an epoch. On a terminal and in a notebook a bar shows the progress.
+  It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else then.
 
   Args:
     source: the `tf.data.Dataset` behind which `refurbish` would stand: single samples, finite, with the same order in every
@@ -138,7 +137,6 @@ def advise(
 
 
 def _advice(found, rows, layers, specs, traced, setting, min_diversity):
-  costs = setting.costs
   standard = next(way for way in found if way.kind == "standard")
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
@@ -162,7 +160,8 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
     if len(setting.splits) > 1 and setting.num_samples is not None:
       same = [way.later_cpu_seconds for way in found if way.kind == "refurbish" and way.diversity >= min_diversity]
       better = order.better_order(
-          rows, specs, setting, min([standard.later_cpu_seconds, *same]), min_diversity, costs.hit[len(layers)] + costs.batch)
+          rows, specs, setting, min([standard.later_cpu_seconds, *same]), min_diversity,
+          setting.costs.hit[len(layers)] + setting.costs.batch)
       hints += [better] if better else []
   return report.Advice(best, found, rows, input_waits, tuple(reasons), tuple(hints), setting, min_diversity)
 
@@ -172,7 +171,7 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
   number = setting.num_samples
   if number is None:
     reasons.append(
-        "The source does not know its number of elements, so nothing says what fits: only ways that keep nothing are compared. "
+        "The source does not know its number of elements, so ways that keep something are left out. "
         "source.apply(tf.data.experimental.assert_cardinality(n)) tells it.")
   elif not setting.forms[0].kept:
     reasons.append("The source draws random numbers, so its elements are not kept: they would be the same in each epoch. Make "
@@ -214,12 +213,10 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
         f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers with "
         "more outcomes at the end."]
   last = max(way.split for way in allowed)
-  behind, whole = sum(row.seconds for row in rows[last:]), sum(row.seconds for row in rows)
-  if behind > whole / 2:
-    return [
-        f"No split helps much: the layers behind layer {last}, the last place for a split with enough diversity, take "
-        f"{100 * behind / whole:.0f} % of the time of all layers."]
-  return ["No way helps much: what can be kept costs little, and keeping it takes time, too."]
+  share = sum(row.seconds for row in rows[last:]) / max(1e-9, sum(row.seconds for row in rows))
+  return [
+      f"No way helps much: keeping samples takes time, too. The layers behind layer {last}, the last place for a split with "
+      f"enough diversity, take {100 * share:.0f} % of the time of all layers."]
 
 
 def _hints(setting, best):
@@ -313,7 +310,6 @@ def _checked_outcomes(num_outcomes, count):
   if len(num_outcomes) != count:
     raise ValueError(
         f"num_outcomes must have {allowed}, got {len(num_outcomes)} for {count} layers. Write None for those that are not known.")
-  for value in num_outcomes:
-    if value is not None:
-      checks.check_real("num_outcomes", value, lambda value: value >= 1, allowed)
+  for value in (value for value in num_outcomes if value is not None):
+    checks.check_real("num_outcomes", value, lambda value: value >= 1, allowed)
   return list(num_outcomes)

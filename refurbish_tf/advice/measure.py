@@ -26,22 +26,18 @@ MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
 # Seconds of reading at least; where it takes more epochs, it is measured by itself; seconds of an epoch at most.
-SHORTEST_READING, SLOW_READING = 0.05, 4
-LONGEST_EPOCH = 0.08
-# A turn is a multiple of three epochs, in which each sample is fresh once with r = 3, and takes at least this many.
-LEAST_EPOCHS, TURN = 3, 1
+SHORTEST_READING, SLOW_READING, LONGEST_EPOCH = 0.05, 4, 0.08
+# A turn is a multiple of three epochs, in which each sample is fresh once with r = 3.
+LEAST_EPOCHS = 3
 # At most, of all that is kept for measuring; a smaller part of the memory that is free.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
 # At most, of the samples that are read, and of those of an epoch; at least, of those.
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
-# Of so many it is seen how long all layers take.
-TRIED_SAMPLES = 64
 # So large that no sample is used up meanwhile.
 NEVER = 1e6
-# Elements that are read at a time.
-WINDOW = 64
-# A flat image hides what a layer does, so the sample with the most outcomes counts.
-COUNTED_SAMPLES = 3
+# Elements that are read at a time; by which it is seen how long all layers take; whose outcomes are counted, as a flat image
+# hides what a layer does: the sample with the most counts.
+WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +190,6 @@ class Measurement:
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
     self._batch_size = min(batch_size, self.num_samples)
-    self._progress()
 
   def _name_failing_layer(self):
     for position in range(len(self._layers)):
@@ -251,12 +246,12 @@ class Measurement:
 
   def _measure(self, pipelines):
     """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all alike."""
-    turn, turns = TURN * min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
+    shortest, turns = min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
     for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
       for _ in range(2):
         _, wall = _seconds_of(dataset)
-      epochs = LEAST_EPOCHS * max(1, math.ceil(turn / max(LEAST_EPOCHS * wall, 1e-4)))
+      epochs = LEAST_EPOCHS * max(1, math.ceil(shortest / max(LEAST_EPOCHS * wall, 1e-4)))
       turns[name] = dataset.repeat(epochs), epochs
       self._progress()
     # The rest of the time is for counting.
@@ -320,8 +315,7 @@ class Measurement:
 
 def standard(source, layers, targets):
   """Plain tf.data: what a user would write without this package's stages."""
-  shuffled = source.shuffle(1000, seed=1)
-  return _seeded(shuffled, layers, 0, len(layers), targets)
+  return _seeded(source.shuffle(1000, seed=1), layers, 0, len(layers), targets)
 
 
 def _seeded(dataset, layers, start, stop, targets):
@@ -359,7 +353,4 @@ def _seconds_of(dataset):
 
 
 def _bytes(element):
-  """The bytes of an element, as the cache store counts them: a string takes 24 besides its content."""
-  return sum(
-      sum(24 + len(value) for value in np.ravel(tensor.numpy()).tolist()) if tensor.dtype == tf.string else
-      tensor.dtype.size * int(tf.size(tensor)) for tensor in tf.nest.flatten(element, expand_composites=True))
+  return sum(map(len, outcomes.contents(element)))

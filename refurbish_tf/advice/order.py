@@ -42,11 +42,9 @@ def better_order(layers, specs, given, best, min_diversity, beside):
       seconds = beside + sum(layers[i].seconds / (1 if i in final else r) for i in range(count))
       found.append((seconds, r, ways.diversity_of(given, {*final, count}, r), final))
   found = [each for each in found if each[2] >= min_diversity]
-  if not found:
-    return ""
   # The present order, computed in the same way, is what another order must beat.
   same = [seconds for seconds, _, _, final in found if min(final) == count - len(final)]
-  seconds, r, kept, final = min(found, key=lambda each: each[0])
+  seconds, r, kept, final = min(found, key=lambda each: each[0], default=(math.inf, 1, 1, ()))
   if min([best, *same]) < LEAST_GAIN_OF_ORDER * seconds:
     return ""
   arranged = [i for i in range(count) if i not in final] + sorted(final)

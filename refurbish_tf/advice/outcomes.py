@@ -3,7 +3,6 @@ import collections
 import hashlib
 import math
 
-import numpy as np
 import tensorflow as tf
 
 # Outcomes are counted with at least this many seeds. If no two draws are the same, there are hundreds of outcomes.
@@ -48,12 +47,11 @@ def count_distinct(draws, fewest, is_time_up):
   return len(seen), not all_seen, effective
 
 
+def contents(element):
+  """The tensors of an element as bytes."""
+  return [tf.io.serialize_tensor(tensor).numpy() for tensor in tf.nest.flatten(element, expand_composites=True)]
+
+
 def digest(element):
   """A digest by which outputs are compared."""
-  parts = hashlib.blake2b(digest_size=16)
-  for tensor in tf.nest.flatten(element, expand_composites=True):
-    array = tensor.numpy()
-    content = repr(array.tolist() if isinstance(array, np.ndarray) else array).encode() if (
-        tensor.dtype == tf.string) else np.ascontiguousarray(array).tobytes()
-    parts.update(repr((tensor.shape, tensor.dtype.name, len(content))).encode() + content)
-  return parts.digest()
+  return hashlib.blake2b(b"".join(contents(element)), digest_size=16).digest()

@@ -87,7 +87,6 @@ class Plan:
     return lines
 
   def _kept(self, way, before):
-    # Another folder for other layers, so that what they have made is not taken for these.
     front = self._front(way)
     layers = front.layers[:front.prefix] if front else ()
     if not self._is_by_index:
@@ -102,7 +101,7 @@ class Plan:
     return f"rtf.CacheStore({path and f'{path}, '}max_bytes={limit:_})"
 
   def _path(self, layers, what):
-    # The text of a function of the user's has an address, which differs from run to run.
+    # By the layers that made it. The text of a function of the user's has an address, which differs from run to run.
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 

@@ -128,8 +128,7 @@ class Advice:
 
   def _way_rows(self):
     rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "normalised diversity", ""]]
-    shown = self.shown
-    for way in shown:
+    for way in self.shown:
       notes = []
       if way == self.best:
         notes.append("<- this")
@@ -166,7 +165,7 @@ def size_of(number):
 
 
 def table(rows):
-  """The lines of a table: numbers to the right, text to the left."""
+  """Lines: numbers to the right, text to the left."""
   columns = [column for column in zip(*rows) if any(column)]
   text = [column[0] in ("layer", "way", "") and not column[1].isdigit() for column in columns]
   widths = [max(map(len, column)) for column in columns]

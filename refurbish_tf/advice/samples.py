@@ -1,6 +1,6 @@
 """What `rtf.advise` measures on: a source's first samples, and what tracing says of layers and of sources."""
+import collections
 import contextlib
-import dataclasses
 import re
 
 import tensorflow as tf
@@ -16,14 +16,9 @@ _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCa
 _CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
 
 
-@dataclasses.dataclass(frozen=True)
-class Traced:
-  """What the graph of a layer says of it."""
-  takes_seed: bool
-  # Whether it has no operation with a state, so that one input has one output.
-  is_pure: bool
-  # Whether it calls Python in this process, where one call at a time runs.
-  calls_python: bool
+# What the graph of a layer says of it: whether it takes a seed; has no operation with a state, so that one input has one
+# output; calls Python in this process, where one call at a time runs.
+Traced = collections.namedtuple("Traced", ["takes_seed", "is_pure", "calls_python"])
 
 
 def call(function, element, seed):

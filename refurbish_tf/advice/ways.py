@@ -76,8 +76,7 @@ class Way:
     parts = []
     if self.form:
       share = "" if self.share > 0.995 else f"{100 * self.share:.0f} % of "
-      parts.append(f"{share}{self.form} elements in {self.form_in}" if self.form_in == "memory" else
-                   f"{share}{self.form} elements on disk")
+      parts.append(f"{share}{self.form} elements {'on disk' if self.form_in == 'disk' else 'in memory'}")
     if self.split is not None:
       parts.append(f"r = {self.r:g} behind layer {self.split}" + (", on disk" if self.samples_in == "disk" else ""))
     if self.batched is not None:
@@ -253,7 +252,6 @@ class Model:
     serial = self._given.serial
     kept = sum(serial[:self._given.form(way.form).replaced]) if way.form else 0.0
     return fresh * (sum(serial[:way.split]) - share * kept) + (sum(serial[way.split:]) if way.split is not None else 0.0)
-
 
 
 def _limit(needed, room):
