@@ -2,7 +2,6 @@
 import dataclasses
 import itertools
 import random
-import sys
 import time
 
 import common
@@ -74,11 +73,8 @@ def batches_of(dataset, prefetch=PREFETCH):
   return iter(dataset_graph.without_autotuner(dataset.prefetch(prefetch) if prefetch else dataset))
 
 
-def measure(quick, device="cpu"):
+def measure(quick):
   """Yields the sections."""
-  if device == "gpu":
-    yield _on_gpu(quick)
-    return
   for kind in KINDS:
     yield _grid(quick, kind)
   files, whence = samples.photographs(2 * BATCH if quick else 1500)
@@ -242,62 +238,3 @@ def _cpu_time(quick, files, whence):
       f"on whole batches of {BATCH} where there is no fuse, its fastest form. Share: of the policies on the accelerator. "
       "Policies alone: without the final layers, beside refurbish(...).batch. CPU time of all threads of an epoch after the "
       "first.", rows)
-
-
-def _on_gpu(quick):
-  """Measured on the GPU of this machine, beside Keras' layer and DALI."""
-  if not tf.config.list_physical_devices("GPU"):
-    sys.exit("fuse --device gpu: TensorFlow finds no GPU here. Leave --device out to simulate one.")
-  batch, rounds = 128, common.rounds(quick, 5)
-  images = np.random.default_rng(7).integers(0, 256, [batch, SIDE, SIDE, 3], np.uint8)
-  finish = rtf.keras.Finish(layers(2))
-  calls = {}
-  for share in (0, 1 / 8, 1 / 2, 1):
-    dataset = tf.data.Dataset.from_tensor_slices(images).fuse(layers(2), batch, on_device=share, seed=7)
-    calls[f"Finish, share {share:g}"] = finish, next(iter(dataset))
-  policies = tf.keras.layers.RandAugment((0, 255), 2, MAGNITUDE / 10)
-  calls["Keras' RandAugment, one draw a batch"] = policies, tf.constant(images, tf.float32)
-  rows = []
-  for name, (function, given) in calls.items():
-    with tf.device("/GPU:0"):
-      given = tf.nest.map_structure(tf.identity, given)
-      step = tf.function(lambda given, function=function: tf.reduce_sum(tf.cast(function(given), tf.float32)),
-                         jit_compile=function is finish)
-      seconds = _timed(lambda step=step, given=given: step(given).numpy(), rounds)
-    rows.append(common.Row(f"gpu_{''.join(c if c.isalnum() else '_' for c in name)}", name, "µs an image",
-                           [1e6 * each / batch for each in seconds]))
-  dali = _dali(images)
-  rows.append(common.Row("gpu_dali", f"DALI's rand_augment{'' if dali else ': not installed'}", "µs an image",
-                         [1e6 * each / batch for each in _timed(dali, rounds)] if dali else []))
-  return common.Section(
-      _on_gpu.__doc__, f"Batches of {batch} images of {SIDE}x{SIDE} that lie on the GPU, by the clock, with the launches and a "
-      "sum that waits for the result. DALI's are copied there first. Finish also crops, flips and normalises.", rows)
-
-
-def _timed(call, rounds):
-  """Seconds a call."""
-  took = []
-  for _ in range(1 + rounds):
-    began = time.perf_counter()
-    for _ in range(20):
-      call()
-    took.append((time.perf_counter() - began) / 20)
-  return took[1:]
-
-
-def _dali(images):
-  try:
-    from nvidia.dali import fn, pipeline_def
-    from nvidia.dali.auto_aug import rand_augment
-  except ImportError:
-    return None
-
-  @pipeline_def(enable_conditionals=True)
-  def pipeline():
-    given = fn.external_source(source=lambda: images, batch=True, layout="HWC", no_copy=True)
-    return rand_augment.rand_augment(given.gpu(), n=2, m=9, shape=images.shape[1:3], fill_value=0)
-
-  built = pipeline(batch_size=len(images), num_threads=2, device_id=0, prefetch_queue_depth=1, exec_pipelined=False,
-                   exec_async=False)
-  built.build()
-  return lambda: [output.as_cpu() for output in built.run()]

@@ -13,7 +13,8 @@ import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 SHARED = (
-    "run", "common", "samples", "advise_scenarios", "augment_peers", "sharing_jobs", "sharing_simulation", "slow_disk")
+    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation",
+    "slow_disk")
 
 
 def main():
@@ -29,20 +30,20 @@ def main():
   parser.add_argument(
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   parser.add_argument(
-      "--only", default="", metavar="WORDS", help="with sharing, which takes long: only the sections whose titles have these words")
+      "--only", default="", metavar="WORDS", help="with gpu and sharing, which take long: only the sections whose titles have these words")
   parser.add_argument(
       "--all", action="store_true", help="with advise: also large photographs, audio, Keras' layers and a layer in Python")
   parser.add_argument(
-      "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
+      "--photographs", type=pathlib.Path, metavar="FOLDER", help="with gpu: JPEG files to train on, in place of those of TFDS")
   parser.add_argument(
       "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
   arguments = parser.parse_args()
-  if arguments.device != "cpu" and arguments.name != "fuse":
-    parser.error("--device is for fuse; the others do not use a GPU")
+  if arguments.photographs and arguments.name != "gpu":
+    parser.error("--photographs is for gpu; the others read what TFDS has prepared")
   if arguments.all and arguments.name != "advise":
     parser.error("--all is for advise; the others measure all that they have")
-  if arguments.only and arguments.name != "sharing":
-    parser.error("--only is for sharing; the others measure all of their sections")
+  if arguments.only and arguments.name not in ("gpu", "sharing"):
+    parser.error("--only is for gpu and sharing; the others measure all of their sections")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
     parser.error("--readme is for all sections of what README.md has tables of, " + ", ".join(_in_readme(names)) +
                  ", and for figures that mean something: leave out --only and --quick")
@@ -61,7 +62,8 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  own = {"sharing": {"only": arguments.only}, "fuse": {"device": arguments.device}, "advise": {"everything": arguments.all}}
+  own = {"sharing": {"only": arguments.only}, "advise": {"everything": arguments.all},
+         "gpu": {"only": arguments.only, "photographs": arguments.photographs}}
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)

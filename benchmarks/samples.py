@@ -1,4 +1,6 @@
 """The images that the benchmarks of augmentation share: small ones as arrays, photographs as JPEG."""
+import pathlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -43,6 +45,15 @@ def photographs(count):
         f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one")
   files = image_sets.draw_photographs(count)
   return files, _described(files, "generated pictures")
+
+
+def of_folder(folder):
+  """The same of the JPEG files of a folder and those below it, in the order of their names."""
+  paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+  if not paths:
+    raise ValueError(f"there must be JPEG files, *.jpg or *.jpeg, in {folder} or below it; there are none")
+  files = [path.read_bytes() for path in paths]
+  return files, _described(files, "photographs")
 
 
 def _described(files, what):
