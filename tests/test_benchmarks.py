@@ -14,7 +14,7 @@ RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 # By name: the number of bars.
 BENCHMARKS = {
-    "advise": 7, "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "loaders": 8, "overhead": 10, "processes": 5,
+    "advise": 7, "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "gpu": 0, "loaders": 8, "overhead": 10, "processes": 5,
     "sharing": 39, "sources": 8, "throughput": 17}
 
 
@@ -45,7 +45,8 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 def test_all_are_known_here():
   shared = {
-      "run", "common", "samples", "advise_scenarios", "augment_peers", "sharing_jobs", "sharing_simulation", "slow_disk"}
+      "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation",
+      "slow_disk"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 
