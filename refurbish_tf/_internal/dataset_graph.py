@@ -65,6 +65,12 @@ def method_name(name):
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
 
 
+def operations(wrapper):
+  """The names of all operations of a traced function, and of the functions that it calls."""
+  graph = wrapper.function.graph.as_graph_def()
+  return {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+
+
 def files_of(source):
   """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
   last, reads = source, False
@@ -74,9 +80,6 @@ def files_of(source):
   if hasattr(last, "file_paths"):
     return [os.fsencode(path) for path in last.file_paths], True
   for dataset in upstream_first(source):
-    graphs = [each.function.graph.as_graph_def() for each in dataset._functions()]
-    names = [type(dataset).__name__] + [
-        node.op for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))
-        for node in nodes]
+    names = {type(dataset).__name__}.union(*map(operations, dataset._functions()))
     reads = reads or any(map(_READS.fullmatch, names))
   return None, reads

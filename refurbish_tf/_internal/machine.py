@@ -112,3 +112,12 @@ def disk_rate(folder):
   with open(path, "rb", buffering=0) as file:
     read = sum(map(len, iter(lambda: file.read(2**20), b"")))
   return read / (time.perf_counter() - began)
+
+
+def size_of(number):
+  """Bytes in words, of three digits."""
+  for unit in ("bytes", "kB", "MB", "GB"):
+    if number < 999.5:
+      return f"{number:.3g} {unit}"
+    number /= 1000
+  return f"{number:,.3g} TB"

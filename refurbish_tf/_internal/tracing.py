@@ -10,6 +10,8 @@ from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import none_tensor
 
+from refurbish_tf._internal import dataset_graph
+
 _tracing = threading.local()
 # More wrappers than this around a function are taken for an endless chain.
 MOST_DECORATORS = 100
@@ -151,8 +153,7 @@ _DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameteri
 
 def draws(wrapper):
   """The operations by which a traced function draws random numbers of its own, which no other run repeats."""
-  graph = wrapper.function.graph.as_graph_def()
-  names = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+  names = dataset_graph.operations(wrapper)
   found = {name for name in names if _DRAWS.fullmatch(name)}
   # Keras' random layers keep their seed in a variable, and assign the next one to it.
   if "AssignVariableOp" in names:

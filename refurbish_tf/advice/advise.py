@@ -188,7 +188,7 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
     if is_part:
       where = best.form_in if what == "elements" else best.samples_in
       reasons.append(
-          f"Not all {what} fit into the {report.size_of(setting.memory if where == 'memory' else setting.disk)} of {where}: "
+          f"Not all {what} fit into the {machine.size_of(setting.memory if where == 'memory' else setting.disk)} of {where}: "
           "a part is kept, and the others are read or prepared again.")
   slow = [row.name for row, each in zip(rows, traced) if each.calls_python and row.seconds > LEAST_PYTHON]
   if slow:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from refurbish_tf._internal import machine
 from refurbish_tf.advice import ways as ways_of
 
 
@@ -113,7 +114,7 @@ class Advice:
           str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer),
           "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
           "" if size is None else f"{size:,.0f}",
-          "" if size is None or self.given.num_samples is None else size_of(self.given.num_samples * size)])
+          "" if size is None or self.given.num_samples is None else machine.size_of(self.given.num_samples * size)])
     return rows
 
   def _reading(self):
@@ -136,8 +137,8 @@ class Advice:
         notes.append(f"below {self.min_diversity:g}")
       rows.append([
           way.name, _microseconds(way.cpu_seconds), f"{way.images_per_second:,.0f}",
-          size_of(way.kept_bytes) if way.kept_bytes else "", size_of(way.disk_bytes) if way.disk_bytes else "",
-          size_of(way.read_bytes), f"{way.diversity:.3f}", ", ".join(notes)])
+          machine.size_of(way.kept_bytes) if way.kept_bytes else "", machine.size_of(way.disk_bytes) if way.disk_bytes else "",
+          machine.size_of(way.read_bytes), f"{way.diversity:.3f}", ", ".join(notes)])
     return rows
 
 
@@ -154,14 +155,6 @@ def _outcomes(layer):
   if layer.num_outcomes == math.inf:
     return "unbounded"
   return f"{'at least ' if layer.is_lower_bound else ''}{layer.num_outcomes:,.4g}"
-
-
-def size_of(number):
-  for unit in ("bytes", "kB", "MB", "GB"):
-    if number < 999.5:
-      return f"{number:.3g} {unit}"
-    number /= 1000
-  return f"{number:,.3g} TB"
 
 
 def table(rows):

@@ -54,8 +54,7 @@ def trace_layers(layers, source, targets):
           "given, one image for one image, so that the augmentation can be split behind it; it was given "
           f"{given} and returned {returned}. Put functions that make several components from one before or behind "
           "refurbish.")
-    graph = wrapper.function.graph.as_graph_def()
-    ops = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+    ops = dataset_graph.operations(wrapper)
     apart = any(each.processes for each in in_processes)
     traced.append(Traced(
         tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1]),

@@ -5,7 +5,7 @@ import textwrap
 import tensorflow as tf
 
 from refurbish_tf import cache_store
-from refurbish_tf._internal import checks, native
+from refurbish_tf._internal import checks, machine, native
 from refurbish_tf.cli.startup import stderr_held_back
 
 
@@ -42,11 +42,11 @@ def _print(store, settings, verify):
   stats = store.stats()
   facts = {
       "samples": f"{stats.entries:,}{_of(settings)}",
-      "bytes": f"{_bytes(stats.bytes)} live, {_bytes(stats.disk_bytes)} on disk in {stats.segments} segments"}
+      "bytes": f"{machine.size_of(stats.bytes)} live, {machine.size_of(stats.disk_bytes)} on disk in {stats.segments} segments"}
   if stats.ring_bytes:
-    facts["bytes"] += f" and a ring of {_bytes(stats.ring_bytes)} for samples in transit"
+    facts["bytes"] += f" and a ring of {machine.size_of(stats.ring_bytes)} for samples in transit"
   if stats.entries:
-    facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
+    facts["bytes"] += f"; {machine.size_of(stats.bytes / stats.entries)} a sample"
   facts |= {name: settings[key] for name, key in (
       ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"),
       ("seed", "seed"), ("layers", "layers"), ("version", "version")) if settings.get(key)}
@@ -75,13 +75,3 @@ def _of(settings):
     return ""
   kept, total = int(settings.get("num_kept_samples", settings["num_samples"])), int(settings["num_samples"])
   return f" of {total:,}" + (f", of which at most {kept:,} are kept" if kept < total else "")
-
-
-def _bytes(number):
-  for unit in ("bytes", "kB", "MB", "GB"):  # noqa: B007
-    if number < 1000:
-      break
-    number /= 1000
-  else:
-    unit = "TB"
-  return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
