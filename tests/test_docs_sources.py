@@ -251,6 +251,11 @@ def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
     tar.add("photos/0.tar")
   with pytest.raises(tarfile.ReadError):
     names["Samples"](["packed.tar.gz"], "jpg")
+  with tarfile.open("twice.tar", "w") as tar:
+    for name in ("photos/0.tar", "photos/1.tar", "photos/0.tar"):
+      tar.add(name)
+  with pytest.raises(tarfile.ReadError, match="twice.tar has photos/0.tar twice"):
+    names["Samples"](["twice.tar"], "tar")
   content = pathlib.Path("photos/0.tar").read_bytes()
   with tarfile.open("photos/0.tar") as tar:
     begins = [member.offset for member in tar]
