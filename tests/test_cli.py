@@ -177,7 +177,8 @@ def test_advises_on_images_without_classes(tmp_path, asked):
 
 @pytest.mark.parametrize("arguments, message", [
     (["nothing"], "FOLDER: directory must .* nothing does not exist"), (["empty"], "empty has no images"),
-    (["page.txt"], "page.txt is not a directory"), (["\0"], "null"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
+    (["page.txt"], "page.txt is not a directory"), (["\0"], "null"),
+    (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
     ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
     ([".", "--memory", "0"], "got '0'"), ([".", "--step-ms", "0"], "at least 0.001"), ([".", "--size", "9.5"], "a whole number")])
 def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):

@@ -2,8 +2,10 @@
 import collections
 import re
 
+import h5py
 import numpy as np
 from PIL import Image
+import pyarrow
 import pytest
 import tensorflow as tf
 
@@ -72,7 +74,7 @@ class _NoArray:
 
 
 @pytest.mark.parametrize("odd, match", [
-    (None, "is a NoneType"), (object(), "is a object"), ({1, 2}, "is a set"),
+    (None, "is None, .*Leave"), (object(), "is a object"), ({1, 2}, "is a set"),
     ([1, [2, 3]], "is a list.*return a tuple"), ([1, None], "NoneType"), (_NoArray(), "on another device"),
     (np.datetime64("2020-01-01"), "dtype datetime64"), (np.ma.masked_array([1], [True]), "masked array"),
     (np.zeros(2, [("a", int)]), "dtype"), (np.array([1, None]), "NoneType")])
@@ -136,3 +138,93 @@ def test_what_a_message_says_stands_in_one_line():
     list(data_source([1, "x"]))
   assert re.search(r"Element 1 of the source of data_source: it must have dtype int64 .*got string",
                    raised.value.message)
+
+
+class _Shaped:
+  """As an array of zarr: it has a shape and no length."""
+  shape = (3, 2)
+
+  def __getitem__(self, index):
+    return np.full([2], index, np.uint8)
+
+
+def test_an_array_without_a_length_has_a_shape():
+  assert [x.tolist() for x in data_source(_Shaped()).as_numpy_iterator()] == [[0, 0], [1, 1], [2, 2]]
+  scalar = _Shaped()
+  scalar.shape = ()
+  with pytest.raises(TypeError, match="_Shaped has no __len__"):
+    data_source(scalar)
+
+
+def _named(module, name):
+  """A class as that of a library, which need not be installed."""
+  return type(name, (list,), {"__module__": module})([1, 2])
+
+
+class _Table(list):
+  """As a user's own."""
+
+
+BY_NAME = {
+    "a path": ("train.h5", "got a str, whose elements are characters: 'train.h5'"), "bytes": (b"train.h5", "got a bytes"),
+    "a bytearray": (bytearray(b"a"), "got a bytearray"),
+    "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Give one"),
+    "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Give"),
+    "an archive": (lambda path: np.savez(path / "a.npz", x=np.zeros(3)) or np.load(path / "a.npz"), "a NpzFile is read by name: 'x'"),
+    "a file": (lambda path: _file(path)[1], "a File is read by name: 'x'"),
+    "a frame": (_named("pandas.core.frame", "DataFrame"), "a pandas DataFrame is a column.*from_tensor_slices"),
+    "a frame of another": (type("GeoFrame", (type(_named("pandas", "DataFrame")),), {})([1]), "a pandas DataFrame is a column"),
+    "a series": (_named("pandas.core.series", "Series"), "a pandas Series is what has the label i.*to_numpy"),
+    "a table": (pyarrow.table({"a": [1, 2], "b": [3, 4]}), "a pyarrow Table is a column.*as_py"),
+    "a batch": (pyarrow.record_batch({"a": [1, 2], "b": [3, 4]}), "a pyarrow RecordBatch is a column.*as_py"),
+}
+
+
+def _file(path):
+  with h5py.File(path / "a.h5", "w") as file:
+    file["x"] = np.zeros(3)
+  return None, h5py.File(path / "a.h5")
+
+
+@pytest.mark.parametrize("case", BY_NAME)
+def test_sources_that_have_no_element_at_an_index(case, tmp_path):
+  """Columns, characters or rows with other numbers would be taken for elements, mostly in silence."""
+  source, match = BY_NAME[case]
+  with pytest.raises(TypeError, match=f"^source .*{match}"):
+    data_source(source(tmp_path) if callable(source) else source, element_spec=tf.TensorSpec([], tf.int64))
+
+
+def test_sources_that_look_alike_are_taken():
+  for source in ({0: 1, 1: 2}, _Table([1, 2]), np.array([1, 2]), _named("pandas.mine", "Frame")):
+    assert [int(x) for x in data_source(source)] == [1, 2]
+  assert len(data_source({}, element_spec=tf.TensorSpec([], tf.int64))) == 0
+
+
+def test_rows_of_pandas_are_read_by_label():
+  """What the message says."""
+  pandas = pytest.importorskip("pandas", reason="not installed: pandas; pip install -e '.[exhaustive]' does it")
+  series = pandas.Series([5, 6, 7])[[2, 0]]
+  for source in (series, pandas.DataFrame(np.zeros([3, 3]))):
+    with pytest.raises(TypeError, match="^source .*pandas"):
+      data_source(source)
+  assert [int(x) for x in data_source(series.to_numpy())] == [7, 5]
+
+
+@pytest.mark.parametrize("value, match", [
+    (pyarrow.scalar(b"\xff\xd8"), "a BinaryScalar of pyarrow. Return its as_py"), (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
+    (None, "None, which no tensor holds. Leave")])
+def test_what_numpy_takes_for_something_else(value, match):
+  """Bytes of pyarrow became numbers from -128 to 127."""
+  for source, name in (([value], "data_source"), ([{"image": {"bytes": value}}], "its component 'image/bytes'")):
+    with pytest.raises(TypeError, match=f"^Element 0 .*{name}.* is {match}"):
+      data_source(source)
+  iterator = iter(data_source([b"a", value], element_spec=tf.TensorSpec([], tf.string)))
+  next(iterator)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element 1 of the source of data_source: it is {match}"):
+    next(iterator)
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}])
+def test_structures_of_pyarrow(value):
+  with pytest.raises(TypeError, match="Element 0 .* is a (List|Struct)Scalar of pyarrow. Return its as_py"):
+    data_source(pyarrow.array([value, value]))

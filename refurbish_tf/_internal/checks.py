@@ -75,6 +75,34 @@ def absolute_path(name, path):
   return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
+# As TensorFlow finds it: what does not begin like this is a name on this machine.
+_SCHEME = re.compile(rb"([a-zA-Z][0-9a-zA-Z.]*)://")
+
+
+def scheme_of(path):
+  """The scheme of a path of another file system, such as "gs"; None for a path of this machine."""
+  found = _SCHEME.match(os.fsencode(path))
+  return found and found[1].decode()
+
+
+def check_file_system(name, path):
+  """Raises ValueError if `path` is on a file system that this TensorFlow does not have."""
+  scheme = scheme_of(path)
+  if scheme is None or scheme in tf.io.gfile.get_registered_schemes():
+    return
+  if scheme in ("http", "https"):
+    way_out = "Download files from a web server first, as with tf.keras.utils.get_file."
+  else:
+    # tensorflow-io 0.37.1, the last one, loads neither with TensorFlow 2.20 nor with 2.21: undefined symbols.
+    way_out = (
+        "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with TensorFlow 2.20 and "
+        "2.21. Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by a class for "
+        "rtf.sources.data_source.")
+  raise ValueError(
+      f"{name} must be on a file system that TensorFlow knows, such as gs:// or a disk of this machine, got "
+      f"{printable_path(path)}, and TensorFlow {tf.__version__} has none for {scheme}://. {way_out}")
+
+
 def printable_path(path):
   """A path for a message, with bytes that are not UTF-8 as \\xff."""
   return os.fsencode(path).decode("utf-8", "backslashreplace")

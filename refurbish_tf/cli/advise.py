@@ -1,9 +1,11 @@
 """The command `refurbish-tf advise FOLDER`: what to do with a folder of images, for who has written no line yet."""
+import pathlib
 import sys
 
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf._internal import checks
 from refurbish_tf.cli.startup import FAILED
 from refurbish_tf.sources.image_folder import FORMATS
 
@@ -25,6 +27,11 @@ layers = [
 def run(args):
   """Runs the subcommand. Returns its exit status."""
   parser = args.parser
+  if checks.scheme_of(args.folder) is not None:
+    parser.error(
+        f"argument FOLDER: must be a directory of this machine, got {args.folder!r}. In Python, "
+        "rtf.advise(rtf.sources.image_folder(FOLDER), layers, batch_size=64) takes gs:// as well.")
+  args.folder = pathlib.Path(args.folder)
   try:
     of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
         folder=str(args.folder), formats=FORMATS)

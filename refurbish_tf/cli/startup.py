@@ -105,7 +105,7 @@ def _add_advise(commands):
           "and what each way to make it faster would bring. Prints a table, the best first, and a program to begin with. "
           "It is rtf.advise for who has no pipeline yet."))
   parser.add_argument(
-      "folder", metavar="FOLDER", type=pathlib.Path, help="a directory with a directory of images for each class, or with images")
+      "folder", metavar="FOLDER", help="a directory with a directory of images for each class, or with images")
   parser.add_argument(
       "--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS",
       help="of an image's sides (default: %(default)s)")

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 from refurbish_tf.keras.step import StepCallback
 from refurbish_tf.stats import DERIVED, EpochStats, stats
 
@@ -58,6 +58,7 @@ class RefurbishLogger(StepCallback):
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
+    ValueError: `log_dir` is on a file system that TensorFlow does not have, such as s3://.
     RuntimeError: this version of Keras has other internals than the known ones.
   """
 
@@ -68,6 +69,8 @@ class RefurbishLogger(StepCallback):
     stats(dataset)  # Raises if it is not a dataset with known stages.
     if log_dir is not None and not isinstance(log_dir, (str, os.PathLike)):
       raise TypeError(f"log_dir must be the path of a directory, or None to write nothing for TensorBoard, got {log_dir!r}.")
+    if log_dir is not None:
+      checks.check_file_system("log_dir", log_dir)
     self._dataset = dataset
     self._log_dir = log_dir
     self._writer = None

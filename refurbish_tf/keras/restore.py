@@ -85,6 +85,11 @@ class RestoreDataset(StepCallback):
               "save tf.train.Checkpoint(iterator=...) with the weights."))
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
+    if checks.scheme_of(backup_dir) is not None:
+      # As a path of this machine it would be a directory "gs:", which is lost with the machine.
+      raise ValueError(
+          f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
+          "backup elsewhere from there, or mount the bucket as a directory.")
     if save_freq != "epoch":
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')

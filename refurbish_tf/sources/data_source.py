@@ -1,7 +1,9 @@
 """The elements of a Python source by index: `rtf.sources.data_source`."""
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import itertools
 import numbers
 import operator
 import threading
@@ -35,7 +37,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   [0, 1, 4, 9, 16, 25]
 
   A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's
-  data sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` reads only fresh samples from it, and
+  data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list. `refurbish` reads only fresh samples from it, and
   `tf.data.experimental.at` reads a single element.
 
   If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
@@ -55,8 +57,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   service cannot read it.
 
   Args:
-    source: an object with `__len__` and `__getitem__`, for whole numbers from 0, and optionally `__getitems__`, which
-      takes a list of them and returns a list of as many elements.
+    source: an object with `__len__`, or a `shape`, and `__getitem__`, for whole numbers from 0, and optionally
+      `__getitems__`, which takes a list of them and returns a list of as many elements.
     element_spec: the `tf.TensorSpec` of an element, or a tuple or dict of them, possibly nested. None reads the first
       element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
       converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
@@ -66,7 +68,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
     A `tf.data.Dataset` of as many elements as the source has.
 
   Raises:
-    TypeError: `source` lacks a method; its first element, or `element_spec`, has something that tensors cannot hold;
+    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a text
+      or a dict of columns has; its first element, or `element_spec`, has something that tensors cannot hold;
       `batch_reads` is not a whole number.
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` is below 1 or too large.
     Errors of the source, when its first element is read.
@@ -78,14 +81,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
     tf.errors.DataLossError: when it runs, an element could not be read, and the length of the source has changed.
     tf.errors.FailedPreconditionError: the dataset is sent to a `tf.data` service, or saved as a graph.
   """
-  for method in ("__len__", "__getitem__"):
-    if not hasattr(type(source), method):
-      raise TypeError(
-          f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
-          "tf.data.Dataset.from_generator.")
+  _check_source(source)
   checks.check_whole_number("batch_reads", batch_reads, 1)
-  if isinstance(source, tf.data.Dataset):
-    raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
   if element_spec is None:
     element_spec = _first_spec(source)
   else:
@@ -96,6 +93,48 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
         f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
         f"got {batch_reads:,}.")
   return _DataSourceDataset(source, element_spec, operator.index(batch_reads))
+
+
+def _check_source(source):
+  """Raises TypeError if `source[i]` cannot be its element i."""
+  if isinstance(source, tf.data.Dataset):
+    raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
+  for method in ("__len__", "__getitem__"):
+    if not hasattr(type(source), method) and not (method == "__len__" and getattr(source, "shape", ())):
+      raise TypeError(
+          f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
+          "tf.data.Dataset.from_generator.")
+  # These have another idea of source[i]. Few of them would fail.
+  if isinstance(source, (str, bytes, bytearray)):
+    raise TypeError(
+        f"source must be a Python source, got a {type(source).__name__}, whose elements are characters: {source[:80]!r}. "
+        "Open the file, and give what its library returns; for TFRecord files there is rtf.sources.tfrecord.")
+  for each in type(source).__mro__:
+    library = str(each.__module__).partition(".")[0]
+    if (library, each.__name__) in _BY_NAME:
+      raise TypeError(f"source must have element i at source[i], but that of a {library} {each.__name__} is "
+                      f"{_BY_NAME[library, each.__name__]}")
+  if isinstance(source, collections.abc.Mapping) and not isinstance(next(iter(source), 0), numbers.Integral):
+    names = [repr(name) for name in itertools.islice(source, 5)]
+    raise TypeError(
+        f"source must have element i at source[i], but a {type(source).__name__} is read by name: {', '.join(names)}"
+        f"{', ...' if len(source) > 5 else ''}. Give one of these, or tf.data.Dataset.zip of a data_source of each.")
+
+
+# What source[i] is instead of an element, and what to do.
+_BY_NAME = {
+    ("pandas", "DataFrame"): "a column. Columns that fit into memory are a source already: "
+                             "tf.data.Dataset.from_tensor_slices(dict(frame)).",
+    ("pandas", "Series"): "what has the label i, which after a selection is another row. Give series.to_numpy().",
+    ("pyarrow", "Table"): "a column. Write a class whose __getitem__(i) returns "
+                          "tuple(column[i].as_py() for column in table.columns).",
+    ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
+                                "tuple(column[i].as_py() for column in batch.columns)."}
+
+
+def _length(source):
+  """Arrays of zarr and the like have a shape alone."""
+  return len(source) if hasattr(type(source), "__len__") else int(source.shape[0])
 
 
 class _DataSourceDataset(dataset_ops.DatasetSource):
@@ -171,7 +210,7 @@ class _Reader:
 
   def __init__(self, source, element_spec, batch_reads):
     self._owner = _Owner.of(source)
-    self.num_elements = len(source)
+    self.num_elements = _length(source)
     self._element_spec = element_spec
     self._batch_reads = batch_reads
     self._has_warned = False
@@ -226,7 +265,7 @@ class _Reader:
   def _failed(self, index, error):
     message = f"Element {index} of the source of data_source: {type(error).__name__}: {_text(error)}"
     with contextlib.suppress(Exception):
-      now = len(self._owner.source)
+      now = _length(self._owner.source)
       if now != self.num_elements:
         return _DATA_LOSS, (f"{message} (the source has {now:,} elements now, but had {self.num_elements:,} when the dataset "
                             "was made; it must not change while it is read)"), self._no_arrays
@@ -290,6 +329,9 @@ def as_array(value, name):
   """A new array of numbers, or of bytes as objects; TypeError for a value that no tensor can hold."""
   if isinstance(value, (str, bytes)):
     return np.array(_as_bytes(value), object)
+  if value is None:
+    raise TypeError(f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it.")
+  _check_not_of_pyarrow(value, name)
   if nest.is_nested(value):
     raise TypeError(f"{name} must be one component, as in the other elements, got a {type(value).__name__}.")
   if isinstance(value, np.ma.MaskedArray):
@@ -323,6 +365,13 @@ def as_array(value, name):
   return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
+def _check_not_of_pyarrow(value, name):
+  """Raises TypeError for a scalar or buffer of pyarrow: numpy.asarray takes its bytes for numbers from -128 to 127."""
+  for way_out in ("as_py", "to_pybytes"):
+    if hasattr(value, way_out):
+      raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
+
+
 def _as_bytes(text):
   return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
 
@@ -339,13 +388,14 @@ def _name_of(dtype):
 
 
 def _first_spec(source):
-  if not len(source):
+  if not _length(source):
     raise ValueError(
         "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
         "Check what it is made from, or give element_spec.")
   with _Owner.of(source).lock:
     element = source[0]
-
+  # Some are structures to tf.data, too, but cannot be made anew.
+  _check_not_of_pyarrow(element, "Element 0 of the source of data_source")
   values = nest.flatten(element)
   if not values:
     raise TypeError(f"source must yield elements with at least one component, got {element!r} as the first one.")

@@ -189,8 +189,7 @@ def _listing_errors(directory):
       why = "names on a remote file system must be in UTF-8"
     raise ValueError(
         f"directory {checks.printable_path(directory)} cannot be listed: {why}. Give a directory of this machine that you may read, "
-        "or of a file system that TensorFlow knows and can reach; download files from a web server first, as with "
-        "tf.keras.utils.get_file.") from error
+        "or of a file system that TensorFlow knows and can reach.") from error
 
 
 def _checked_path(directory):
@@ -198,6 +197,7 @@ def _checked_path(directory):
     raise TypeError(f"directory must be a path, got {directory!r}.")
   directory = os.fspath(directory)
   checks.absolute_path("directory", os.fsencode(directory))
+  checks.check_file_system("directory", directory)
   return directory
 
 

@@ -65,9 +65,10 @@ def tfrecord(
 
   Raises:
     TypeError: `files` has something that is not a path, or is a `tf.data.Dataset`.
-    ValueError: `files` is empty; a file is missing, cannot be read, is not a plain file, is compressed, or changes
-      while it is indexed; `index_dir` cannot be used; the place of an index holds something else, or that of
-      `.refurbish_tf` a link; `num_parallel_reads` is out of range.
+    ValueError: `files` is empty; a path is on a file system that TensorFlow does not have, such as s3://; a file is
+      missing, cannot be read, is not a plain file, is compressed, or changes while it is indexed; `index_dir` cannot be
+      used; the place of an index holds something else, or that of `.refurbish_tf` a link; `num_parallel_reads` is out of
+      range.
     tf.errors.DataLossError: when it is built, a file is not a TFRecord file or ends within a record; when it runs, a
       record is damaged: the message has its file, number and offset. All other records can still be read.
     tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links
@@ -138,4 +139,6 @@ def _path(path, name):
     kind = ValueError if isinstance(path, (str, bytes)) else TypeError
     raise kind(f"{name} must be paths, strings or os.PathLike that are not empty, got {path!r}.")
   # A name need not be UTF-8; fsencode returns the bytes of such names, too.
-  return checks.absolute_path(name, os.fsencode(path))
+  path = os.fsencode(path)
+  checks.check_file_system(name, path)
+  return checks.absolute_path(name, path)

@@ -1,0 +1,306 @@
+"""The programs of docs/sources.md on files of other libraries: what they read, how much of it, and that they go on where they stopped.
+
+They run in this process, so that the reads of their sources can be counted.
+"""
+import importlib.util
+import io
+import os
+import pathlib
+import tarfile
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support import checkpoints
+from test_docs import PROGRAM, ROOT, examples
+
+PAGE = ROOT / "docs" / "sources.md"
+N = 48
+LABELS = np.arange(N) * 7 % 10
+IMAGES = np.random.default_rng(7).integers(0, 256, [N, 12, 16, 3], np.uint8)
+FILES = [tf.io.encode_jpeg(image).numpy() for image in IMAGES]
+STRUCT = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+
+
+def write_memmap():
+  np.save("images.npy", IMAGES)
+  np.save("labels.npy", LABELS)
+
+
+def write_hdf5():
+  with h5py.File("photos.h5", "w") as file:
+    file.create_dataset("images", data=IMAGES, chunks=(1, *IMAGES.shape[1:]), compression="gzip")
+    file["labels"] = LABELS
+
+
+def write_zarr():
+  import zarr
+  group = zarr.open_group("photos.zarr", mode="w")
+  for name, array in (("images", IMAGES), ("labels", LABELS)):
+    group.create_array(name, shape=array.shape, dtype=array.dtype, chunks=(1, *array.shape[1:]))[...] = array
+
+
+def write_parquet():
+  os.mkdir("photos")
+  table = pyarrow.table({"label": LABELS, "other": [None] * N, "image": pyarrow.array(FILES, pyarrow.binary())})
+  pq.write_table(table[:30], "photos/0.parquet", row_group_size=4)
+  pq.write_table(table[:0], "photos/1.parquet")
+  pq.write_table(table[30:], "photos/2.parquet", row_group_size=7)
+
+
+def write_hugging_face():
+  import datasets
+  features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
+  images = [{"bytes": file, "path": None} for file in FILES]
+  datasets.Dataset.from_dict({"image": images, "label": LABELS.tolist()}, features=features).save_to_disk("photos")
+
+
+def write_tar_files(long=True):
+  os.mkdir("photos")
+  # Directories with dots, files with several, and names longer than an old header has room for, which wids cuts off.
+  names = [f"v1.0/{'x' * 120 * (long and index % 2)}{index:03}" for index in range(N)]
+  for number, begin in enumerate(range(0, N, 20)):
+    with tarfile.open(f"photos/{number}.tar", "w") as tar:
+      for index in range(begin, min(N, begin + 20)):
+        for extension, content in (("cls", b"%d" % LABELS[index]), ("seg.png", b""), ("jpg", FILES[index])):
+          member = tarfile.TarInfo(f"{names[index]}.{extension}")
+          member.size = len(content)
+          tar.addfile(member, io.BytesIO(content))
+
+
+PROGRAMS = {
+    "memmap.py": write_memmap, "hdf5.py": write_hdf5, "zarr_group.py": write_zarr, "parquet.py": write_parquet,
+    "tar_files.py": write_tar_files, "hugging_face.py": write_hugging_face}
+
+
+def program(name):
+  """Its text, and the names of the package that it needs; skips the test if that is not installed."""
+  (text, needed), = [(text, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
+                     for _, text, mark in examples(PAGE) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  if importlib.util.find_spec(needed) is None:
+    pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
+  return text
+
+
+class Counted:
+  """A source that notes which elements it is asked for."""
+
+  def __init__(self, source, length):
+    self.source, self.length, self.asked = source, length, []
+
+  def __len__(self):
+    return self.length
+
+  def __getitem__(self, index):
+    self.asked.append(index)
+    return self.source[index]
+
+
+class CountedBatches(Counted):
+
+  def __getitems__(self, indices):
+    self.asked += indices
+    return self.source.__getitems__(indices)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+  """The sources that `rtf.sources.data_source` is given, which note what they are asked for."""
+  found, data_source = [], rtf.sources.data_source
+
+  def counting(source):
+    kind = CountedBatches if hasattr(type(source), "__getitems__") else Counted
+    found.append(kind(source, len(data_source(source))))
+    return data_source(found[-1])
+
+  monkeypatch.setattr(rtf.sources, "data_source", counting)
+  return found
+
+
+def assert_a_third_is_read(asked):
+  """Of N records, in three epochs."""
+  # The first one is read for the spec, too.
+  spec, first, others = asked[0], asked[1:1 + N], asked[1 + N:]
+  assert spec == 0 and sorted(first) == list(range(N)) and len(others) == 2 * N // 3
+  second, third = set(others[:N // 3]), set(others[N // 3:])
+  assert len(second) == len(third) == N // 3 and not second & third
+
+
+def parts(name):
+  """A program without and with its training."""
+  text = program(name)
+  return text[:text.index("\nfor epoch")], text
+
+
+@pytest.fixture(params=[
+    pytest.param(name, marks=cases.only_exhaustive if name == "hugging_face.py" else ()) for name in PROGRAMS])
+def name(request, tmp_path, monkeypatch):
+  program(request.param)
+  monkeypatch.chdir(tmp_path)
+  PROGRAMS[request.param]()
+  return request.param
+
+
+def test_a_third_of_the_records_is_read(name, counted, capsys):
+  names = {}
+  exec(compile(parts(name)[1], name, "exec"), names)
+  assert capsys.readouterr().out == "records read: [48, 16, 16]\n"
+  assert "records read: [48, 16, 16]" in PAGE.read_text(encoding="utf-8")
+  source, = counted
+  assert_a_third_is_read(source.asked)
+
+
+def test_records_are_what_was_written(name):
+  names = {}
+  exec(compile(parts(name)[0], name, "exec"), names)
+  source = names["source"] if "source" in names else rtf.sources.data_source(names["photos"])
+  elements = list(source.as_numpy_iterator())
+  if isinstance(elements[0], dict):
+    elements = [(element["image"], element["label"]) for element in elements]
+  images = IMAGES if isinstance(elements[0][0], np.ndarray) else FILES
+  assert len(elements) == N
+  for element, image, label in zip(elements, images, LABELS):
+    assert np.array_equal(element[0], image) and element[1] == label
+
+
+def test_goes_on_where_it_stopped(name, tmp_path):
+  def train():
+    names = {}
+    exec(compile(parts(name)[0], name, "exec"), names)
+    return names["train"].repeat(2)
+
+  iterator = iter(train())
+  for _ in range(3):
+    next(iterator)  # Two batches are an epoch.
+  path = checkpoints.save(iterator, tmp_path)
+  expected, resumed = list(iterator), list(checkpoints.restore(train(), path))
+  assert len(expected) == len(resumed) == 1
+  for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(resumed)):
+    assert np.array_equal(one, other)
+
+
+def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
+  """Not more than rows; and each once for a batch of reads."""
+  monkeypatch.chdir(tmp_path)
+  write_parquet()
+  names = {}
+  exec(compile(parts("parquet.py")[0], "parquet.py", "exec"), names)
+  read, read_row_group = [], pq.ParquetFile.read_row_group
+  monkeypatch.setattr(pq.ParquetFile, "read_row_group",
+                      lambda self, group, columns: read.append(group) or read_row_group(self, group, columns))
+  rows = names["Rows"](["photos/0.parquet", "photos/1.parquet", "photos/2.parquet"], ["label"])
+  assert len(rows) == N and rows[31] == (LABELS[31],)
+  assert read == [0]
+  read.clear()
+  indices = [47, 3, 0, 31, 29, 3]
+  assert rows.__getitems__(indices) == [(LABELS[index],) for index in indices]
+  assert sorted(read) == [0, 0, 2, 7]
+
+
+def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names = {}
+  definition, = [text for _, text, _ in examples(PAGE) if "def with_small_groups" in text]
+  exec(definition, names)
+  # As on the Hugging Face Hub.
+  table = pyarrow.table({
+      "image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS})
+  pq.write_table(table, "large.parquet")
+  names["with_small_groups"]("large.parquet", "small.parquet")
+  small = pq.ParquetFile("small.parquet")
+  assert [small.metadata.row_group(group).num_rows for group in range(small.num_row_groups)] == [16, 16, 16]
+  assert small.read() == table
+  exec(compile(parts("parquet.py")[0].partition("\nsource")[0], "parquet.py", "exec"), names)
+  assert list(rtf.sources.data_source(names["Rows"](["small.parquet"], ["image.bytes", "label"])).as_numpy_iterator()) == list(
+      zip(FILES, LABELS))
+
+
+def test_encoded_images_in_hdf5(tmp_path):
+  """As the guide says: vectors of bytes."""
+  with h5py.File(tmp_path / "files.h5", "w") as file:
+    images = file.create_dataset("images", [N], h5py.vlen_dtype(np.uint8))
+    for index, content in enumerate(FILES):
+      images[index] = np.frombuffer(content + b"\0\0", np.uint8)
+
+  class Photos:
+    images = h5py.File(tmp_path / "files.h5")["images"]
+
+    def __len__(self):
+      return N
+
+    def __getitem__(self, index):
+      return self.images[index].tobytes()
+
+  assert list(rtf.sources.data_source(Photos()).as_numpy_iterator()) == [content + b"\0\0" for content in FILES]
+
+
+def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  write_tar_files()
+  names = {}
+  exec(compile(parts("tar_files.py")[0], "tar_files.py", "exec"), names)
+  with pytest.raises(KeyError, match="txt"):
+    names["Samples"](["photos/0.tar"], "jpg", "txt")
+  with tarfile.open("packed.tar.gz", "w:gz") as tar:
+    tar.add("photos/0.tar")
+  with pytest.raises(tarfile.ReadError):
+    names["Samples"](["packed.tar.gz"], "jpg")
+  with tarfile.open("twice.tar", "w") as tar:
+    for name in ("photos/0.tar", "photos/1.tar", "photos/0.tar"):
+      tar.add(name)
+  with pytest.raises(tarfile.ReadError, match="twice.tar has photos/0.tar twice"):
+    names["Samples"](["twice.tar"], "tar")
+  content = pathlib.Path("photos/0.tar").read_bytes()
+  with tarfile.open("photos/0.tar") as tar:
+    begins = [member.offset for member in tar]
+  # Behind a whole sample, in its header and in its content; and a header that is damaged.
+  for torn in (content[:begins[9]], content[:begins[9] + 100], content[:begins[12] - 1],
+               content[:begins[9]] + b"x" + content[begins[9] + 1:]):
+    pathlib.Path("torn.tar").write_bytes(torn)
+    with pytest.raises(tarfile.ReadError):
+      names["Samples"](["torn.tar"], "cls")
+
+
+def module(name):
+  return pytest.importorskip(name, reason=f"not installed: {name}; pip install -e '.[exhaustive]' does it")
+
+
+@cases.only_exhaustive
+def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
+  webdataset = module("webdataset")
+  monkeypatch.chdir(tmp_path)
+  write_tar_files()
+  names = {}
+  exec(compile(parts("tar_files.py")[0], "tar_files.py", "exec"), names)
+  paths = [f"photos/{number}.tar" for number in range(3)]
+  for extension in ("jpg", "cls", "seg.png"):
+    theirs = [sample[extension] for sample in webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)]
+    assert theirs == [content for content, in map(names["Samples"](paths, extension).__getitem__, range(N))]
+
+
+@cases.only_exhaustive
+def test_wids(tmp_path, monkeypatch):
+  """As the guide says."""
+  module("torch")
+  wids = module("wids")
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+  write_tar_files(long=False)
+  page = PAGE.read_text(encoding="utf-8")
+  assert "transformations=[to_bytes]" in page and 'sample[".jpg"].read(), sample[".cls"].read()' in page
+
+  def to_bytes(sample):
+    return sample[".jpg"].read(), sample[".cls"].read()
+
+  shards = [{"url": f"photos/{number}.tar", "nsamples": length} for number, length in enumerate((20, 20, 8))]
+  source = Counted(wids.ShardListDataset(shards, transformations=[to_bytes]), N)
+  train = rtf.sources.data_source(source).refurbish(lambda *sample: sample, r=3)
+  for _ in range(3):
+    assert sorted(train.as_numpy_iterator()) == sorted((file, b"%d" % label) for file, label in zip(FILES, LABELS))
+  assert_a_third_is_read(source.asked)
