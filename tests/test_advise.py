@@ -121,7 +121,7 @@ def test_an_accelerator_that_does_not_wait_needs_nothing(monkeypatch):
 
 
 def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
-  monkeypatch.setattr(module, "LEAST_PYTHON", 0)
+  monkeypatch.setattr(module, "LEAST_PYTHON", -1)
   source = IMAGES.filter(lambda image, label: True)
   layer = lambda image: tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [8, 8, 3])
   text = str(rtf.advise(source, [layer, AUGMENT.random_flip()], **QUICK))
