@@ -4,6 +4,8 @@ The default run asks which installation it chooses, in an empty folder. The exha
 environments.
 """
 import configparser
+import functools
+import http.server
 import importlib.machinery
 import importlib.util
 import os
@@ -11,6 +13,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import threading
 
 from IPython.core.inputtransformer2 import TransformerManager
 import nbformat
@@ -213,11 +216,23 @@ def test_runs_in_a_clone(clone, tmp_path):
   check_begun(run_beginning(clone / "notebooks", environment), environment)
 
 
+@pytest.fixture
+def address(clone, tmp_path):
+  """Of a server on this machine that has what is committed."""
+  subprocess.run(["git", "clone", "--quiet", "--bare", clone, tmp_path / "refurbish_tf.git"], check=True)
+  subprocess.run(["git", "update-server-info"], cwd=tmp_path / "refurbish_tf.git", check=True)
+  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/refurbish_tf.git"
+    server.shutdown()
+
+
 @cases.only_exhaustive
-def test_runs_with_an_address(clone, folder, tmp_path):
+def test_runs_with_an_address(address, folder, tmp_path):
   """It is compiled for the TensorFlow that is there, which is not the newest."""
   environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL, "tensorflow==2.20.*"))
-  check_begun(run_beginning(folder, environment, with_address(clone.as_uri())), environment, "2.20.")
+  check_begun(run_beginning(folder, environment, with_address(address)), environment, "2.20.")
 
 
 @cases.only_exhaustive
