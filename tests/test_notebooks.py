@@ -74,14 +74,17 @@ def test_runs(path, parameters):
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 
-def test_the_outputs_show_the_comparison_that_comes_with_the_package():
-  """They were made again after its last training."""
-  path, = (path for path in NOTEBOOKS if path.stem == "data_refurbishing")
+@pytest.mark.parametrize("name, table, shows", [
+    ("data_refurbishing", "comparison", (tables.comparison, tables.precision_reached, tables.pairs, tables.prices)),
+    ("data_refurbishing", "hyperparameters", (tables.hyperparameters,)),
+    ("data_echoing", "echoing_resnet18", (tables.echoes,))], ids=lambda value: value if isinstance(value, str) else "")
+def test_the_outputs_show_the_tables_that_come_with_the_package(name, table, shows):
+  """They were made again after the last training of each."""
+  path, = (path for path in NOTEBOOKS if path.stem == name)
   shown = [output.data.get("text/markdown") for cell in nbformat.read(path, as_version=4).cells
            for output in cell.get("outputs", []) if "data" in output]
-  compared = results.read("comparison")
-  assert "\n\n".join(told(compared) for told in (
-      tables.comparison, tables.precision_reached, tables.pairs, tables.prices)) in shown
+  rows = results.read(table)
+  assert "\n\n".join(show(rows) for show in shows) in shown
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -134,6 +137,3 @@ def test_form():
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     said = "".join(output.get("text", "") for output in outputs)
     assert str(pathlib.Path.home()) not in said and "/tmp/" not in said
-    # Installed from the clone that the notebook lies in.
-    installs, = [cell.source for cell in code if "%pip install" in cell.source]
-    assert '%pip install --quiet "..[demo]"' in installs

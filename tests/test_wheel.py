@@ -1,27 +1,20 @@
 """The wheel of build_wheel.py: one file, libraries for all supported minors of TensorFlow, no compiler."""
 import configparser
-import importlib.util
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
-import venv
+import sys
 import zipfile
 
 import pytest
 
 from refurbish_tf._internal import native
+from refurbish_tf._internal.version import VERSION
 from support import cases
+from support.wheels import LIMIT, ROOT, build_wheel, new_environment
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-spec = importlib.util.spec_from_file_location("build_wheel", ROOT / "build_wheel.py")
-build_wheel = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build_wheel)
-
-# pip takes minutes of it.
-LIMIT = 3600
 TRAINING = """
 import json, os, sys
 import keras
@@ -52,6 +45,12 @@ def test_it_is_for_all_versions_that_are_supported():
     assert f"{quote}tensorflow>=2.{first},<2.{end}{quote}" in (ROOT / name).read_text(encoding="utf-8")
 
 
+def test_its_name_is_what_the_pages_say():
+  told = [name for path in ("README.md", "docs/colab.md", "docs/index.md", "build_wheel.py")
+          for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))]
+  assert len(told) >= 4 and set(told) == {(VERSION, "manylinux_2_35_x86_64")}
+
+
 def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
   build_wheel.copy_sources(tmp_path / "sources")
   copied = tmp_path / "sources" / "refurbish_tf"
@@ -61,24 +60,30 @@ def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
   assert not (copied / "_native").exists() and not list(copied.rglob("__pycache__"))
 
 
-@pytest.mark.parametrize("tool", ["auditwheel", "patchelf"])
-def test_a_tool_that_is_missing_is_told_at_once(tool, tmp_path, monkeypatch):
-  """Before anything is built."""
-  monkeypatch.setattr(build_wheel, "build", lambda *args: pytest.fail("built"))
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == tool else name)
-  monkeypatch.setattr(shutil, "which", lambda name, path: None if name == tool else name)
-  with pytest.raises(SystemExit, match=f"needs {tool}\\."):
+def test_a_compiler_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
+  """Before anything is downloaded."""
+  monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
+  monkeypatch.setenv("PATH", str(tmp_path))
+  monkeypatch.delenv("CXX", raising=False)
+  with pytest.raises(SystemExit, match=r"needs a C\+\+ compiler, and there is no .*`apt-get install g\+\+`\)\.$"):
     build_wheel.main(["--output", str(tmp_path)])
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-  """The wheel; pip must be able to fetch TensorFlow."""
-  try:
-    native.compiler()
-  except native.NoCompilerError as error:
-    pytest.skip(str(error))
-  return build_wheel.main(["--output", str(tmp_path_factory.mktemp("dist"))])
+def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
+  """In the last line before those of pip."""
+  build_wheel.copy_sources(tmp_path / "sources")
+  # Instead of TensorFlow, whose import takes seconds.
+  (tmp_path / "modules").mkdir()
+  (tmp_path / "modules" / "tensorflow.py").write_text("__version__ = '1.99.0'\n")
+  environment = {name: value for name, value in os.environ.items() if name != "CXX"}
+  done = subprocess.run(
+      [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, tmp_path / "sources"],
+      env=environment | {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")},
+      capture_output=True, text=True, timeout=LIMIT)
+  said, pips = (done.stdout + done.stderr).split("[end of output]")
+  last = said.strip().splitlines()[-1].strip()
+  assert done.returncode != 0 and "ERROR: Failed" in pips
+  assert last.startswith("refurbish_tf was not built: there is no C++ compiler") and "g++" in last and "refurbish_tf-*.whl" in last
 
 
 @cases.only_exhaustive
@@ -100,16 +105,8 @@ def test_what_is_in_it(wheel):
 @pytest.mark.parametrize("minor", build_wheel.MINORS)
 def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   """In a new environment, from the library in the wheel: nothing is built."""
-  venv.create(tmp_path / "venv", with_pip=True)
-  binaries = tmp_path / "venv" / "bin"
-  environment = {
-      name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "CXX", "CC")}
-  subprocess.run(
-      [binaries / "python", "-m", "pip", "install", "--quiet", wheel, f"tensorflow=={minor}.*"], env=environment,
-      timeout=LIMIT, check=True)
-  environment |= {
-      "PATH": str(binaries), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "-1",
-      "TF_CPP_MIN_LOG_LEVEL": "2"}
+  binaries, environment = new_environment(tmp_path / "venv", wheel, f"tensorflow=={minor}.*")
+  environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
   assert not any(shutil.which(compiler, path=environment["PATH"]) for compiler in ("g++", "clang++", "c++"))
   done = subprocess.run(
       [binaries / "python", "-c", TRAINING], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT,

@@ -1,0 +1,28 @@
+"""build_wheel.py as a module, and new environments."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+import venv
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# pip takes minutes of it.
+LIMIT = 3600
+
+spec = importlib.util.spec_from_file_location("build_wheel", ROOT / "build_wheel.py")
+build_wheel = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build_wheel)
+
+
+def new_environment(directory, *packages):
+  """Creates an environment with these packages.
+
+  Returns its folder of programs, and the variables of a process in it that finds no other program, so no compiler.
+  """
+  venv.create(directory, with_pip=True)
+  binaries = directory / "bin"
+  variables = {
+      name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "CXX", "CC")}
+  subprocess.run(
+      [binaries / "python", "-m", "pip", "install", "--quiet", *packages], env=variables, timeout=LIMIT, check=True)
+  return binaries, variables | {"PATH": str(binaries), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}

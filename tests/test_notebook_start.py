@@ -1,0 +1,244 @@
+"""The first cell of the notebooks installs the package from what is there, or names the ways and stops.
+
+The default run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells in new
+environments.
+"""
+import configparser
+import functools
+import http.server
+import importlib.machinery
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+
+from IPython.core.inputtransformer2 import TransformerManager
+import nbformat
+import pytest
+
+from support import cases
+from support.notebooks import NOTEBOOKS
+from support.wheels import LIMIT, ROOT, new_environment
+
+WHEEL = "refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl"
+ELSEWHERE = "https://example.org/refurbish_tf"
+
+
+def first_cell(path):
+  return next(cell.source for cell in nbformat.read(path, as_version=4).cells if "%pip" in cell.source)
+
+
+def with_address(address):
+  cell, found = re.subn('^ADDRESS = ".*"', f'ADDRESS = "{address}"', CELL, flags=re.MULTILINE)
+  assert found == 1
+  return cell
+
+
+CELL = first_cell(NOTEBOOKS[0])
+# As long as the repository has no address.
+WITHOUT_ADDRESS = with_address("")
+setup = configparser.ConfigParser()
+setup.read(ROOT / "setup.cfg", encoding="utf-8")
+
+
+def test_it_is_the_same_in_each_and_fits_setup_cfg():
+  assert {first_cell(path) for path in NOTEBOOKS} == {CELL}
+  assert f'\nADDRESS = "{setup.get("metadata", "url", fallback="")}"' in CELL
+  # It looks for what the extra has.
+  assert setup["options.extras_require"]["demo"].split() == ["matplotlib"]
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+  """Returns a function that runs the cell in an empty folder of `tmp_path`. That returns what `pip` is given, None if nothing."""
+  monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+  (tmp_path / "notebooks").mkdir()
+  monkeypatch.chdir(tmp_path / "notebooks")
+
+  def choose(*installed, cell=WITHOUT_ADDRESS):
+    given = []
+    names = {}
+
+    class Shell:
+      def run_line_magic(self, magic, line):
+        assert magic == "pip"
+        given.append(shlex.split(line.format_map(names)))
+
+    def find(name):
+      here = importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
+      return importlib.machinery.ModuleSpec(name, None, origin="there") if name in installed else here
+
+    names["get_ipython"] = Shell
+    with monkeypatch.context() as context:
+      context.setattr(importlib.util, "find_spec", find)
+      exec(TransformerManager().transform_cell(cell), names)
+    assert len(given) <= 1 and all(line[:2] == ["install", "--quiet"] for line in given)
+    return given[0][2:] if given else None
+
+  return choose
+
+
+def put_clone(tmp_path):
+  (tmp_path / "refurbish_tf" / "cc").mkdir(parents=True)
+
+
+def test_an_installed_package_comes_first(chosen, tmp_path):
+  put_clone(tmp_path)
+  open(WHEEL, "w").close()
+  assert chosen("refurbish_tf", "matplotlib", "tensorflow") is None
+  # Without its extra it gets what the extra has.
+  assert chosen("refurbish_tf")[-1] == "matplotlib"
+
+
+def test_then_the_newest_wheel_of_the_folder(chosen, tmp_path):
+  put_clone(tmp_path)
+  older = WHEEL.replace("0.1.0", "0.9.0")
+  for seconds, name in enumerate((older, WHEEL)):
+    open(name, "w").close()
+    os.utime(name, (seconds, seconds))
+  assert chosen(cell=with_address(ELSEWHERE)) == [f"./{WHEEL}[demo]"]
+
+
+def test_then_the_clone_that_the_notebook_lies_in(chosen, tmp_path):
+  put_clone(tmp_path)
+  assert chosen(cell=with_address(ELSEWHERE)) == ["..[demo]"]
+
+
+def test_then_the_address(chosen):
+  assert chosen(cell=with_address(ELSEWHERE)) == [f"refurbish_tf[demo] @ git+{ELSEWHERE}"]
+
+
+def test_it_is_compiled_for_the_tensorflow_that_is_there(chosen, tmp_path):
+  put_clone(tmp_path)
+  assert chosen("tensorflow") == ["--no-build-isolation", "..[demo]"]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_if_none_is_there_one_sentence_names_the_ways(chosen, folder):
+  """A folder of the package's name, as of a clone, is no package."""
+  if folder:
+    os.mkdir("refurbish_tf")
+  with pytest.raises(Exception, match="^refurbish_tf is not installed: ") as raised:
+    chosen("tensorflow", "matplotlib")
+  # All that a reader sees.
+  sentence, = raised.value._render_traceback_()
+  assert sentence == str(raised.value) and sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
+  for way in ("install it", f"refurbish_tf-*.whl into {os.getcwd()} ", "Colab", "clone"):
+    assert way in sentence
+
+
+# Runs the cells of a notebook, and writes it with what they print, also of one that fails.
+RUN = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+try:
+  nbclient.NotebookClient(notebook, timeout=3600, kernel_name="python3").execute()
+except nbclient.exceptions.CellExecutionError:
+  pass
+nbformat.write(notebook, sys.argv[1])
+"""
+
+
+def run_beginning(folder, environment, cell=WITHOUT_ADDRESS):
+  """Runs the quickstart up to its data in a folder. Returns its cells of code; the last one tells the library and TensorFlow."""
+  binaries, variables = environment
+  notebook = nbformat.read(next(path for path in NOTEBOOKS if path.stem == "quickstart"), as_version=4)
+  code = [each for each in notebook.cells if each.cell_type == "code"]
+  until = next(i for i, each in enumerate(code) if "check_parameters" in each.source)
+  code[1].source = cell
+  notebook.cells = code[:until + 1]
+  for each in notebook.cells:
+    each.outputs, each.execution_count = [], None
+  notebook.cells[-1].source += (
+      "\nfrom refurbish_tf._internal import native\nprint(native.library(tf.__version__), tf.__version__)")
+  nbformat.write(notebook, folder / "copy.ipynb")
+  # IPython looks for its shell on PATH.
+  subprocess.run([binaries / "python", "-c", RUN, "copy.ipynb"], cwd=folder, env=variables | {"SHELL": "/bin/sh"},
+                 check=True, timeout=LIMIT)
+  return nbformat.read(folder / "copy.ipynb", as_version=4).cells
+
+
+def check_begun(cells, environment, tensorflow=""):
+  """The data are there, and the library is the installed one, which nothing has rebuilt."""
+  outputs = [output for cell in cells for output in cell.outputs]
+  assert not [output for output in outputs if output.output_type == "error"], outputs
+  said = "".join(output.text for output in cells[-1].outputs if output.get("name") == "stdout")
+  library, version = said.split("\n")[-2].split()
+  assert "320 images to train on" in said and version.startswith(tensorflow)
+  assert library.startswith(str(environment[0].parent)) and f"/_native/{'.'.join(version.split('.')[:2])}/" in library
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / "empty").mkdir()
+  return tmp_path / "empty"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+  """What is committed."""
+  path = tmp_path_factory.mktemp("clone") / "refurbish_tf"
+  subprocess.run(["git", "clone", "--quiet", ROOT, path], check=True)
+  return path
+
+
+KERNEL = ("ipykernel", "nbclient")
+
+
+def with_compiler(environment):
+  """The same with the programs of the system: a compiler, and git."""
+  binaries, variables = environment
+  return binaries, variables | {"PATH": os.pathsep.join([str(binaries), os.environ["PATH"]])}
+
+
+@cases.only_exhaustive
+def test_runs_with_an_installed_package(wheel, folder, tmp_path):
+  """It lacks its extra, and there is no compiler."""
+  environment = new_environment(tmp_path / "venv", *KERNEL, wheel)
+  check_begun(run_beginning(folder, environment), environment)
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("tensorflow", [(), ("tensorflow==2.20.*",)], ids=["nothing", "TensorFlow"])
+def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
+  """With the TensorFlow of Colab, too."""
+  shutil.copy(wheel, folder)
+  environment = new_environment(tmp_path / "venv", *KERNEL, *tensorflow)
+  check_begun(run_beginning(folder, environment), environment, "2.20." if tensorflow else "")
+
+
+@cases.only_exhaustive
+def test_runs_in_a_clone(clone, tmp_path):
+  environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL))
+  check_begun(run_beginning(clone / "notebooks", environment), environment)
+
+
+@pytest.fixture
+def address(clone, tmp_path):
+  """Of a server on this machine that has what is committed."""
+  subprocess.run(["git", "clone", "--quiet", "--bare", clone, tmp_path / "refurbish_tf.git"], check=True)
+  subprocess.run(["git", "update-server-info"], cwd=tmp_path / "refurbish_tf.git", check=True)
+  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/refurbish_tf.git"
+    server.shutdown()
+
+
+@cases.only_exhaustive
+def test_runs_with_an_address(address, folder, tmp_path):
+  """It is compiled for the TensorFlow that is there, which is not the newest."""
+  environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL, "tensorflow==2.20.*"))
+  check_begun(run_beginning(folder, environment, with_address(address)), environment, "2.20.")
+
+
+@cases.only_exhaustive
+def test_runs_nothing_else_if_none_is_there(folder, tmp_path):
+  environment = new_environment(tmp_path / "venv", *KERNEL)
+  cells = run_beginning(folder, environment)
+  told, = cells[1].outputs
+  assert told.traceback == [told.evalue] and told.evalue.startswith("refurbish_tf is not installed: ")
+  assert [cell.execution_count for cell in cells] == [1, 2, None, None]
