@@ -21,7 +21,8 @@ from support import unfinished
 
 SIDE, N = 16, 32
 cases, with_policies, directory = json.loads(sys.argv[1])
-policies, final = test_finish.augment.rand_augment(2, 9), [*test_finish.FINAL, test_finish.augment.normalize(0.5, 0.25)]
+policies = test_finish.augment.rand_augment(2 if with_policies else 1, 9)
+final = [*test_finish.FINAL, test_finish.augment.normalize(0.5, 0.25)]
 images = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)
 # Policies take seconds to trace, and Keras traces often.
 layers = [*policies, *final] if with_policies else final
