@@ -256,7 +256,7 @@ class TestProcesses:
     # This one and the one that watches for the trainer.
     assert found[0] < 60_000 and found[1] <= 3 and not found[2]
 
-  def test_modules_go_by_value(self, tmp_path):
+  def test_modules_go_by_value(self, programs, tmp_path):
     """A script without a guard works, and a process does not import what the module beside the function does."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
@@ -276,8 +276,9 @@ class TestProcesses:
           stage = source.refurbish([rtf.augment.numpy_layer(fn, processes=2)], seed=3)
           print({value for each in stage.as_numpy_iterator() for value in each.ravel().tolist()})
     """))
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["{3}"] * 2, done.stderr[-3000:]
+    with programs.start(tmp_path / "train.py") as program:
+      program.wait(120)
+      assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
 
   def test_twice_as_many_calls_as_processes_are_under_way(self):
     def graph_of(**options):
