@@ -43,7 +43,8 @@ TEST(PortionTunerTest, FollowsAChangeOfTheCpu) {
       const int from = change_at + pipeline.room + pipeline.prefetch + (is_long ? 100 : 60);
       for (const double change : {0.5, 0.7, 1.4, 2.0}) {
         pipeline.change = change;
-        if (has()) EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.90 : 0.94) << pipeline.Name();
+        if (!has()) continue;
+        EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.90 : 0.94) << pipeline.Name();
       }
     }
   }
