@@ -2,9 +2,8 @@
 import gc
 import os
 import pathlib
+import resource
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import schedule
+from support.processes import run_forked
 from support.stores import forge_settings, new_path
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -52,26 +52,19 @@ def test_store_of_an_earlier_version(root):
 
 # Settings -----------------------------------------------------------------------------------------------------------------
 
-READ = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
-import tensorflow as tf, refurbish_tf as rtf
-for length, path in zip(sys.argv[1::2], sys.argv[2::2]):
-  source = tf.data.Dataset.range(16)
-  if length == "unknown":
-    source = source.filter(lambda index: True)
-  try:
-    list(source.refurbish(lambda index: index, r=2, seed=7, store=path))
-  except ValueError as error:
-    print(str(error).replace("\\n", " "))
-  else:
-    print("nothing was refused")
-"""
+def read_forged(stores):
+  resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+  for length, path, message in stores:
+    source = tf.data.Dataset.range(16)
+    if length == "unknown":
+      source = source.filter(lambda index: True)
+    with pytest.raises(ValueError, match=rf"(?s){message}.*overwrite=True|overwrite=True.*{message}"):
+      list(source.refurbish(lambda index: index, r=2, seed=7, store=path))
 
 
 def test_settings_are_compared_before_they_are_believed(root):
   """Memory for them would be beyond the limit that the reading process has."""
-  expected, arguments = [], []
+  stores = []
   for length, settings, message in (
       ("known", {"num_samples": 2**32 - 1}, "num_samples is 16, but it was 4294967295"),
       ("known", {"num_kept_samples": 17}, "num_kept_samples is 16, but it was 17"),
@@ -84,14 +77,8 @@ def test_settings_are_compared_before_they_are_believed(root):
     list(tf.data.Dataset.range(16).refurbish(lambda index: index, r=2, seed=7, store=path))
     gc.collect()
     forge_settings(path, **settings)
-    expected.append(message)
-    arguments += [length, path]
-  done = subprocess.run(
-      [sys.executable, "-c", READ, *arguments], capture_output=True, text=True, timeout=300, check=False,
-      env={**os.environ, "PYTHONPATH": str(ROOT)})
-  assert done.returncode == 0, done.stderr[-2000:]
-  for message, line in zip(expected, done.stdout.splitlines(), strict=True):
-    assert message in line and "overwrite=True" in line
+    stores.append((length, path, message))
+  assert run_forked(read_forged, stores) == 0
 
 
 # Samples ------------------------------------------------------------------------------------------------------------------
@@ -173,23 +160,16 @@ def test_a_sample_of_another_kind_in_transit_is_prepared_again(root):
   assert counts.fresh + counts.from_others == N
 
 
+def read_what_follows(path, then):
+  dataset = stage_on(path, "right")
+  if then == "batch":
+    dataset = dataset.batch(4)
+  else:
+    dataset = dataset.fuse([rtf.augment.random_flip(), rtf.augment.normalize()], 4, num_replicas=1)
+  assert len(list(dataset)) == 4
+
+
 @pytest.mark.parametrize("then", ["batch", "fuse"])
 def test_what_follows_meets_no_sample_of_another_kind(root, then):
   """In a process of its own, which it would end."""
-  path = forged(root, "large type")
-  program = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-import refurbish_tf as rtf
-from test_disk_foreign import stage_on
-dataset = stage_on(sys.argv[1], "right")
-if {then!r} == "batch":
-  dataset = dataset.batch(4)
-else:
-  dataset = dataset.fuse([rtf.augment.random_flip(), rtf.augment.normalize()], 4, num_replicas=1)
-print(len(list(dataset)))
-"""
-  done = subprocess.run(
-      [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=300, check=False,
-      env={**os.environ, "PYTHONPATH": str(ROOT)})
-  assert done.stdout == "4\n", f"exit status {done.returncode}: {done.stderr[-2000:]}"
+  assert run_forked(read_what_follows, forged(root, "large type"), then) == 0

@@ -1,8 +1,8 @@
 """Jobs that share a cache store on disk: together they prepare what one would; each has the guarantees of a single job."""
 import collections
+import contextlib
 import json
 import math
-import subprocess
 import sys
 import time
 
@@ -12,6 +12,7 @@ import pytest
 import refurbish_tf as rtf
 from support import cases
 from support.pipelines import Pipeline
+from support.processes import run_forked
 from support.stores import drop, new_path
 
 
@@ -179,12 +180,17 @@ for process in others:
 """
 
 
+def run_jobs(arguments, output):
+  sys.argv = ["", *arguments]
+  with open(output, "w") as file, contextlib.redirect_stdout(file):
+    exec(compile(JOBS, "jobs", "exec"), {"__name__": "__main__"})
+
+
 def test_processes_share_and_one_is_killed(root):
   n, epochs = 600, 4
-  done = subprocess.run([sys.executable, "-c", JOBS, new_path(root), str(n), str(epochs)], capture_output=True, text=True,
-                        timeout=200, check=False)
-  assert done.returncode == 0, done.stderr
-  results = [json.loads(line) for line in done.stdout.split("\n") if line]
+  output = root / "output"
+  assert run_forked(run_jobs, [new_path(root), str(n), str(epochs)], output) == 0
+  results = [json.loads(line) for line in output.read_text().split("\n") if line]
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
   # What one job prepares alone, plus what the killed one had prepared and not written. Separate jobs would prepare twice.
   assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)

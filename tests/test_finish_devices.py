@@ -9,7 +9,7 @@ import pytest
 
 import test_finish
 from support import cases
-from support.processes import TIMEOUT, environment, killed_at_the_end
+from support.processes import TIMEOUT, environment, killed_at_the_end, run_forked
 
 BEGIN = """
 import json, os, re, sys
@@ -21,7 +21,8 @@ from support import unfinished
 
 SIDE, N = 16, 32
 cases, with_policies, directory = json.loads(sys.argv[1])
-policies, final = test_finish.augment.rand_augment(2, 9), [*test_finish.FINAL, test_finish.augment.normalize(0.5, 0.25)]
+policies = test_finish.augment.rand_augment(2 if with_policies else 1, 9)
+final = [*test_finish.FINAL, test_finish.augment.normalize(0.5, 0.25)]
 images = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)
 # Policies take seconds to trace, and Keras traces often.
 layers = [*policies, *final] if with_policies else final
@@ -110,8 +111,13 @@ def run(program, backend, directory, names=()):
     assert processes[0].returncode == 0, output[-5000:]
 
 
+def run_mirrored(arguments):
+  sys.argv = ["", arguments]
+  exec(compile(MIRRORED, "mirrored", "exec"), {"__name__": "__main__"})
+
+
 def test_replicas_of_a_mirrored_strategy(tmp_path):
-  run(MIRRORED, "tensorflow", tmp_path)
+  assert run_forked(run_mirrored, json.dumps([[], cases.exhaustive, str(tmp_path)])) == 0
 
 
 def test_jax_makes_the_same_bytes_and_devices_exchange_nothing(tmp_path):

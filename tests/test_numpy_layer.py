@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
+from support import cases
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
 
@@ -26,18 +27,19 @@ DRAWN = tf.TensorSpec([1, 3], tf.float64)
 
 class TestBytes:
 
+  @cases.each_value
+  @pytest.mark.parametrize("r", [1, 3])
+  @pytest.mark.parametrize("lists", [lambda layer: ([layer], []), lambda layer: ([tf.identity], [layer])], ids=["first", "second"])
   @pytest.mark.parametrize("fn, signature", [(noise, None), (draw, DRAWN)])
-  def test_are_the_same_whichever_process_makes_them(self, fn, signature):
+  def test_are_the_same_whichever_process_makes_them(self, fn, signature, lists, r):
     """Also with other numbers of calls at once; with r = 1 and 3, in the first list and in the second."""
-    for r in (1, 3):
-      for lists in (lambda layer: ([layer], []), lambda layer: ([tf.identity], [layer])):
-        expected = None
-        for processes, calls in ((0, None), (1, None), (2, None), (2, 7), (4, tf.data.AUTOTUNE)):
-          layer = augment.numpy_layer(fn, signature, processes=processes)
-          found = epochs_of(SOURCE.refurbish(*lists(layer), r=r, seed=5, num_parallel_calls=calls))
-          expected = expected or found
-          assert found == expected
-        assert len(set(expected[0])) == N
+    expected = None
+    for processes, calls in ((0, None), (1, None), (2, None), (2, 7), (4, tf.data.AUTOTUNE)):
+      layer = augment.numpy_layer(fn, signature, processes=processes)
+      found = epochs_of(SOURCE.refurbish(*lists(layer), r=r, seed=5, num_parallel_calls=calls))
+      expected = expected or found
+      assert found == expected
+    assert len(set(expected[0])) == N
 
   def test_depend_on_the_seed_alone(self):
     layers = [augment.numpy_layer(draw, DRAWN, processes=number) for number in (0, 2)]

@@ -17,6 +17,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf._internal.processes import channel, pool
 from support import cases
+from support.programs import Server
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
 
@@ -162,18 +163,22 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
+@pytest.fixture(scope="module")
+def programs():
+  with contextlib.closing(Server()) as server:
+    yield server
+
+
 class TestProcesses:
 
   @pytest.mark.parametrize("end, sent", [
       ("del iterator", None), ("sys.exit(3)", None), ("more = iter(stage.repeat().prefetch(20)); next(more); sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
       ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"])
-  def test_none_is_left_of_a_program(self, tmp_path, end, sent):
+  def test_none_is_left_of_a_program(self, programs, tmp_path, end, sent):
     """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM.format(end=end))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # TensorFlow would tell of the calls that the end refuses.
-    with subprocess.Popen([sys.executable, str(path)], text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, **pipes) as program:
+    with programs.start(path) as program:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
       assert 1 <= len(left) <= 2
@@ -182,10 +187,8 @@ class TestProcesses:
       if sent:
         time.sleep(0.5)
         program.send_signal(sent)
-      try:
-        errors = program.communicate(timeout=30)[1]
-      finally:
-        program.kill()
+      program.wait(30)
+      errors = program.errors()
     deadline = time.monotonic() + 5
     while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
       time.sleep(0.1)
@@ -195,17 +198,15 @@ class TestProcesses:
   @pytest.mark.parametrize("call, before", [
       ("time.sleep(30)", ""), ("__import__('re').match('(a+)+b', 29 * 'a')", ""),
       ("time.sleep(30)", "os.fork() or (time.sleep(12), os._exit(0));")], ids=["sleep", "in C code", "forked"])
-  def test_none_is_left_of_a_busy_trainer(self, tmp_path, call, before):
+  def test_none_is_left_of_a_busy_trainer(self, programs, tmp_path, call, before):
     """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives on."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", call).replace("os.write(1", before + "os.write(1").replace(
         "next(iterator)", "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)"))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([sys.executable, str(path)], text=True, **pipes) as program:
+    with programs.start(path) as program:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
       assert left
-      program.kill()
     deadline = time.monotonic() + 5
     while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
       time.sleep(0.1)
@@ -255,7 +256,7 @@ class TestProcesses:
     # This one and the one that watches for the trainer.
     assert found[0] < 60_000 and found[1] <= 3 and not found[2]
 
-  def test_modules_go_by_value(self, tmp_path):
+  def test_modules_go_by_value(self, programs, tmp_path):
     """A script without a guard works, and a process does not import what the module beside the function does."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
@@ -275,8 +276,9 @@ class TestProcesses:
           stage = source.refurbish([rtf.augment.numpy_layer(fn, processes=2)], seed=3)
           print({value for each in stage.as_numpy_iterator() for value in each.ravel().tolist()})
     """))
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["{3}"] * 2, done.stderr[-3000:]
+    with programs.start(tmp_path / "train.py") as program:
+      program.wait(120)
+      assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
 
   def test_twice_as_many_calls_as_processes_are_under_way(self):
     def graph_of(**options):

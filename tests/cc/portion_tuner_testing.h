@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string>
@@ -182,6 +183,18 @@ Ratios Compare(const Pipeline& pipeline, int from, int to) {
   std::sort(to_extreme.begin(), to_extreme.end());
   return {to_best[2], to_extreme[2]};
 }
+
+// One of so many cases, or all in the exhaustive run. Each value of each loop is among them if the number has no
+// divisor in common with the numbers of values.
+class Sample {
+ public:
+  explicit Sample(int one_of) : one_of_(std::getenv("REFURBISH_TF_ROUNDS") == nullptr ? one_of : 1) {}
+  bool operator()() { return seen_++ % one_of_ == 0; }
+
+ private:
+  const int one_of_;
+  int seen_ = 0;
+};
 
 std::vector<Pipeline> Pipelines() {
   std::vector<Pipeline> pipelines;

@@ -5,7 +5,7 @@ PIXELS = "refurbish_tf/keras/finish_pixels.py"
 LAYER = "refurbish_tf/keras/finish.py"
 BYTES = "tests/test_finish.py::test_the_bytes_are_those_of_the_host"
 EVERY = f"{BYTES}[each distortion at each magnitude, twice-jitted]"
-EVERYWHERE = f"{BYTES}[all layers, everywhere-graph]"
+EVERYWHERE = f"{BYTES}[all layers, everywhere-eager]"
 JAX = "tests/test_finish_devices.py::test_jax_makes_the_same_bytes_and_devices_exchange_nothing"
 REFUSED = "tests/test_finish_model.py::test_what_is_no_batch_of_fuse_is_refused_at_the_first_step"
 
