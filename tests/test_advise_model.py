@@ -123,7 +123,7 @@ def test_the_slowest_decides():
 
 
 def test_a_disk_costs_its_calls_and_its_bytes():
-  measured = costs(disk_hit=1e-7, disk_put=2e-7, disk_rate=1e6)
+  measured = costs(disk_hit=(0, 1e-7), disk_put=(0, 2e-7), disk_rate=1e6)
   found = all_ways(measured, disk=1e9, memory=1e9)
   memory, disk = (the(found, kind="refurbish", split=2, r=2, samples_in=place) for place in ("memory", "disk"))
   assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((15e-6 + 30e-6) / 2)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import statistics
@@ -69,11 +70,11 @@ class Costs:
   first: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
   batch: float = 0.0
-  # By split: of a sample that is cached, if all layers behind the split run on batches, those included.
-  batched: dict[int, float] = dataclasses.field(default_factory=dict)
-  # Of a byte on disk, in place of memory.
-  disk_hit: float = 0.0
-  disk_put: float = 0.0
+  # By split: what it saves to run all layers behind it on batches.
+  saved: dict[int, float] = dataclasses.field(default_factory=dict)
+  # Of a sample on disk, in place of memory: each, and each byte.
+  disk_hit: tuple[float, float] = (0.0, 0.0)
+  disk_put: tuple[float, float] = (0.0, 0.0)
   # Bytes a second of a disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
@@ -134,8 +135,8 @@ class Measurement:
     self.num_read = number
     self._held = {}
     self._hold("encoded", self._source.take(number))
-    files, reads = dataset_graph.files_of(self._source)
-    if reads:
+    files, self._reads_files = dataset_graph.files_of(self._source)
+    if self._reads_files:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
     # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
     # the epochs are short here; the same number of them for both.
@@ -159,14 +160,18 @@ class Measurement:
   def _choose_sizes(self, batch_size):
     """Decides of how many samples an epoch is."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
-    tried = min(self.num_read, TRIED_SAMPLES)
-    stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
-    try:
-      _seconds_of(stage)
-    except Exception:
-      self._name_failing_layer()
-      raise
-    cpu = min(_seconds_of(stage), _seconds_of(stage))[0] / tried
+    tried = taken = 0
+    # Of few samples, what an epoch takes is its beginning.
+    while tried < self.num_read and taken < seconds / 4:
+      tried = min(self.num_read, max(TRIED_SAMPLES, 8 * tried))
+      stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
+      try:
+        _seconds_of(stage)
+      except Exception:
+        self._name_failing_layer()
+        raise
+      taken = min(_seconds_of(stage), _seconds_of(stage))[0]
+    cpu = taken / tried
     for at in self._splits:
       store = CacheStore()
       for _ in self._stage(self._held["encoded"].take(FEWEST_SAMPLES), self._layers, at, NEVER, store):
@@ -180,15 +185,19 @@ class Measurement:
     largest += sum(max(map(_bytes, dataset.take(FEWEST_SAMPLES))) for dataset in decoded.values())
     number = min(
         max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
-    number, times = max(1, int(number)), max(1, int(number / self.num_read))
+    length = int(self._source.cardinality())
+    number = max(1, int(min(number, length) if length > 0 else number))
+    times = max(1, number // self.num_read)
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))
     self._held["encoded"] = kept.take(number)
-    if times == 1 and self.costs.read_warm * number < SLOW_READING * seconds:
-      self._held["source"] = self._source.take(number)
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
+    # Of files, those behind the ones that were read would come from the disk.
+    is_long = not self._reads_files and length >= self.num_samples
+    if (times == 1 or is_long) and self.costs.read_warm * self.num_samples < SLOW_READING * seconds:
+      self._held["source"] = self._source.take(self.num_samples)
     self._batch_size = min(batch_size, self.num_samples)
 
   def _name_failing_layer(self):
@@ -207,17 +216,16 @@ class Measurement:
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
   def _batches(self, dataset):
-    if samples.is_fixed(dataset.element_spec):
-      return _plain(dataset.batch(self._batch_size))
-    return _plain(dataset.ragged_batch(self._batch_size))
+    is_fixed = samples.is_fixed(dataset.element_spec)
+    return (dataset.batch if is_fixed else dataset.ragged_batch)(self._batch_size)
 
   def _pipelines(self):
     """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
     # Threads that have other work read with less CPU time, so reading is measured where it takes place, if it is not slow.
     source = self._held.get("source")
-    made = {"standard": self._batches(standard(held if source is None else source, layers, self._targets)),
-            "in batches": self._batches(self._stage(held, layers, None, 1, None))}
+    made = {"standard": _ahead(self._batches(standard(held if source is None else source, layers, self._targets))),
+            "in batches": _ahead(self._batches(self._stage(held, layers, None, 1, None)))}
     if source is not None:
       made["reading"] = _last(self._stage(source, layers, None, 1, None), self.num_samples)
     for form in self._forms:
@@ -230,18 +238,18 @@ class Measurement:
       made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
       made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
     for at in self._batched:
-      stage = self._batches(self._stage(held, layers[:at], at, NEVER, None))
+      stage = self._batches(self._stage(held, layers[:at], None, 1, None))
       function = samples.whole_batches(layers, at)
-      made["batched", at] = _plain(tf.data.Dataset.zip(stage, _seeds()).map(
+      made["batched", at] = _ahead(tf.data.Dataset.zip(stage, _seeds()).map(
           lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE))
     if self._folder and self._splits:
-      at = max(self._splits, key=self.costs.sample_bytes.get)
-      for kind, r in (("hit on disk", NEVER), ("third on disk", 3)):
-        store = CacheStore(os.path.join(self._folder, kind))
+      ends = {of(self._splits, key=self.costs.sample_bytes.get) for of in (min, max)}
+      for at, (kind, r) in itertools.product(ends, (("hit on disk", NEVER), ("third on disk", 3))):
+        store = CacheStore(os.path.join(self._folder, f"{kind} {at}"))
         made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     for name, few in (("beginning", held.take(1)), ("beginning to read", (held if source is None else source).take(1))):
       made[name] = _last(self._stage(few, layers, None, 1, None), 1)
-    made["plain beginning"] = self._batches(standard(few, layers, self._targets))
+    made["plain beginning"] = _ahead(self._batches(standard(few, layers, self._targets)))
     return made
 
   def _measure(self, pipelines):
@@ -288,11 +296,18 @@ class Measurement:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
-    costs.batched = {at: min(of_sample(("batched", at)), costs.hit[at] + costs.batch) for at in self._batched}
-    for at in (name[1] for name in measured if name[0] == "hit on disk"):
-      hit, third = of_sample(("hit on disk", at)), of_sample(("third on disk", at))
-      costs.disk_hit = max(0.0, hit - costs.hit[at]) / costs.sample_bytes[at]
-      costs.disk_put = max(0.0, first(hit, third) - costs.first[at]) / costs.sample_bytes[at]
+    costs.saved = {at: max(0.0, of_sample("in batches") - of_sample(("batched", at))) for at in self._batched}
+    on_disk = {at: (of_sample(("hit on disk", at)), of_sample(("third on disk", at))) for at in self._splits if ("hit on disk", at) in measured}
+    if on_disk:
+      costs.disk_hit = self._by_size({at: hit - costs.hit[at] for at, (hit, _) in on_disk.items()})
+      costs.disk_put = self._by_size({at: first(*pair) - costs.first[at] for at, pair in on_disk.items()})
+
+  def _by_size(self, seconds):
+    """What each sample takes, and each byte, of the seconds by split."""
+    points = sorted((self.costs.sample_bytes[at], max(0.0, value)) for at, value in seconds.items())
+    (small, least), (large, most) = points[0], points[-1]
+    of_byte = max(0.0, most - least) / (large - small) if large > 1.5 * small else most / large
+    return max(0.0, least - of_byte * small), of_byte
 
   def count_outcomes(self, position, takes_seed, max_seconds):
     """Returns what `outcomes.count_distinct` returns for the outputs of a layer for one input."""
@@ -337,6 +352,11 @@ def _plain(dataset):
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
   return dataset_graph.without_autotuner(dataset.with_options(options))
+
+
+def _ahead(batches):
+  """With the buffer that training reads from."""
+  return _plain(batches.prefetch(tf.data.AUTOTUNE))
 
 
 def _last(stage, number):

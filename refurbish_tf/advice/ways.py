@@ -167,13 +167,9 @@ class Model:
 
   def _batched(self, least):
     """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
-    places = [at for at in self._given.costs.batched if at >= least]
-    return [None, max(places, key=self._saved)] if places else [None]
-
-  def _saved(self, at):
-    """What it saves to run all layers behind these on batches."""
-    costs = self._given.costs
-    return costs.hit[at] + costs.batch - costs.batched[at]
+    saved = self._given.costs.saved
+    places = [at for at in saved if at >= least]
+    return [None, max(places, key=saved.get)] if places else [None]
 
   def _stages(self):
     given = self._given
@@ -228,7 +224,7 @@ class Model:
     else:
       cpu = costs.hit[way.split] + fresh * (costs.first[way.split] - costs.hit[way.split])
     if way.kind != "standard":
-      cpu += costs.batch if way.batched is None else costs.batch - self._saved(way.batched)
+      cpu += costs.batch if way.batched is None else costs.batch - costs.saved[way.batched]
     if way.form:
       cpu += fresh * (share * costs.fresh[way.form] + (1 - share) * costs.missed[way.form] - costs.fresh["encoded"])
     # The parts are measured one by one, so their errors could add up to less than nothing.
@@ -238,7 +234,7 @@ class Model:
         (way.samples_in, costs.sample_bytes.get(way.split), 1 - fresh, fresh if way.split is not None else 0),
         (way.form_in, costs.element_bytes.get(way.form), fresh * share, way.share if is_first else 0)):
       if place == "disk":
-        cpu += (hits * costs.disk_hit + puts * costs.disk_put) * size
+        cpu += sum(number * (each + of_byte * size) for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)))
         from_disk += hits * size
     room = given.free_memory / 2 - kept
     seconds = [
