@@ -62,13 +62,13 @@ class Running:
 
   def epoch(self):
     """Seconds of CPU time, and by the clock."""
-    clock, cpu = time.perf_counter(), _cpu()
+    clock, cpu = time.perf_counter(), pool.cpu_seconds()
     for _ in range(self._batches):
       next(self._iterator)
     clock = time.perf_counter() - clock
     # What it writes in the background is its own.
     common.wait_until_idle()
-    return _cpu() - cpu, clock
+    return pool.cpu_seconds() - cpu, clock
 
 
 def measure(quick, everything=False):
@@ -158,10 +158,6 @@ def _measured(beside, makers, disk, files, rounds):
 def _empty(directory):
   shutil.rmtree(directory, ignore_errors=True)
   directory.mkdir()
-
-
-def _cpu():
-  return time.process_time() + pool.seconds_of_functions()
 
 
 def _of_plain(pairs, what):

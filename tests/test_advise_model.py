@@ -123,10 +123,10 @@ def test_the_slowest_decides():
 
 
 def test_a_disk_costs_its_calls_and_its_bytes():
-  measured = costs(disk_hit=(0, 1e-7), disk_put=(0, 2e-7), disk_rate=1e6)
+  measured = costs(disk_hit=(2e-6, 1e-7), disk_put=(3e-6, 2e-7), disk_rate=1e6)
   found = all_ways(measured, disk=1e9, memory=1e9)
   memory, disk = (the(found, kind="refurbish", split=2, r=2, samples_in=place) for place in ("memory", "disk"))
-  assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((15e-6 + 30e-6) / 2)
+  assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((2e-6 + 15e-6 + 3e-6 + 30e-6) / 2)
   assert (disk.kept_bytes, disk.disk_bytes) == (0, memory.kept_bytes)
   # What the page cache has no room for comes from the disk: 75 bytes a sample.
   slow = the(all_ways(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk")
@@ -134,13 +134,13 @@ def test_a_disk_costs_its_calls_and_its_bytes():
 
 
 def test_layers_on_batches():
-  found = all_ways(costs(batched={2: 50e-6}))
+  found = all_ways(costs(saved={2: 30e-6}))
   plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))
-  assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(HIT[2] + BATCH - 50e-6)
+  assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(30e-6)
   # Behind what is kept there must be a layer that does not run on batches.
-  assert the(found, kind="kept", form="decoded", batched=2).later_cpu_seconds == pytest.approx(DECODED + 50e-6 - HIT[2])
-  assert not [way for way in all_ways(costs(batched={1: 50e-6})) if way.kind == "kept" and way.form == "decoded" and way.batched]
-  assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - (HIT[2] + BATCH - 50e-6))
+  assert the(found, kind="kept", form="decoded", batched=2).later_cpu_seconds == pytest.approx(DECODED + BATCH - 30e-6)
+  assert not [way for way in all_ways(costs(saved={1: 30e-6})) if way.kind == "kept" and way.form == "decoded" and way.batched]
+  assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - 30e-6)
 
 
 def test_diversity_is_that_of_the_theory():
@@ -170,7 +170,7 @@ def test_the_pick():
 
 
 def test_names_say_what_is_kept_where():
-  found = all_ways(costs(batched={2: 50e-6}), memory=20_000 * WHOLE / 4, disk=1e9)
+  found = all_ways(costs(saved={2: 30e-6}), memory=20_000 * WHOLE / 4, disk=1e9)
   names = {way.name for way in found}
   assert {"standard", "layers from 3 on in batches", "25 % of decoded elements in memory", "encoded elements on disk",
           "r = 3 behind layer 2, on disk"} <= names

@@ -229,7 +229,7 @@ def _hints(setting, best):
         f"Reading is the slowest: echo(e) behind it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated sample is "
         "worth as much as a fresh one, only training tells (Choi et al.).")
   if setting.step_seconds is not None and not setting.trains_on_cpu and (
-      best.input_per_second < setting.batch_size / setting.step_seconds) and costs.batched:
+      best.input_per_second < setting.batch_size / setting.step_seconds) and costs.saved:
     hints.append(
         "The accelerator still waits: fuse(layers) in place of the last layers lets it do a part of a batch. Whether its step "
         "then takes longer, only training tells (Kim et al.).")

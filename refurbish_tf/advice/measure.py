@@ -88,11 +88,6 @@ class Costs:
   sample_bytes: dict[int, float] = dataclasses.field(default_factory=dict)
 
 
-def cpu_time():
-  """Of this process, and of the functions that others call for it."""
-  return time.process_time() + pool.seconds_of_functions()
-
-
 class Measurement:
   """Measures a source and layers; `costs` holds what was found.
 
@@ -215,17 +210,21 @@ class Measurement:
     partial = layers if at is None else layers[:at]
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
-  def _batches(self, dataset):
-    is_fixed = samples.is_fixed(dataset.element_spec)
-    return (dataset.batch if is_fixed else dataset.ragged_batch)(self._batch_size)
+  def _batches(self, dataset, last=None):
+    """Batches, `last` done to each, with the buffer that training reads from."""
+    batches = (dataset.batch if samples.is_fixed(dataset.element_spec) else dataset.ragged_batch)(self._batch_size)
+    if last is not None:
+      batches = tf.data.Dataset.zip(batches, _seeds()).map(
+          lambda batch, seed: samples.call(last, batch, seed), num_parallel_calls=tf.data.AUTOTUNE)
+    return _plain(batches.prefetch(tf.data.AUTOTUNE))
 
   def _pipelines(self):
     """The pipelines that are measured, by what they are called."""
     held, layers = self._held["encoded"], self._layers
     # Threads that have other work read with less CPU time, so reading is measured where it takes place, if it is not slow.
     source = self._held.get("source")
-    made = {"standard": _ahead(self._batches(standard(held if source is None else source, layers, self._targets))),
-            "in batches": _ahead(self._batches(self._stage(held, layers, None, 1, None)))}
+    made = {"standard": self._batches(standard(held if source is None else source, layers, self._targets)),
+            "in batches": self._batches(self._stage(held, layers, None, 1, None))}
     if source is not None:
       made["reading"] = _last(self._stage(source, layers, None, 1, None), self.num_samples)
     for form in self._forms:
@@ -238,10 +237,7 @@ class Measurement:
       made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
       made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
     for at in self._batched:
-      stage = self._batches(self._stage(held, layers[:at], None, 1, None))
-      function = samples.whole_batches(layers, at)
-      made["batched", at] = _ahead(tf.data.Dataset.zip(stage, _seeds()).map(
-          lambda batch, seed, function=function: samples.call(function, batch, seed), num_parallel_calls=tf.data.AUTOTUNE))
+      made["batched", at] = self._batches(self._stage(held, layers[:at], None, 1, None), samples.whole_batches(layers, at))
     if self._folder and self._splits:
       ends = {of(self._splits, key=self.costs.sample_bytes.get) for of in (min, max)}
       for at, (kind, r) in itertools.product(ends, (("hit on disk", NEVER), ("third on disk", 3))):
@@ -249,7 +245,7 @@ class Measurement:
         made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     for name, few in (("beginning", held.take(1)), ("beginning to read", (held if source is None else source).take(1))):
       made[name] = _last(self._stage(few, layers, None, 1, None), 1)
-    made["plain beginning"] = _ahead(self._batches(standard(few, layers, self._targets)))
+    made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
   def _measure(self, pipelines):
@@ -297,7 +293,8 @@ class Measurement:
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
     costs.saved = {at: max(0.0, of_sample("in batches") - of_sample(("batched", at))) for at in self._batched}
-    on_disk = {at: (of_sample(("hit on disk", at)), of_sample(("third on disk", at))) for at in self._splits if ("hit on disk", at) in measured}
+    on_disk = {at: [of_sample((f"{which} on disk", at)) for which in ("hit", "third")]
+               for at in self._splits if ("hit on disk", at) in measured}
     if on_disk:
       costs.disk_hit = self._by_size({at: hit - costs.hit[at] for at, (hit, _) in on_disk.items()})
       costs.disk_put = self._by_size({at: first(*pair) - costs.first[at] for at, pair in on_disk.items()})
@@ -354,11 +351,6 @@ def _plain(dataset):
   return dataset_graph.without_autotuner(dataset.with_options(options))
 
 
-def _ahead(batches):
-  """With the buffer that training reads from."""
-  return _plain(batches.prefetch(tf.data.AUTOTUNE))
-
-
 def _last(stage, number):
   """The last element of a stage alone: the others are made, and copied nowhere."""
   return _plain(stage.skip(number - 1))
@@ -366,10 +358,10 @@ def _last(stage, number):
 
 def _seconds_of(dataset):
   """CPU seconds, and those by the clock, of an epoch."""
-  began, cpu = time.perf_counter(), cpu_time()
+  began, cpu = time.perf_counter(), pool.cpu_seconds()
   for _ in dataset:
     pass
-  return cpu_time() - cpu, time.perf_counter() - began
+  return pool.cpu_seconds() - cpu, time.perf_counter() - began
 
 
 def _bytes(element):

@@ -167,9 +167,8 @@ class Model:
 
   def _batched(self, least):
     """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
-    saved = self._given.costs.saved
-    places = [at for at in saved if at >= least]
-    return [None, max(places, key=saved.get)] if places else [None]
+    places = [at for at in self._given.costs.saved if at >= least]
+    return [None, max(places, key=self._given.costs.saved.get)] if places else [None]
 
   def _stages(self):
     given = self._given

@@ -67,9 +67,9 @@ def pool_of(size):
   return _pools[size]
 
 
-def seconds_of_functions():
-  """How long functions have run in processes, added up over all that this one has started."""
-  return _seconds_of_functions
+def cpu_seconds():
+  """Of this process, and of the functions that others have called for it."""
+  return time.process_time() + _seconds_of_functions
 
 
 def new_name():
