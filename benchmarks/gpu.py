@@ -44,9 +44,13 @@ def measure(quick, only="", photographs=None):
     chosen = {title: section for title, section in titles.items() if only.lower() in title.lower()}
     if not chosen:
       sys.exit(f"gpu --only {only!r}: no section has these words in its title. There are: {'; '.join(titles)}.")
+    sections = []
     for title, section in chosen.items():
       common.say(title)
-      yield section()
+      sections.append(section())
+      yield sections[-1]
+    if not any(row.values for measured in sections for row in measured.rows):
+      sys.exit("gpu: nothing could be measured; what the processes said stands in the tables.")
 
 
 class _Images:
@@ -145,6 +149,7 @@ def _results(settings, quick, environment):
         [sys.executable, str(TRAINING), json.dumps(settings)], stdout=subprocess.PIPE, stderr=errors, text=True,
         env={**environment, **os.environ, "PYTHONPATH": path})
     watch = threading.Timer(LONGEST, process.kill)
+    watch.daemon = True  # It must not keep this program waiting.
     watch.start()
     lines = []
     with process:

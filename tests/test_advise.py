@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import machine
+from refurbish_tf.advice import measure
 from refurbish_tf.augment import composition
 from support import cases
 
@@ -118,6 +119,24 @@ def test_an_accelerator_that_does_not_wait_needs_nothing(monkeypatch):
   monkeypatch.setattr(machine, "has_accelerator", lambda: False)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
   assert advice.input_waits is None and "The processors train, too: standard training's input takes 0 %" in str(advice)
+
+
+@pytest.mark.parametrize("number, most_read, in_place", [(8, 4096, False), (64, 16, True)])
+def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, in_place):
+  """Few elements are measured several times; of many, more than were read at first, where they lie."""
+  found = {}
+  pipelines = measure.Measurement._pipelines
+
+  def spied(self):
+    found.update(samples=self.num_samples, in_place="source" in self._held)
+    return pipelines(self)
+
+  monkeypatch.setattr(measure, "MOST_READ", most_read)
+  monkeypatch.setattr(measure.Measurement, "_pipelines", spied)
+  source = tf.data.Dataset.from_tensor_slices(np.zeros([number, 8, 8, 3], np.uint8))
+  rtf.advise(source, [AUGMENT.random_flip()], **QUICK)
+  assert found["samples"] >= 16 and found["samples"] % min(number, most_read) == 0 and found["in_place"] == in_place
+  assert not in_place or found["samples"] <= number
 
 
 def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):

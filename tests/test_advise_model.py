@@ -133,6 +133,20 @@ def test_a_disk_costs_its_calls_and_its_bytes():
   assert slow.images_per_second == pytest.approx(10 / (1030e-6 / 2 + 9 * 75 / 1e4))
 
 
+@pytest.mark.parametrize("sizes, seconds, expected", [
+    ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),    # each takes some, and each byte
+    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),    # sizes too alike to tell apart
+    ({2: 400.0}, {2: 4e-6}, (0, 1e-8)), ({1: 100.0, 3: 1100.0}, {1: 5e-6, 3: 3e-6}, (5e-6, 0)), ({2: 400.0}, {2: -1e-6}, (0, 0))])
+def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
+  measured = object.__new__(measure.Measurement)
+  measured.costs = costs(sample_bytes=sizes)
+  assert measured._by_size(seconds) == pytest.approx(expected, abs=1e-12)
+
+
+def test_layers_on_batches_that_save_nothing_are_no_way():
+  assert not [way for way in all_ways(costs(saved={2: 0.0})) if way.batched is not None]
+
+
 def test_layers_on_batches():
   found = all_ways(costs(saved={2: 30e-6}))
   plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))

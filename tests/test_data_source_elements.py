@@ -166,7 +166,12 @@ class _Table(list):
 
 
 BY_NAME = {
-    "a path": ("train.h5", "got a str, whose elements are characters: 'train.h5'"), "bytes": (b"train.h5", "got a bytes"),
+    "a path": ("train.h5", "got a str: 'train.h5'. Open the file"), "bytes": (b"train.h5", "got a bytes"),
+    "a path as an object": (lambda path: path, "got a PosixPath: .*Open the file"),
+    "arrays": ((np.zeros([3, 2]), np.zeros(3)), "a tuple of 2 arrays has array i there.*zip"),
+    "a sequence of batches": (_named("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset"), "a keras PyDataset is a batch"),
+    "another": (_named("tf_keras.src.utils.data_utils", "Sequence"), "a tf_keras Sequence is a batch"),
+    "a group": (_named("zarr.core.group", "Group"), "a zarr Group is an array"),
     "a bytearray": (bytearray(b"a"), "got a bytearray"),
     "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Give one"),
     "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Give"),
@@ -195,7 +200,7 @@ def test_sources_that_have_no_element_at_an_index(case, tmp_path):
 
 
 def test_sources_that_look_alike_are_taken():
-  for source in ({0: 1, 1: 2}, _Table([1, 2]), np.array([1, 2]), _named("pandas.mine", "Frame")):
+  for source in ({0: 1, 1: 2}, _Table([1, 2]), (1, 2), np.array([1, 2]), (np.int64(1), np.int64(2)), _named("pandas.mine", "Frame")):
     assert [int(x) for x in data_source(source)] == [1, 2]
   assert len(data_source({}, element_spec=tf.TensorSpec([], tf.int64))) == 0
 
@@ -211,7 +216,8 @@ def test_rows_of_pandas_are_read_by_label():
 
 
 @pytest.mark.parametrize("value, match", [
-    (pyarrow.scalar(b"\xff\xd8"), "a BinaryScalar of pyarrow. Return its as_py"), (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
+    (pyarrow.scalar(b"\xff\xd8"), "a BinaryScalar of pyarrow. Return its as_py"),
+    ([pyarrow.scalar(b"\xff")], "a BinaryScalar of pyarrow"), (pyarrow.array([1.0, None]), "a DoubleArray of pyarrow with nulls"), (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
     (None, "None, which no tensor holds. Leave")])
 def test_what_numpy_takes_for_something_else(value, match):
   """Bytes of pyarrow became numbers from -128 to 127."""

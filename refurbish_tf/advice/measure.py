@@ -181,7 +181,7 @@ class Measurement:
     number = min(
         max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
     length = int(self._source.cardinality())
-    number = max(1, int(min(number, length) if length > 0 else number))
+    number = max(1, int(min(number, length) if length > self.num_read else number))
     times = max(1, number // self.num_read)
     for name, dataset in decoded.items():
       self._hold(name, dataset.take(number))

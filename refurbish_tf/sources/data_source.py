@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import numbers
 import operator
+import os
 import threading
 import warnings
 import weakref
@@ -37,8 +38,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   [0, 1, 4, 9, 16, 25]
 
   A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's
-  data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list. `refurbish` reads only fresh samples from it, and
-  `tf.data.experimental.at` reads a single element.
+  data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list of elements. `refurbish` reads
+  only fresh samples from it, and `tf.data.experimental.at` reads a single element.
 
   If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
   of 1, then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
@@ -68,8 +69,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
     A `tf.data.Dataset` of as many elements as the source has.
 
   Raises:
-    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a text
-      or a dict of columns has; its first element, or `element_spec`, has something that tensors cannot hold;
+    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a path,
+      a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element, or `element_spec`, has something that tensors cannot hold;
       `batch_reads` is not a whole number.
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` is below 1 or too large.
     Errors of the source, when its first element is read.
@@ -99,16 +100,16 @@ def _check_source(source):
   """Raises TypeError if `source[i]` cannot be its element i."""
   if isinstance(source, tf.data.Dataset):
     raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
+  if isinstance(source, (str, bytes, bytearray, os.PathLike)):
+    raise TypeError(
+        f"source must be a Python source, got a {type(source).__name__}: {str(source)[:80]!r}. Open the file, and give what its "
+        "library returns; for TFRecord files there is rtf.sources.tfrecord, for image files rtf.sources.image_folder.")
   for method in ("__len__", "__getitem__"):
     if not hasattr(type(source), method) and not (method == "__len__" and getattr(source, "shape", ())):
       raise TypeError(
           f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
           "tf.data.Dataset.from_generator.")
   # These have another idea of source[i]. Few of them would fail.
-  if isinstance(source, (str, bytes, bytearray)):
-    raise TypeError(
-        f"source must be a Python source, got a {type(source).__name__}, whose elements are characters: {source[:80]!r}. "
-        "Open the file, and give what its library returns; for TFRecord files there is rtf.sources.tfrecord.")
   for each in type(source).__mro__:
     library = str(each.__module__).partition(".")[0]
     if (library, each.__name__) in _BY_NAME:
@@ -119,6 +120,11 @@ def _check_source(source):
     raise TypeError(
         f"source must have element i at source[i], but a {type(source).__name__} is read by name: {', '.join(names)}"
         f"{', ...' if len(source) > 5 else ''}. Give one of these, or tf.data.Dataset.zip of a data_source of each.")
+  if isinstance(source, tuple) and source and all(len(getattr(each, "shape", ())) > 0 for each in source):
+    raise TypeError(
+        f"source must have element i at source[i], but a tuple of {len(source)} arrays has array i there. For elements of one row "
+        "of each, give tf.data.Dataset.from_tensor_slices what fits into memory, else tf.data.Dataset.zip a data_source of each; "
+        "for arrays that are elements, give a list.")
 
 
 # What source[i] is instead of an element, and what to do.
@@ -129,7 +135,10 @@ _BY_NAME = {
     ("pyarrow", "Table"): "a column. Write a class whose __getitem__(i) returns "
                           "tuple(column[i].as_py() for column in table.columns).",
     ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
-                                "tuple(column[i].as_py() for column in batch.columns)."}
+                                "tuple(column[i].as_py() for column in batch.columns).",
+    ("zarr", "Group"): "an array. Give one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
+    ("keras", "PyDataset"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
+    ("tf_keras", "Sequence"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files."}
 
 
 def _length(source):
@@ -370,6 +379,10 @@ def _check_not_of_pyarrow(value, name):
   for way_out in ("as_py", "to_pybytes"):
     if hasattr(value, way_out):
       raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
+  if getattr(value, "null_count", 0):
+    raise TypeError(f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them.")
+  if isinstance(value, list) and value:
+    _check_not_of_pyarrow(value[0], f"what {name} has in it")
 
 
 def _as_bytes(text):

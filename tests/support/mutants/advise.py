@@ -2,6 +2,7 @@
 from support.mutants import Mutant
 
 _WAYS = "refurbish_tf/advice/ways.py"
+_MEASURE = "refurbish_tf/advice/measure.py"
 _MODEL = "tests/test_advise_model.py::"
 MUTANTS = [
     Mutant("advise: a way below the least diversity is picked", _WAYS,
@@ -33,4 +34,12 @@ MUTANTS = [
            "  if min([best, *same]) < LEAST_GAIN_OF_ORDER * seconds:", "  if best < seconds:", f"{_MODEL}test_an_order_that_would_help"),
     Mutant("advise: control groups around the own one have no limit", "refurbish_tf/_internal/machine.py",
            "for each in (folder, *folder.parents)", "for each in (folder,)",
-           "tests/test_advise.py::test_free_memory_is_within_control_groups")]
+           "tests/test_advise.py::test_free_memory_is_within_control_groups"),
+    Mutant("advise: a small sample on disk costs its bytes alone", _MEASURE, "if large > 1.5 * small else", "if False else",
+           f"{_MODEL}test_each_sample_on_disk_and_each_byte"),
+    Mutant("advise: few elements make a short epoch", _MEASURE, "if length > self.num_read else number", "if length > 0 else number",
+           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
+    Mutant("advise: a long source is not read in place", _MEASURE, "(times == 1 or is_long)", "times == 1",
+           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
+    Mutant("advise: batches that save nothing are a way", _WAYS, "if at >= least and seconds > 0]", "if at >= least]",
+           f"{_MODEL}test_layers_on_batches_that_save_nothing_are_no_way")]
