@@ -292,7 +292,7 @@ def checked_path(path, name="path"):
         f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
         f"{path!r}.")
   path = os.fspath(path)
-  if "://" in path:
+  if checks.scheme_of(path):
     raise ValueError(
         f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
         "them, which remote storage does not support.")

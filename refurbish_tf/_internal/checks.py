@@ -72,7 +72,7 @@ def absolute_path(name, path):
   if b"\0" in path:
     raise ValueError(f"{name} must be paths without null characters, got {path!r}.")
   # An absolute path needs no working directory, which may have been deleted.
-  return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
+  return path if scheme_of(path) or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
 # As TensorFlow finds it: what does not begin like this is a name on this machine.

@@ -148,7 +148,7 @@ class _Files:
   """Lists directories of this machine, or of a file system that TensorFlow knows."""
 
   def __init__(self, directory):
-    remote = "://" in directory
+    remote = checks.scheme_of(directory) is not None
     self._os = tf.io.gfile if remote else os
     self._path = tf.io.gfile if remote else os.path
     self.join = self._path.join
