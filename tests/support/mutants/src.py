@@ -39,7 +39,7 @@ MUTANTS = [
            "if checks.scheme_of(backup_dir) is not None:", "if False:",
            "tests/test_file_systems.py::test_what_no_file_system_has_is_refused_by_all_that_open_files"),
     Mutant("a relative path is one of wherever the process works", "refurbish_tf/_internal/checks.py",
-           'return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)', "return path",
+           'return path if scheme_of(path) or os.path.isabs(path) else os.path.join(os.getcwdb(), path)', "return path",
            "tests/test_tfrecord.py::test_a_relative_path_is_that_of_where_it_was_given"),
     Mutant("a file is told of an element at another place", "refurbish_tf/cc/kernels/source_checks/file_of.cc", '"TakeDataset",',
            '"TakeDataset", "SkipDataset",', "tests/test_image_folder.py::test_the_error_of_a_damaged_photograph_names_its_file"),
