@@ -17,7 +17,7 @@ MUTANTS = [
            "tests/test_keras_callbacks.py::test_metrics_that_keras_cannot_make_in_time_are_told_of"),
     Mutant("an assertion is a draw", "refurbish_tf/_internal/tracing.py",
            "if _DRAWS.fullmatch(name)}", 'if _DRAWS.fullmatch(name) or name == "Assert"}', DRAWS),
-    Mutant("a draw in a branch is not seen", "refurbish_tf/_internal/tracing.py",
+    Mutant("a draw in a branch is not seen", "refurbish_tf/_internal/dataset_graph.py",
            "(graph.node, *(each.node_def for each in graph.library.function))", "(graph.node,)", DRAWS),
     Mutant("validation is a part of the time that training could wait", "refurbish_tf/keras/logger.py",
            "    if self._step is not None and self._ended is None:\n", "    if self._step is None:\n", WAITED),

@@ -6,7 +6,7 @@ MUTANTS = [
            "tests/test_docs.py::test_links_lead_somewhere[docs/photographs.md]"),
     Mutant("docs: a guide that nothing leads to", "docs/index.md", "\nrestart\n", "\n",
            "tests/test_docs.py::test_every_guide_is_in_the_contents"),
-    Mutant("docs: the first commands need a folder that not everybody has", "README.md", "demo --photos   # of generated photographs",
+    Mutant("docs: the first commands need a folder that not everybody has", "README.md", "demo --photos   # photographs a second",
            "demo --photos ~/Pictures", "tests/test_ci.py::test_readme_has_a_block_to_use_and_one_to_test"),
     Mutant("docs: an example with a misspelt argument", "docs/disk.md", 'store="/ssd/cache")', 'stores="/ssd/cache")',
            "tests/test_docs.py::test_examples_run[disk]"),

@@ -24,7 +24,7 @@ MUTANTS = [
            "    if (library, each.__name__) in _BY_NAME:", "    if False:",
            "tests/test_data_source_elements.py::test_sources_that_have_no_element_at_an_index"),
     Mutant("a text is taken for a list", "refurbish_tf/sources/data_source.py",
-           "  if isinstance(source, (str, bytes, bytearray)):", "  if False:",
+           "  if isinstance(source, (str, bytes, bytearray, os.PathLike)):", "  if False:",
            "tests/test_data_source_elements.py::test_sources_that_have_no_element_at_an_index"),
     Mutant("bytes of pyarrow are taken for numbers", "refurbish_tf/sources/data_source.py",
            "  _check_not_of_pyarrow(value, name)\n", "", "tests/test_data_source_elements.py::test_what_numpy_takes_for_something_else"),
