@@ -94,7 +94,7 @@ def measure(quick, everything=False):
             plain(scenario), {name: makers[name] for name in again}, disk, scenario.files, common.rounds(quick, 6)).items():
           measured[name] += pairs
         speeds = {name: 1 / np.median(_of_plain(measured[name], CLOCK)) for name in again}
-        picks.append(max(speeds.values()) / speeds[advice.best.name])
+        picks.append(float(max(speeds.values()) / speeds[advice.best.name]))
         absent = scenario.admits - {_place(way) for way in advice.ways}
         for place in absent:
           common.say(f"missing: {place}")
