@@ -143,10 +143,6 @@ def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
   assert measured._by_size(seconds) == pytest.approx(expected, abs=1e-12)
 
 
-def test_layers_on_batches_that_save_nothing_are_no_way():
-  assert not [way for way in all_ways(costs(saved={2: 0.0})) if way.batched is not None]
-
-
 def test_layers_on_batches():
   found = all_ways(costs(saved={2: 30e-6}))
   plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))

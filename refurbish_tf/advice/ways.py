@@ -167,7 +167,7 @@ class Model:
 
   def _batched(self, least):
     """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
-    places = [at for at, seconds in self._given.costs.saved.items() if at >= least and seconds > 0]
+    places = [at for at in self._given.costs.saved if at >= least]
     return [None, max(places, key=self._given.costs.saved.get)] if places else [None]
 
   def _stages(self):

@@ -382,7 +382,7 @@ def _check_not_of_pyarrow(value, name):
   if getattr(value, "null_count", 0):
     raise TypeError(f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them.")
   if isinstance(value, list) and value:
-    _check_not_of_pyarrow(value[0], f"what {name} has in it")
+    _check_not_of_pyarrow(value[0], f"{name}[0]")
 
 
 def _as_bytes(text):

@@ -40,6 +40,4 @@ MUTANTS = [
     Mutant("advise: few elements make a short epoch", _MEASURE, "if length > self.num_read else number", "if length > 0 else number",
            "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
     Mutant("advise: a long source is not read in place", _MEASURE, "(times == 1 or is_long)", "times == 1",
-           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
-    Mutant("advise: batches that save nothing are a way", _WAYS, "if at >= least and seconds > 0]", "if at >= least]",
-           f"{_MODEL}test_layers_on_batches_that_save_nothing_are_no_way")]
+           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured")]
