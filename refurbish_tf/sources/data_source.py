@@ -341,6 +341,8 @@ def as_array(value, name):
   if value is None:
     raise TypeError(f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it.")
   _check_not_of_pyarrow(value, name)
+  if isinstance(value, list) and value:
+    _check_not_of_pyarrow(value[0], f"an item of {name}")
   if nest.is_nested(value):
     raise TypeError(f"{name} must be one component, as in the other elements, got a {type(value).__name__}.")
   if isinstance(value, np.ma.MaskedArray):
@@ -381,8 +383,6 @@ def _check_not_of_pyarrow(value, name):
       raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
   if getattr(value, "null_count", 0):
     raise TypeError(f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them.")
-  if isinstance(value, list) and value:
-    _check_not_of_pyarrow(value[0], f"{name}[0]")
 
 
 def _as_bytes(text):
