@@ -34,7 +34,7 @@ TEST(PortionTunerTest, NoiseIsNoChange) {
 }
 
 TEST(PortionTunerTest, FollowsAChangeOfTheCpu) {
-  Sample has(7);
+  OneOf has(7);
   for (Pipeline pipeline : Pipelines()) {
     // A long queue shows late what a portion brings.
     const bool is_long = pipeline.prefetch == 16;

@@ -186,9 +186,9 @@ Ratios Compare(const Pipeline& pipeline, int from, int to) {
 
 // One of so many cases, or all in the exhaustive run. Each value of each loop is among them if the number has no
 // divisor in common with the numbers of values.
-class Sample {
+class OneOf {
  public:
-  explicit Sample(int one_of) : one_of_(std::getenv("REFURBISH_TF_ROUNDS") == nullptr ? one_of : 1) {}
+  explicit OneOf(int one_of) : one_of_(std::getenv("REFURBISH_TF_ROUNDS") == nullptr ? one_of : 1) {}
   bool operator()() { return seen_++ % one_of_ == 0; }
 
  private:
