@@ -211,6 +211,18 @@ def fresh_processes():
     yield lambda function, *arguments: pool.apply(function, arguments)
 
 
+def environment():
+  """The variables of a program that finds refurbish_tf if that is not installed, and the modules of this directory."""
+  path = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+  return {**os.environ, "PYTHONPATH": path}
+
+
+def last_line(text):
+  """The beginning of the last line that says something, of what a program that failed has said."""
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  return lines[-1][:60] if lines else "without a word"
+
+
 def resident_bytes():
   """Anonymous resident memory, without malloc's reserve."""
   gc.collect()

@@ -2,6 +2,7 @@
 
 Keras' backend is that of `KERAS_BACKEND`, TensorFlow or JAX.
 """
+import functools
 import json
 import os
 import pathlib
@@ -31,7 +32,7 @@ LONGEST = 480
 def measure(quick, only="", photographs=None):
   """Yields the sections."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
-    kept = _Images(pathlib.Path(directory), quick, photographs)
+    kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # What JAX has compiled for one process serves the next.
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(directory, "compiled")))
     run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache})
@@ -53,32 +54,23 @@ def measure(quick, only="", photographs=None):
       sys.exit("gpu: nothing could be measured; what the processes said stands in the tables.")
 
 
-class _Images:
-  """Files with what the processes read, made when the first of them asks."""
-
-  def __init__(self, directory, quick, photographs):
-    self._directory, self._quick, self._photographs = directory, quick, photographs
-    self._made = {}
-
-  def of(self, side):
-    """The path, and the images in words."""
-    if side not in self._made:
-      if side == 32:
-        count = 64 if self._quick else 16384
-        images = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8), f"{count:,} images of random bytes"
-      elif self._photographs:
-        images = samples.of_folder(self._photographs)
-      else:
-        images = samples.photographs(16 if self._quick else 4096)
-      path = self._directory / str(side)
-      path.write_bytes(pickle.dumps(images[0]))
-      self._made[side] = path, images[1]
-    return self._made[side]
+def _kept(directory, quick, photographs, side):
+  """The path of a file with the images that are trained on, for the processes to read, and the images in words."""
+  if side == 32:
+    count = 64 if quick else 16384
+    images, whence = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8), f"{count:,} images of random bytes"
+  elif photographs:
+    images, whence = samples.of_folder(photographs)
+  else:
+    images, whence = samples.photographs(16 if quick else 4096)
+  path = pathlib.Path(directory, str(side))
+  path.write_bytes(pickle.dumps(images))
+  return path, whence
 
 
 def _training(title, name, part, quick, kept, run):
   model, side, batch = MODELS[name]
-  path, whence = kept.of(side)
+  path, whence = kept(side)
   settings = {"part": part, "model": model, "side": side, "batch": batch, "images": str(path),
               "steps": 100 if side == 32 else 30, "rounds": 3, "is_quick": quick}
   if quick:
@@ -143,11 +135,10 @@ def _finish(title, quick, run):
 def _results(settings, quick, environment):
   """Of a process: its device, what it told, and None or why it ended before its end."""
   common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} processors")
-  path = os.pathsep.join([str(TRAINING.parent.parent), str(TRAINING.parent), os.environ.get("PYTHONPATH", "")])
   with tempfile.TemporaryFile("w+") as errors:
     process = subprocess.Popen(
         [sys.executable, str(TRAINING), json.dumps(settings)], stdout=subprocess.PIPE, stderr=errors, text=True,
-        env={**environment, **os.environ, "PYTHONPATH": path})
+        env={**environment, **common.environment()})
     watch = threading.Timer(LONGEST, process.kill)
     watch.daemon = True  # It must not keep this program waiting.
     watch.start()
@@ -163,10 +154,10 @@ def _results(settings, quick, environment):
     timed_out = not watch.is_alive()
     watch.cancel()
     errors.seek(0)
-    told = [each.strip() for each in errors if each.strip()]
+    last = common.last_line(errors.read())
   why = None
   if process.returncode:
-    why = f"took longer than {LONGEST} s" if timed_out else (told or ["without a word"])[-1][:100]
+    why = f"took longer than {LONGEST} s" if timed_out else last
   device = f"{lines[0]['device']}, {lines[0]['backend']}" if lines else "unknown"
   return device, lines[1:], why
 

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import pickle
-import resource
 import sys
 import time
 
@@ -33,12 +32,12 @@ def fit(model, side, batch, images, steps, rounds, is_quick):
     network = model_behind(layers)
     result = {"way": name, "batch": batch}
     if layers or name == "standard":  # The step by itself: with one batch over and over.
-      alone = tf.data.Dataset.from_tensors(next(iter(dataset))).prefetch(2)
+      alone = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
       result["alone"] = _seconds(network, alone, -(-steps // 2), 1, rounds)
-    began, cpu = time.perf_counter(), _cpu_seconds()
+    began, cpu = time.perf_counter(), time.process_time()
     settling = 1 if is_quick else -(-(FOUND if "AUTOTUNE" in name else SETTLED) // steps)
     result["steps"] = _seconds(network, dataset_graph.without_autotuner(dataset.prefetch(2)), steps, settling, rounds)
-    result["processors"] = (_cpu_seconds() - cpu) / (time.perf_counter() - began)
+    result["processors"] = (time.process_time() - cpu) / (time.perf_counter() - began)
     result["peak"] = _peak_bytes()
     yield result
 
@@ -83,7 +82,7 @@ def fit_from_dali(model, side, batch, images, steps, rounds, is_quick):
     took.append((time.perf_counter() - began) / steps)
   yield {"way": "DALI without a model", "batch": batch, "steps": took}
   network = _compiled(model, side, None)
-  yield {"way": "DALI", "batch": batch, "steps": _seconds(network, by_turns(), steps, 1, rounds, repeats=False)}
+  yield {"way": "DALI", "batch": batch, "steps": _seconds(network, by_turns(), steps, 1, rounds)}
 
 
 def finish(side, batch, calls, rounds):
@@ -113,6 +112,7 @@ def _ways(side, batch, images):
   import numpy as np
   import tensorflow as tf
 
+  import common
   import refurbish_tf as rtf
   augment = rtf.augment
   images = pickle.loads(pathlib.Path(images).read_bytes())
@@ -123,18 +123,18 @@ def _ways(side, batch, images):
   policies = augment.rand_augment(2, MAGNITUDE)
   final = tuple(_final(augment))
   on_batches = augment.random_crop_and_flip_batch(PADDING, MEAN, STD)
-  finished = lambda samples: samples.repeat().batch(batch, drop_remainder=True).map(on_batches, 16)
+  finished = lambda samples: samples.repeat().batch(batch, drop_remainder=True).map(on_batches, common.PARALLEL_CALLS)
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
 
   def plain(samples, layers):
-    """Without this package but for its native layers: shuffled whole, 16 calls."""
+    """Without this package but for its native layers: shuffled whole."""
     function = augment.compose(layers)
     drawn = tf.data.Dataset.zip(samples.shuffle(len(images)), seeds)
-    return drawn.map(lambda sample, seed: function(*sample, seed=seed), 16)
+    return drawn.map(lambda sample, seed: function(*sample, seed=seed), common.PARALLEL_CALLS)
 
   yield "standard", None, finished(plain(source, [*decode, *policies]))
   if is_encoded:
-    kept = source.map(augment.compose([augment.decode()]), 16).cache()
+    kept = source.map(augment.compose([augment.decode()]), common.PARALLEL_CALLS).cache()
     yield "cache() of decoded images", None, finished(plain(kept, [augment.random_resized_crop(side), *policies]))
   for r in (2, 3):
     yield f"r = {r}", None, finished(source.refurbish([*decode, *policies], None, r, seed=7))
@@ -172,13 +172,12 @@ def _compiled(model, side, layers):
   return trained
 
 
-def _seconds(network, batches, steps, settling, rounds, repeats=True):
-  """Seconds a step by the clock, of each round of as many steps."""
+def _seconds(network, batches, steps, settling, rounds):
+  """Seconds a step by the clock, of each round of as many steps; `batches` have no end."""
   import keras
   marks = []
   clock = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: marks.append(time.perf_counter()))
-  network.fit(batches.repeat() if repeats else batches, steps_per_epoch=steps, epochs=settling + rounds, shuffle=False,
-              verbose=0, callbacks=[clock])
+  network.fit(batches, steps_per_epoch=steps, epochs=settling + rounds, shuffle=False, verbose=0, callbacks=[clock])
   # From the end of one epoch, for whose loss the host has waited, to the end of the next.
   return [(after - before) / steps for before, after in itertools.pairwise(marks[settling - 1:])]
 
@@ -202,11 +201,6 @@ def _seconds_a_call(function, given, calls, rounds):
     wait(result)
     took.append((time.perf_counter() - began) / calls)
   return took[1:]
-
-
-def _cpu_seconds():
-  used = resource.getrusage(resource.RUSAGE_SELF)
-  return used.ru_utime + used.ru_stime
 
 
 def _peak_bytes():

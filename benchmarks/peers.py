@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import json
 import math
-import os
 import pathlib
 import pickle
 import random
@@ -138,7 +137,7 @@ def _run(kind, images, rounds):
       for key in random.sample(list(epochs), len(epochs)):
         answer = _epoch(started[key])
         if answer is None:
-          absent[key] = "failed: " + _last_line(pathlib.Path(directory, key))
+          absent[key] = "failed: " + common.last_line(pathlib.Path(directory, key).read_text(errors="replace"))
           del epochs[key]
           common.say(f"{PIPELINES[key][0]} {absent[key]}")
         elif counted:
@@ -149,14 +148,12 @@ def _run(kind, images, rounds):
 @contextlib.contextmanager
 def _started(key, kind, images_path, errors):
   """The process of a pipeline, which runs an epoch for each line it is given."""
-  # So that it finds refurbish_tf if that is not installed, and the shared modules of this directory.
-  path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
         [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"), kind,
          str(images_path), key],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
-        env={**os.environ, "PYTHONPATH": path})
+        env=common.environment())
   try:
     yield process
   finally:
@@ -184,11 +181,6 @@ def _epoch(process):
   line = process.stdout.readline()
   watch.cancel()
   return json.loads(line) if line else None
-
-
-def _last_line(path):
-  lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-  return lines[-1].strip()[:60] if lines else "without a word"
 
 
 def _installed(module):
