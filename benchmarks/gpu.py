@@ -129,7 +129,7 @@ def _finish(title, quick, run):
                         [1e6 * each for each in result["calls"]]) for result in results]
   return common.Section(
       title, f"{device}. Jitted, of batches that lie on the device, by the clock: calls one after the other, and the host waits "
-      "for the last.", rows)
+      "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.", rows)
 
 
 def _results(settings, quick, environment):

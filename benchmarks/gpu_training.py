@@ -104,7 +104,8 @@ def finish(side, batch, calls, rounds):
     yield {"case": name, "side": side, "batch": batch, "calls": _seconds_a_call(layer, given(layers, share), calls, rounds)}
   theirs = keras.layers.RandAugment((0, 255), 2, MAGNITUDE / 10)
   yield {"case": "Keras' RandAugment, one draw a batch", "side": side, "batch": batch,
-         "calls": _seconds_a_call(lambda images: theirs(images, training=True), images.astype(np.float32), calls, rounds)}
+         "calls": _seconds_a_call(
+             lambda images: theirs(images, training=True), images.astype(np.float32), calls, rounds, with_xla=False)}
 
 
 def _ways(side, batch, images):
@@ -182,8 +183,8 @@ def _seconds(network, batches, steps, settling, rounds):
   return [(after - before) / steps for before, after in itertools.pairwise(marks[settling - 1:])]
 
 
-def _seconds_a_call(function, given, calls, rounds):
-  """Of `function`, jitted, with what lies on the device: `calls` in a row, and then the host waits."""
+def _seconds_a_call(function, given, calls, rounds, with_xla=True):
+  """Of `function`, jitted, with what lies on the device: `calls` in a row, and then the host waits. JAX has no way but XLA."""
   import keras
   if keras.backend.backend() == "jax":
     import jax
@@ -191,7 +192,7 @@ def _seconds_a_call(function, given, calls, rounds):
     wait = lambda result: result.block_until_ready()
   else:
     import tensorflow as tf
-    given, jitted = tf.nest.map_structure(tf.identity, given), tf.function(function, jit_compile=True)
+    given, jitted = tf.nest.map_structure(tf.identity, given), tf.function(function, jit_compile=with_xla)
     wait = lambda result: result.numpy()
   took = []
   for _ in range(1 + rounds):
