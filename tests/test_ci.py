@@ -8,6 +8,8 @@ import subprocess
 import pytest
 
 from refurbish_tf.cli import startup
+from support import cases, wheels
+import run_minors
 import run_readme
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,8 +30,22 @@ def test_readme_has_a_block_to_use_and_one_to_test():
 def test_workflows_call_what_is_there():
   """The programs of this repository, so that nothing stands only in a workflow."""
   called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
-  for program in (".ci/run", "tests/run_readme.py", "build_wheel.py"):
+  for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
     assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
+
+
+def test_workflows_have_each_minor_of_tensorflow():
+  minors = ", ".join(f'"{minor}"' for minor in wheels.build_wheel.MINORS)
+  for name in ("tests", "wheel"):
+    assert f"tensorflow: [{minors}]\n" in (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
+
+
+@cases.only_exhaustive
+@pytest.mark.alone
+@pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
+def test_the_default_run_passes_with_each_minor_of_tensorflow(minor):
+  """And with the oldest Keras that it takes."""
+  assert run_minors.run(minor) == 0
 
 
 def test_each_tag_has_its_wheel_attached():

@@ -93,10 +93,10 @@ def check_file_system(name, path):
   if scheme in ("http", "https"):
     way_out = "Download files from a web server first, as with tf.keras.utils.get_file."
   else:
-    # tensorflow-io 0.37.1, the last one, loads neither with TensorFlow 2.20 nor with 2.21: undefined symbols.
+    # tensorflow-io 0.37.1, the last one, loads with none of TensorFlow 2.19 to 2.21: undefined symbols.
     way_out = (
-        "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with TensorFlow 2.20 and "
-        "2.21. Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by a class for "
+        "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with this TensorFlow. "
+        "Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by a class for "
         "rtf.sources.data_source.")
   raise ValueError(
       f"{name} must be on a file system that TensorFlow knows, such as gs:// or a disk of this machine, got "

@@ -141,7 +141,8 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
     input_waits = standard.input_per_second < ways_of.LEAST_GAIN * setting.batch_size / setting.step_seconds
-  best = standard if input_waits is False else ways_of.picked(found, min_diversity)
+  # Standard where no input is waited for: the step decides, and no way is faster.
+  best = ways_of.picked(found, min_diversity)
   reasons, hints = [], []
   if input_waits is not None:
     reasons.append(

@@ -112,7 +112,7 @@ class _ToCpu:
 
   def _handed_over(self, tensor):
     result = self._torch.from_dlpack(tf.experimental.dlpack.to_dlpack(tensor))
-    # TensorFlow 2.20 hands over booleans as uint8.
+    # TensorFlow before 2.21 hands over booleans as uint8.
     return result.view(self._torch.bool) if tensor.dtype == tf.bool else result
 
 

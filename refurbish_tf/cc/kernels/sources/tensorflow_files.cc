@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/file_statistics.h"
@@ -44,7 +43,8 @@ class TensorFlowFile : public RandomFile {
 
   absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override {
     absl::string_view read;
-    absl::Status status = file_->Read(offset, read, absl::MakeSpan(to, size));
+    // Not the overload with a span, which TensorFlow 2.19 lacks.
+    absl::Status status = file_->Read(offset, size, &read, to);
     // OutOfRange marks the end of the file.
     if (!status.ok() && !absl::IsOutOfRange(status)) return status;
     if (read.data() != to) std::memmove(to, read.data(), read.size());

@@ -1,0 +1,53 @@
+"""Runs the tests with each minor version of TensorFlow that is supported, and with the oldest Keras that it takes.
+
+    python tests/run_minors.py         all versions, one after the other: as long as .ci/run for each
+    python tests/run_minors.py 2.19    this one
+
+Each has a new environment and a copy of the checkout, in which the package is built. The exit status is 0 if all tests pass
+with each, and if pip finds that the packages fit each other.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from mutants import copy_checkout
+from support.wheels import build_wheel, new_environment
+
+OLDEST_KERAS = """
+import importlib.metadata, re
+print(re.search(r"^keras ?>=([0-9.]+)", "\\n".join(importlib.metadata.requires("tensorflow")), re.MULTILINE)[1])
+"""
+
+
+def run(minor):
+  """Returns the exit status of the first command that failed, or 0."""
+  with tempfile.TemporaryDirectory() as scratch:
+    checkout = pathlib.Path(scratch, "checkout")
+    copy_checkout(checkout)
+    binaries, environment = new_environment(pathlib.Path(scratch, "venv"), f"tensorflow=={minor}.*", "setuptools>=70.1")
+    environment["PATH"] = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    keras = subprocess.run(
+        [binaries / "python", "-c", OLDEST_KERAS], env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    print(f"TensorFlow {minor} with Keras {keras}", flush=True)
+    pip = [binaries / "python", "-m", "pip"]
+    for command in (
+        [*pip, "install", "--quiet", f"keras=={keras}"], [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
+        [*pip, "check"], [binaries / "pytest", "-n", "auto"]):
+      status = subprocess.run(command, cwd=checkout, env=environment).returncode
+      if status != 0:
+        return status
+  return 0
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("minor", nargs="*", choices=[*build_wheel.MINORS, []], metavar="MINOR", help="which versions; default: all")
+  failed = [minor for minor in parser.parse_args().minor or build_wheel.MINORS if run(minor) != 0]
+  sys.exit(f"Not with TensorFlow {', '.join(failed)}." if failed else 0)
+
+
+if __name__ == "__main__":
+  main()
