@@ -185,8 +185,9 @@ def test_a_store_of_samples_is_refused_and_stays_as_it_is(tmp_path):
     pass
   gc.collect()
   before = (tmp_path / "store").read_bytes()
-  with pytest.raises(ValueError, match="holds samples of a refurbish stage, not elements of a source"):
-    rtf.sources.cached(Dataset.range(N), tmp_path)
+  for source in (Dataset.range(N), Dataset.zip(Dataset.range(N), Dataset.range(N))):
+    with pytest.raises(ValueError, match="holds samples of a refurbish stage, not elements of a source"):
+      rtf.sources.cached(source, tmp_path)
   assert (tmp_path / "store").read_bytes() == before
 
 
