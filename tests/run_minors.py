@@ -1,4 +1,4 @@
-"""Runs the tests with each minor version of TensorFlow that is supported, and with the oldest Keras that it takes.
+"""Runs the tests with each minor version of TensorFlow that is supported, and with the oldest Keras for it.
 
     python tests/run_minors.py         all versions, one after the other: as long as .ci/run for each
     python tests/run_minors.py 2.19    this one
@@ -16,10 +16,15 @@ import tempfile
 from mutants import copy_checkout
 from support.wheels import build_wheel, new_environment
 
+# Of what TensorFlow and setup.cfg require.
 OLDEST_KERAS = """
-import importlib.metadata, re
-print(re.search(r"^keras ?>=([0-9.]+)", "\\n".join(importlib.metadata.requires("tensorflow")), re.MULTILINE)[1])
+import importlib.metadata, re, sys
+required = "\\n".join([*importlib.metadata.requires("tensorflow"), sys.argv[1]])
+asked = re.findall(r"^ *keras ?>=([0-9.]+)", required, re.MULTILINE)
+print(max(asked, key=lambda version: [int(part) for part in version.split(".")]))
 """
+# TensorFlow Datasets does not say that with the protobuf of TensorFlow 2.19 it needs this.
+ALSO = {"2.19": ["tensorflow-metadata<1.18"]}
 
 
 def run(minor):
@@ -29,12 +34,15 @@ def run(minor):
     copy_checkout(checkout)
     binaries, environment = new_environment(pathlib.Path(scratch, "venv"), f"tensorflow=={minor}.*", "setuptools>=70.1")
     environment["PATH"] = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    required = (checkout / "setup.cfg").read_text(encoding="utf-8")
     keras = subprocess.run(
-        [binaries / "python", "-c", OLDEST_KERAS], env=environment, capture_output=True, text=True, check=True).stdout.strip()
+        [binaries / "python", "-c", OLDEST_KERAS, required], env=environment, capture_output=True, text=True,
+        check=True).stdout.strip()
     print(f"TensorFlow {minor} with Keras {keras}", flush=True)
     pip = [binaries / "python", "-m", "pip"]
     for command in (
-        [*pip, "install", "--quiet", f"keras=={keras}"], [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
+        [*pip, "install", "--quiet", f"keras=={keras}", *ALSO.get(minor, [])],
+        [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
         [*pip, "check"], [binaries / "pytest", "-n", "auto"]):
       status = subprocess.run(command, cwd=checkout, env=environment).returncode
       if status != 0:
@@ -44,7 +52,8 @@ def run(minor):
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("minor", nargs="*", choices=[*build_wheel.MINORS, []], metavar="MINOR", help="which versions; default: all")
+  parser.add_argument(
+      "minor", nargs="*", choices=[*build_wheel.MINORS, []], metavar="MINOR", help="which versions; default: all")
   failed = [minor for minor in parser.parse_args().minor or build_wheel.MINORS if run(minor) != 0]
   sys.exit(f"Not with TensorFlow {', '.join(failed)}." if failed else 0)
 

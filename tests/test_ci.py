@@ -44,7 +44,7 @@ def test_workflows_have_each_minor_of_tensorflow():
 @pytest.mark.alone
 @pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
 def test_the_default_run_passes_with_each_minor_of_tensorflow(minor):
-  """And with the oldest Keras that it takes."""
+  """And with the oldest Keras for it."""
   assert run_minors.run(minor) == 0
 
 

@@ -163,9 +163,7 @@ class TestTakenForABatch:
     pass
 
   @pytest.mark.parametrize("layer, name", [
-      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"),
-      pytest.param(lambda: tf.keras.layers.RandAugment(), "RandAugment", marks=pytest.mark.skipif(
-          not hasattr(tf.keras.layers, "RandAugment"), reason="this Keras has none")),
+      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (tf.keras.layers.RandAugment, "RandAugment"),
       (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip"), (Own, "Own"),
       (lambda: tf.keras.layers.Pipeline([tf.keras.layers.RandomContrast(0.2)]), "RandomContrast"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
       (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),

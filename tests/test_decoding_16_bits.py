@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support.images import make_seeds
+from support.images import decoded, make_seeds
 
 augment = rtf.augment
 # Of the channels of a PNG file, where each channel of the image comes from.
@@ -108,7 +108,7 @@ class TestOtherBits:
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       layer(*size)(_png(_noise(20, 30, channels)))
 
-  @pytest.mark.parametrize("kind", _of_8_bits())
+  @pytest.mark.parametrize("kind", decoded(_of_8_bits()))
   def test_8_are_not_spread(self, layer, name, size, kind):
     match = f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. Leave dtype out"
     file = _of_8_bits()[kind]

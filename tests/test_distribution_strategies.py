@@ -114,7 +114,7 @@ for _ in range(3):
 assert counts(dataset) == []
 history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False).history
 print(json.dumps({
-    "fit": ([history[f"seen_{column}"] for column in range(3)], counts(dataset)),
+    "fit": ([[float(seen) for seen in history[f"seen_{column}"]] for column in range(3)], counts(dataset)),
     "auto": distribute(source, Policy.AUTO), "hint": distribute(share, Policy.HINT),
     "hint, read before": distribute(share, Policy.HINT, refused)}))
 """

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support.images import make_seeds
+from support.images import DECODES_WEBP, decoded, make_seeds, needs_webp
 
 augment = rtf.augment
 NUMBERS = range(1, 9)
@@ -71,7 +71,7 @@ def _blocks(height, width):
 @pytest.mark.parametrize("number", NUMBERS)
 class TestIsPillows:
 
-  @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+  @pytest.mark.parametrize("kind", decoded(["PNG", "WEBP"]))
   def test_what_follows_belongs_to_it_as_it_stands(self, kind, number):
     """The standing image itself, as a mask, stays what the image becomes; boxes go with it."""
     standing, file = _turned(_noise(33, 47), number), _lying(_noise(33, 47), kind, number)
@@ -93,7 +93,7 @@ class TestIsPillows:
       with pytest.raises(tf.errors.InvalidArgumentError, match="must have the height and width of its image, 47 x 33"):
         window(file, _noise(33, 47), boxes, seed=[7, 0])
 
-  @pytest.mark.parametrize("kind", KINDS)
+  @pytest.mark.parametrize("kind", decoded(KINDS))
   @pytest.mark.parametrize("height, width", [(48, 64), (33, 47), (1, 9), (9, 2)])
   def test_at_full_size(self, kind, height, width, number):
     """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
@@ -109,7 +109,7 @@ class TestIsPillows:
         made = augment.decode_and_crop(**arguments, apply_exif_orientation=True)(file, seed=seed)
         np.testing.assert_array_equal(made, expected)
 
-  @pytest.mark.parametrize("kind", KINDS)
+  @pytest.mark.parametrize("kind", decoded(KINDS))
   def test_resized(self, kind, number):
     """To sizes that leave a JPEG file its scale: to the bit what is made of the file that stands."""
     file = _lying(_noise(33, 47), kind, number)
@@ -155,7 +155,7 @@ def _damaged_blocks():
     yield whole[:6] + random.bytes(random.integers(1, 60))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", decoded(KINDS))
 def test_a_damaged_block_says_nothing(kind):
   image = _noise(24, 33)
   expected = augment.decode(apply_exif_orientation=True)(_saved(image, kind))
@@ -165,6 +165,7 @@ def test_a_damaged_block_says_nothing(kind):
     np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), expected)
 
 
+@needs_webp
 class TestWebp:
 
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
@@ -197,6 +198,13 @@ class TestWebp:
     file = _saved(_noise(40, 40), "WEBP")[:keep]
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"must be a whole WebP file, got one of {keep} bytes"):
       augment.decode_and_crop()(file, seed=[1, 2])
+
+
+@pytest.mark.skipif(DECODES_WEBP, reason="this TensorFlow decodes it")
+def test_webp_that_tensorflow_does_not_decode():
+  match = "is a WebP file, which this TensorFlow cannot decode. Install TensorFlow 2.20"
+  with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+    augment.decode()(_saved(_noise(40, 40), "WEBP"))
 
 
 def _chunk(name, data):
@@ -266,7 +274,7 @@ class TestMaxPixels:
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         augment.decode_and_crop(8)(file, seed=[1, 2])
 
-  @pytest.mark.parametrize("kind", [*KINDS, "GIF", "BMP"])
+  @pytest.mark.parametrize("kind", decoded([*KINDS, "GIF", "BMP"]))
   def test_may_be_reached(self, kind):
     file = _saved(_noise(20, 30), kind)
     for layer in (augment.decode, lambda **arguments: augment.decode_and_crop(scale=(1, 1), **arguments)):

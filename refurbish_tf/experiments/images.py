@@ -242,6 +242,11 @@ def _shapes(u, v):
 
 def _builder(name):
   import tensorflow_datasets as tfds
+  # Where a package does not fit, TFDS is imported without what is in it, and logs why.
+  if not hasattr(tfds, "builder"):
+    raise DatasetError(
+        "tensorflow-datasets cannot be imported, for the reason that it logs. With TensorFlow 2.19 it needs "
+        "`pip install 'tensorflow-metadata<1.18'`; or take `shapes`, which is built in")
   try:
     return tfds.builder(name)
   except tfds.core.DatasetNotFoundError:

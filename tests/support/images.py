@@ -5,9 +5,18 @@ import numpy as np
 from PIL import Image
 from PIL import ImageEnhance
 from PIL import ImageOps
+import pytest
 import tensorflow as tf
 
 GREY = (128, 128, 128)
+# TensorFlow 2.19 does not.
+DECODES_WEBP = hasattr(tf.raw_ops, "DecodeWebP")
+needs_webp = pytest.mark.skipif(not DECODES_WEBP, reason="TensorFlow before 2.20 decodes no WebP")
+
+
+def decoded(kinds):
+  """Names of kinds of files, as parameters of a test that decodes them."""
+  return [pytest.param(kind, marks=needs_webp if "webp" in kind.lower() else ()) for kind in kinds]
 
 
 def _images():

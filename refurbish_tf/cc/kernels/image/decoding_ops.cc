@@ -28,6 +28,7 @@
 #include "refurbish_tf/cc/kernels/image/targets.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/node_def_builder.h"
+#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/jpeg/jpeg_mem.h"
@@ -111,6 +112,12 @@ class DecodeAndCropOp : public OpKernel {
                                        ctx->device()->GetAllocator({}), node,
                                        ctx->graph_def_version(), &status);
     return status;
+  }
+
+  static bool DecodesWebp() {
+    static const bool decodes =
+        tensorflow::OpRegistry::Global()->LookUp("DecodeWebP") != nullptr;
+    return decodes;
   }
 
   // Pixels in memory, and the part of them that is wanted.
@@ -283,6 +290,12 @@ class DecodeAndCropOp : public OpKernel {
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, int64_t frame,
                            const int32_t* draws, ClipMemory* memory) const {
+    if (read.format == "WebP" && !DecodesWebp()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file of ", whose(),
+          " is a WebP file, which this TensorFlow cannot decode. Install "
+          "TensorFlow 2.20 or newer, or convert the file to PNG."));
+    }
     Tensor decoded;
     if (absl::Status status = DecodeOther(ctx, file, read, &decoded);
         !status.ok()) {
