@@ -128,7 +128,7 @@ class Advice:
     return f"{text}; {warm}, maybe from the page cache: the disk's speed is unknown."
 
   def _way_rows(self):
-    rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "normalised diversity", ""]]
+    rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "diversity", ""]]
     for way in self.shown:
       notes = []
       if way == self.best:

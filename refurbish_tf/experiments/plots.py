@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 import matplotlib
-from matplotlib import pyplot, ticker, transforms
+from matplotlib import patheffects, pyplot, ticker, transforms
 
 from refurbish_tf.experiments import results, tables
 
@@ -29,6 +29,8 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "told apart from standard")
 _NOT_APART = (BLUE, "o", "not told apart from standard")
+# So that a label can be read over the error bar of another point.
+_HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified by 1": (8, -18)}
 PLACES = {
@@ -63,7 +65,7 @@ def accuracy_over_speed(axes, accuracy, speed):
     for setting in of_kind:
       number = setting[len(kind):].replace("by ", "−").replace("after augmentation", "").strip()
       axes.annotate(number, (rates[setting][0], 100 * accuracies[setting][0]), xytext=LABELS.get(setting, LABELS.get(kind, (8, 7))),
-                    textcoords="offset points", color=color, fontsize=12)
+                    textcoords="offset points", color=color, fontsize=12, path_effects=[_HALO])
   mean, spread, _ = accuracies["standard"]
   axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0, label="standard, mean ± spread of the seeds")
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
@@ -148,7 +150,8 @@ def split_policy(speeds, accuracies, trained, speed):
                   color=color, marker=marker, ms=10, lw=2.5, capsize=4)
     mean, spread, _ = found["standard"]
     axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
-    axes.text(layers - 1, scale * mean, "standard", ha="right", va="center", color="0.3", fontsize=11)
+    # Between the error bars.
+    axes.text(layers - 1.5, scale * (mean + spread), "standard", ha="center", va="bottom", color="0.3", fontsize=11)
     axes.set_xticks(x)
   speeds.set_ylim(0, None)
   speeds.set_ylabel("thousand images/s,\ninput alone")
@@ -179,8 +182,8 @@ def differences(axes, rows):
     color, marker, name = _SINGLE if half is None else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
       margin = {"transform": axes.get_yaxis_transform(), "color": color}
-      axes.text(0.035, place, f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}") + ", beyond the scale",
-                va="center", **margin)
+      interval = "" if half is None else f" ± {half:.1f}"
+      axes.text(0.035, place, f"{middle:+.1f}{interval}, beyond the scale".replace("-", "−"), va="center", **margin)
       axes.plot([0.015], [place], "<", ms=10, **margin)
     else:
       axes.errorbar([middle], [place], xerr=None if half is None else [half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
