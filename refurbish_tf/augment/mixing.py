@@ -128,8 +128,9 @@ def mixup_or_cutmix(
     TypeError, ValueError: as for `mixup`, or `switch_prob` is no number from 0 to 1.
   """
   whose = "mixup_or_cutmix"
-  if isinstance(switch_prob, bool) or not isinstance(switch_prob, numbers.Real) or not 0 <= switch_prob <= 1:
-    raise (ValueError if isinstance(switch_prob, numbers.Real) else TypeError)(
+  is_number = isinstance(switch_prob, numbers.Real) and not isinstance(switch_prob, bool)
+  if not is_number or not 0 <= switch_prob <= 1:
+    raise (ValueError if is_number else TypeError)(
         f"switch_prob of {whose} must be a number from 0 to 1, got {switch_prob!r}. It is the probability of CutMix: pass 0.5 for "
         "both alike.")
   return _Mixing(
@@ -167,7 +168,7 @@ class _Mixing:
         continue
       rows, num_classes = self._checked_rows(path, kinds[path], value, images.shape[0])
       made = native.ops().refurbish_tf_mix_rows(
-          rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, name=self._called(path, kinds[path]))
+          rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=self._called(path, kinds[path]))
       if isinstance(path[0], int):
         rest[path[0]] = replaced(rest[path[0]], path[1:], made)
       else:

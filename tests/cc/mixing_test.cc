@@ -16,7 +16,8 @@ namespace {
 
 constexpr int32_t kWholeLambda = 1 << kLambdaBits;
 
-MixDraw DrawOf(double mixup_alpha, double cutmix_alpha, double switch_prob, int64_t seed, int64_t image, int64_t batch_size) {
+MixDraw DrawOf(double mixup_alpha, double cutmix_alpha, double switch_prob, int64_t seed, int64_t image,
+               int64_t batch_size) {
   const absl::StatusOr<Mixing> mixing = Mixing::Make(mixup_alpha, cutmix_alpha, switch_prob);
   EXPECT_TRUE(mixing.ok());
   return mixing->Draw(ImageSeed(seed, 0), image, batch_size);
@@ -60,8 +61,8 @@ TEST(MixDrawTest, DrawsAreThoseOfTheSeed) {
     const MixDraw draw = DrawOf(0.2, 1, 0.5, 7, image, 5);
     drawn.insert(drawn.end(), {draw.partner, draw.is_cut, draw.lambda, draw.y, draw.x});
   }
-  EXPECT_EQ(drawn, (std::vector<int64_t>{
-      1, 0, 32360, 1449139540, 329333547, 2, 0, 32768, 1662260595, 226234328, 3, 1, 25145, 37189539, 761611288}));
+  EXPECT_EQ(drawn, (std::vector<int64_t>{1, 0, 32360, 1449139540, 329333547, 2, 0, 32768, 1662260595, 226234328, 3, 1,
+                                         25145, 37189539, 761611288}));
 }
 
 TEST(MixDrawTest, EachImageIsAPartnerOnceAndNeverItsOwn) {
@@ -158,7 +159,8 @@ void CheckMixed(ValueType type, const std::vector<Value>& values) {
       if (draw.is_cut) {
         expected[at] = (y >= 0 && y < box.height && x >= 0 && x < box.width ? partner : image)[at];
       } else if constexpr (sizeof(Value) == 1) {
-        expected[at] = static_cast<Value>(std::floor(double{lambda} * image[at] + (1 - double{lambda}) * partner[at] + 0.5));
+        expected[at] =
+            static_cast<Value>(std::floor(double{lambda} * image[at] + (1 - double{lambda}) * partner[at] + 0.5));
       } else {
         const volatile float one = lambda * image[at], other = (1 - lambda) * partner[at];
         expected[at] = one + other;
@@ -190,8 +192,8 @@ TEST(MixTest, WhatIsNotMixedMayBeInfinite) {
   const float image = HUGE_VALF, partner = 1;
   float made;
   for (const int32_t lambda : {0, kWholeLambda}) {
-    Mix({0, false, lambda, 0, 0}, {1, 1}, {ValueType::kFloat32, 1}, PlainKernels(), reinterpret_cast<const char*>(&image),
-        reinterpret_cast<const char*>(&partner), reinterpret_cast<char*>(&made));
+    Mix({0, false, lambda, 0, 0}, {1, 1}, {ValueType::kFloat32, 1}, PlainKernels(),
+        reinterpret_cast<const char*>(&image), reinterpret_cast<const char*>(&partner), reinterpret_cast<char*>(&made));
     EXPECT_EQ(made, lambda == 0 ? partner : image);
   }
 }

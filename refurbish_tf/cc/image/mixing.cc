@@ -66,8 +66,8 @@ MixDraw Mixing::Draw(const ImageSeed& seed, int64_t image,
   draw.is_cut = own.Fraction(kSwitchWord) < switch_prob_ * 0x1p31;
   draw.y = own.Fraction(kYWord);
   draw.x = own.Fraction(kXWord);
-  draw.lambda = DrawLambda(draw.is_cut ? cutmix_alpha_ : mixup_alpha_, own,
-                           kLambdaWord);
+  draw.lambda =
+      DrawLambda(draw.is_cut ? cutmix_alpha_ : mixup_alpha_, own, kLambdaWord);
   return draw;
 }
 
@@ -92,8 +92,7 @@ int32_t DrawLambda(double alpha, const ImageSeed& seed, uint64_t word) {
 
 Box BoxOf(const MixDraw& draw, ImageSize size) {
   // A square root is rounded alike everywhere.
-  const double side =
-      std::sqrt(static_cast<double>(kOne - draw.lambda) / kOne);
+  const double side = std::sqrt(static_cast<double>(kOne - draw.lambda) / kOne);
   const auto span = [side](int64_t length, int32_t middle) {
     const int64_t half = static_cast<int64_t>(length * side) / 2;
     const int64_t at = (length * int64_t{middle}) >> 31;

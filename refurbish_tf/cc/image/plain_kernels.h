@@ -124,8 +124,8 @@ inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t begin,
   for (int64_t i = begin; i < count; ++i) {
     const int32_t sum =
         from[i] * lambda + partner[i] * ((1 << kLambdaBits) - lambda);
-    to[i] = static_cast<uint8_t>((sum + (1 << (kLambdaBits - 1))) >>
-                                 kLambdaBits);
+    to[i] =
+        static_cast<uint8_t>((sum + (1 << (kLambdaBits - 1))) >> kLambdaBits);
   }
 }
 

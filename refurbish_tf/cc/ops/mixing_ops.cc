@@ -63,14 +63,14 @@ REGISTER_OP("RefurbishTf>MixImages")
 //
 // rows: numbers of classes, int64 [batch] or [batch, 1], which become one-hot;
 // or floats, [batch, num_classes].
-// name: what errors call them.
+// called: what errors call them.
 // num_classes: 0 for floats of any number, or [batch] of them.
 REGISTER_OP("RefurbishTf>MixRows")
     .Input("rows: R")
     .Input("lambdas: float")
     .Input("partners: int32")
     .Output("mixed: float")
-    .Attr("name: string")
+    .Attr("called: string")
     .Attr("num_classes: int >= 0")
     .Attr("R: {int64, float}")
     .SetShapeFn(MixedRowsShape);

@@ -74,7 +74,7 @@ class MixImagesOp : public OpKernel {
 class MixRowsOp : public OpKernel {
  public:
   explicit MixRowsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("name", &name_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("called", &called_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_classes", &num_classes_));
     DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("R", &type));
@@ -88,8 +88,9 @@ class MixRowsOp : public OpKernel {
     const Tensor& rows = ctx->input(0);
     const Tensor& lambdas = ctx->input(1);
     const Tensor& partners = ctx->input(2);
-    OP_REQUIRES(ctx, lambdas.dims() == 1 && partners.dims() == 1 &&
-                         lambdas.dim_size(0) == partners.dim_size(0),
+    OP_REQUIRES(ctx,
+                lambdas.dims() == 1 && partners.dims() == 1 &&
+                    lambdas.dim_size(0) == partners.dim_size(0),
                 absl::InvalidArgumentError(
                     "`lambdas` and `partners` must be those of `MixImages`."));
     const int64_t batch_size = lambdas.dim_size(0);
@@ -103,7 +104,7 @@ class MixRowsOp : public OpKernel {
     OP_REQUIRES(
         ctx, HasRows(rows, batch_size),
         absl::InvalidArgumentError(absl::StrCat(
-            name_, " must be ",
+            called_, " must be ",
             one_hot_           ? "[batch] or [batch, 1]"
             : num_classes_ > 0 ? absl::StrCat("[batch, ", num_classes_, "]")
                                : "[batch] or [batch, n]",
@@ -133,12 +134,13 @@ class MixRowsOp : public OpKernel {
     }
     const auto classes = rows.flat<int64_t>();
     for (int64_t i = 0; i < batch_size; ++i) {
-      OP_REQUIRES(ctx, classes(i) >= 0 && classes(i) < num_classes_,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      name_, " must be classes from 0 to ", num_classes_ - 1,
-                      ", as num_classes=", num_classes_, " says, got ",
-                      classes(i), ". Pass the number of classes, or count them "
-                      "from 0 in Dataset.map before.")));
+      OP_REQUIRES(
+          ctx, classes(i) >= 0 && classes(i) < num_classes_,
+          absl::InvalidArgumentError(absl::StrCat(
+              called_, " must be classes from 0 to ", num_classes_ - 1,
+              ", as num_classes=", num_classes_, " says, got ", classes(i),
+              ". Pass the number of classes, or count them "
+              "from 0 in Dataset.map before.")));
     }
     std::fill_n(to, output->NumElements(), 0.0f);
     for (int64_t i = 0; i < batch_size; ++i) {
@@ -159,7 +161,7 @@ class MixRowsOp : public OpKernel {
   }
 
   // What errors call it.
-  std::string name_;
+  std::string called_;
   int64_t num_classes_ = 0;
   bool one_hot_ = false;
 };
