@@ -222,9 +222,9 @@ NAMED.update({
     "fewer partners": {**ROWS_TO_MIX, "partners": [1]},
     "more rows than images": {**ROWS_TO_MIX, "rows": np.zeros([3, 3], np.float32)},
     "a single row": {**ROWS_TO_MIX, "rows": np.float32(3)},
-    "classes without their number": {**ROWS_TO_MIX, "rows": [0, 1]},
-    "a class beyond the last one": {**ROWS_TO_MIX, "rows": [0, 3], "num_classes": 3},
-    "classes beyond memory": {**ROWS_TO_MIX, "rows": [0, 1], "num_classes": 2**62},
+    "classes without their number": {**ROWS_TO_MIX, "rows": np.array([0, 1])},
+    "a class beyond the last one": {**ROWS_TO_MIX, "rows": np.array([0, 3]), "num_classes": 3},
+    "classes beyond memory": {**ROWS_TO_MIX, "rows": np.array([0, 1]), "num_classes": 2**62},
 })
 
 
