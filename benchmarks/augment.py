@@ -47,6 +47,7 @@ def measure(quick):
   for side in (348,) if quick else (348, 1000):
     yield _decoding(quick, side, absent)
   yield _targets(quick)
+  yield _mixing(quick)
 
 
 def layers(side):
@@ -180,6 +181,52 @@ def _targets(quick):
       "Targets beside an image of 224x224",
       f"CPU time of all threads for an element of an image, uint8 [{side}, {side}, 3], and what follows it, beyond the same "
       f"element of which nothing follows: targets={{}}. {times * batch:,} at a time. RandAugment has two layers of magnitude 9.", rows)
+
+
+def _mixing(quick):
+  """Batches that are mixed, with one-hot labels of 1,000 classes, by a map of tf.data."""
+  common.say("mixing")
+  rows, classes = [], 1000
+  for side in (32, 224):
+    batch = 8 if quick else BATCHES[side]
+    times = 1 if quick else max(1, 100_000_000 // (batch * side * side * 3))
+    for dtype in (np.uint8, np.float32):
+      images, labels = _smooth(batch, side).astype(dtype), np.arange(batch)
+      keras = {"mixup": tf.keras.layers.MixUp(0.2), "CutMix": tf.keras.layers.CutMix()}
+      calls = {
+          NOTHING: lambda *each: each,
+          "mixup": augment.mixup(0.2, classes), "CutMix": augment.cutmix(1.0, classes),
+          "mixup or CutMix": augment.mixup_or_cutmix(num_classes=classes), "TensorFlow: mixup": functools.partial(_mixed, classes)}
+      for name, layer in keras.items():
+        calls[f"Keras: {name}"] = lambda images, labels, layer=layer: layer(
+            {"images": images, "labels": tf.one_hot(labels, classes)})
+      calls = {name: _epochs(tf.data.Dataset.from_tensors((images, labels)).cache().repeat(times).map(fn), times)
+               for name, fn in calls.items()}
+      for call in calls.values():
+        call()
+      costs = common.per_element(times * batch, common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
+      for name, values in costs.items():
+        if name != NOTHING:
+          whose, colon, what = name.rpartition(": ")
+          rows.append(common.Row(
+              f"mixing_{side}_{_key(dtype.__name__)}_{_key(name)}", f"{what}, {side}x{side}, {dtype.__name__}",
+              f"{whose}{colon}µs an image", [cost - base for cost, base in zip(values, costs[NOTHING])]))
+  return common.Section(
+      "mixup and CutMix of batches",
+      "CPU time of all threads for an image, in batches of 128 of 32x32 and of 16 of 224x224, and its label, a number of 1,000 "
+      "classes that becomes one-hot, beyond a map that does nothing. TensorFlow: its operations, with a lambda for each image. Keras: "
+      "its layers, which return float32.", rows)
+
+
+def _mixed(classes, images, labels):
+  """mixup as one writes it with TensorFlow's operations."""
+  share = tf.random.gamma([tf.shape(images)[0], 2], 0.2)
+  share = share[:, 0] / tf.reduce_sum(share, 1)
+  labels, by = tf.one_hot(labels, classes), share[:, tf.newaxis, tf.newaxis, tf.newaxis]
+  values = tf.cast(images, tf.float32)
+  mixed = by * values + (1 - by) * values[::-1]
+  mixed = tf.cast(tf.round(mixed), tf.uint8) if images.dtype == tf.uint8 else mixed
+  return mixed, share[:, tf.newaxis] * labels + (1 - share[:, tf.newaxis]) * labels[::-1]
 
 
 def _smooth(count, side):

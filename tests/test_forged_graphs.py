@@ -209,6 +209,25 @@ IMAGES.update({f"{op}: {name}": {"op": op, "text": ["random_flip position=-1"], 
                    "a kind that is none": {"targets": [[[0.0] * 4]], "kinds": ["yxy"], "names": ["it"]}}.items()})
 
 
+IMAGES_TO_MIX = {
+    "op": "mix_images", "images": np.zeros([2, 8, 8, 3], np.uint8), "seed": [7, 0], "mixup_alpha": 1.0, "cutmix_alpha": 1.0, "switch_prob": 0.5}
+ROWS_TO_MIX = {"op": "mix_rows", "rows": np.zeros([2, 3], np.float32), "lambdas": [0.5, 0.5], "partners": [1, 0], "num_classes": 0, "called": "it"}
+NAMED.update({
+    "mixed images of no batch": {**IMAGES_TO_MIX, "images": np.zeros([8, 8, 3], np.uint8)},
+    "alpha 0": {**IMAGES_TO_MIX, "mixup_alpha": 0.0},
+    "alpha that is no number": {**IMAGES_TO_MIX, "cutmix_alpha": float("nan")},
+    "a probability above 1": {**IMAGES_TO_MIX, "switch_prob": 1.5},
+    "a partner beyond the batch": {**ROWS_TO_MIX, "partners": [1, 2]},
+    "a partner before the batch": {**ROWS_TO_MIX, "partners": [1, -1]},
+    "fewer partners": {**ROWS_TO_MIX, "partners": [1]},
+    "more rows than images": {**ROWS_TO_MIX, "rows": np.zeros([3, 3], np.float32)},
+    "a single row": {**ROWS_TO_MIX, "rows": np.float32(3)},
+    "classes without their number": {**ROWS_TO_MIX, "rows": np.array([0, 1])},
+    "a class beyond the last one": {**ROWS_TO_MIX, "rows": np.array([0, 3]), "num_classes": 3},
+    "classes beyond memory": {**ROWS_TO_MIX, "rows": np.array([0, 1]), "num_classes": 2**62},
+})
+
+
 def store_op(op, **inputs):
   store = rtf.CacheStore()
   store.put(0, tf.constant(1))

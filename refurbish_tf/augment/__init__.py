@@ -13,7 +13,7 @@ takes the two functions and gives them seeds, the only source of their randomnes
 `deep_auto_augment` return lists of layers. Lists in a list of layers are flattened, so the example has four layers, two
 of which are partial augmentation. Adjacent layers of this module are one operation, which passes over the bytes of the
 image, or of each image of a batch, as few times as it can. `random_crop_and_flip_batch` does the usual final
-augmentation for whole batches.
+augmentation for whole batches, and `mixup`, `cutmix` and `mixup_or_cutmix` mix the images of one.
 """
 from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
@@ -22,11 +22,12 @@ from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
 from .layers import seed_at
+from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
 from .sanitize_boxes import sanitize_boxes
 
 __all__ = [
-    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize",
-    "numpy_layer", "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
-    "sanitize_boxes", "seed_at", "split"]
+    "auto_augment", "compose", "cutmix", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "mixup",
+    "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip",
+    "random_resized_crop", "resize", "sanitize_boxes", "seed_at", "split"]

@@ -77,8 +77,7 @@ class _BatchFunction:
     element = images
     images = _checked_images(image_of(element), self.__name__)
     if seed is None:
-      # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
-      seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
+      seed = layers.new_seed()
     try:
       following = Following(None, element, rest, images, moves=True)
     except ValueError as error:

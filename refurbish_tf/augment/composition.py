@@ -313,6 +313,10 @@ def checked_layers(layers, whose):
       raise TypeError(
           f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
           f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
+    if getattr(layer, "needs_labels", False):
+      raise ValueError(
+          f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, too. Put it behind "
+          f"batch: .batch(B).map(rtf.augment.{layer.__name__}(...)).")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:

@@ -65,6 +65,12 @@ def checked_seed(seed, whose):
   return seed
 
 
+def new_seed():
+  """A seed for a function that was given none: another one in each epoch and each run."""
+  # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
+  return tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
+
+
 def checked_when_it_runs(value, condition, told, *tensors):
   """Returns the value, a tensor or nested ones; when it runs, raises with this text and the tensors unless the condition holds."""
   check = tf.debugging.Assert(condition, [told, *tensors])

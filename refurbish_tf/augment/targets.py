@@ -156,7 +156,7 @@ class Following:
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
-      whole[path[0]] = _replaced(whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor)
+      whole[path[0]] = replaced(whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor)
     rest = [whole[number] for number in range(1, 1 + len(self._rest))]
     if isinstance(element, dict):
       element.update((name, whole[name]) for name in element)
@@ -214,16 +214,16 @@ class Following:
       self._maybe_maps = []
 
 
-def _replaced(value, path, tensor):
+def replaced(value, path, tensor):
   """Nested dicts and tuples with a tensor in place of what is at `path`."""
   if not path:
     return tensor
   if isinstance(value, dict):
     value = copy.copy(value)
-    value[path[0]] = _replaced(value[path[0]], path[1:], tensor)
+    value[path[0]] = replaced(value[path[0]], path[1:], tensor)
     return value
   parts = list(value)
-  parts[path[0]] = _replaced(parts[path[0]], path[1:], tensor)
+  parts[path[0]] = replaced(parts[path[0]], path[1:], tensor)
   return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 

@@ -86,6 +86,16 @@ void SumPixels(const float* from, const FloatSpans& spans, int64_t pixels,
   plain::SumPixels(from, spans, 0, pixels, to);
 }
 
+void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t count,
+              int32_t lambda, uint8_t* to) {
+  plain::MixBytes(from, partner, 0, count, lambda, to);
+}
+
+void MixFloats(const float* from, const float* partner, int64_t count,
+               float lambda, float* to) {
+  plain::MixFloats(from, partner, 0, count, lambda, to);
+}
+
 uint32_t Bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -121,6 +131,8 @@ const PixelKernels& PlainKernels() {
        BlendColumns<4>},
       SumRows,
       SumPixels,
+      MixBytes,
+      MixFloats,
       &PlainDistortions()};
   return kKernels;
 }

@@ -39,6 +39,8 @@ inline constexpr int kWordsBeyond = 8;
 inline constexpr int kWeightBits = 14;
 // Fraction bits of the values that a blend of rows makes.
 inline constexpr int kFractionBits = 7;
+// Of the part that an image has in a mixed one.
+inline constexpr int kLambdaBits = 15;
 
 struct DistortionKernels;
 
@@ -111,6 +113,14 @@ struct PixelKernels {
   // `most` finite pixels, and one more float, to read after the last.
   void (*sum_pixels)(const float* from, const FloatSpans& spans, int64_t pixels,
                      uint8_t* to);
+
+  // lambda * from + (1 - lambda) * partner, with lambda in (0, 1): of bytes, in
+  // units of 2^-kLambdaBits, to the nearest, ties up; of floats rounded in each
+  // step.
+  void (*mix_bytes)(const uint8_t* from, const uint8_t* partner, int64_t count,
+                    int32_t lambda, uint8_t* to);
+  void (*mix_floats)(const float* from, const float* partner, int64_t count,
+                     float lambda, float* to);
 
   const DistortionKernels* distortions;
 };

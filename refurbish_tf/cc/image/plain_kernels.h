@@ -119,4 +119,23 @@ inline void SumPixels(const float* from, const FloatSpans& spans, int64_t begin,
   }
 }
 
+inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t begin,
+                     int64_t count, int32_t lambda, uint8_t* to) {
+  for (int64_t i = begin; i < count; ++i) {
+    const int32_t sum =
+        from[i] * lambda + partner[i] * ((1 << kLambdaBits) - lambda);
+    to[i] =
+        static_cast<uint8_t>((sum + (1 << (kLambdaBits - 1))) >> kLambdaBits);
+  }
+}
+
+inline void MixFloats(const float* from, const float* partner, int64_t begin,
+                      int64_t count, float lambda, float* to) {
+  for (int64_t i = begin; i < count; ++i) {
+    // In double for the reason that `Normalize` has.
+    to[i] = static_cast<float>(static_cast<double>(lambda) * from[i]) +
+            static_cast<float>(static_cast<double>(1 - lambda) * partner[i]);
+  }
+}
+
 }  // namespace refurbish_tf::plain

@@ -4,6 +4,7 @@
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
 #include "refurbish_tf/cc/image/vector_distortions.h"
+#include "refurbish_tf/cc/image/vector_mixing.h"
 
 #if defined(__x86_64__)
 
@@ -452,6 +453,7 @@ const PixelKernels* VectorKernels() {
     kernels.blend_columns[4] = vectors::BlendColumns<4>;
     kernels.sum_rows = vectors::SumRows;
     kernels.sum_pixels = vectors::SumPixels;
+    vectors::SetMixing(&kernels);
     kernels.distortions = &VectorDistortions();
     return kernels;
   }();

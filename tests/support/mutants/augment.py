@@ -6,12 +6,40 @@ DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
 POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
 JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 IMAGE_FILE = "tests/test_cc.py::test_cc[address_undefined-image_file_test]"
+MIXING = "tests/test_cc.py::test_cc[address_undefined-mixing_test]"
+OF_MIXED = "tests/test_mixing.py"
 ORIENTATION = "tests/test_orientation.py"
 PIXELS = "tests/test_pixels.py::test_layers_do_as_their_reference"
 NO_NUMBER = "tests/test_pixels.py::test_what_is_no_number_stays_where_it_is"
 OF_16_BITS = "tests/test_decoding_16_bits.py"
 
 MUTANTS = [
+    Mutant("an image is mixed with itself", "refurbish_tf/cc/image/mixing.cc", "shift = 1 + seed.", "shift = seed.", MIXING),
+    Mutant("lambda of Beta(2 alpha, 2 alpha)", "refurbish_tf/cc/image/mixing.cc", "Power(base, 1 / alpha)", "Power(base, 0.5 / alpha)",
+           f"{OF_MIXED}::TestMixup::test_lambda_has_the_moments_of_beta"),
+    Mutant("all images of a batch have one lambda", "refurbish_tf/cc/image/mixing.cc", "seed.SeedAt(image).SeedAt", "seed.SeedAt(0).SeedAt",
+           MIXING),
+    Mutant("labels are mixed by lambda, and not by the area of the box", "refurbish_tf/cc/image/mixing.cc", "  if (!draw.is_cut) return",
+           "  if (draw.partner >= 0) return", f"{OF_MIXED}::TestCutmix"),
+    Mutant("boxes beyond the image", "refurbish_tf/cc/image/mixing.cc", "std::min(at + half, length)", "at + half", MIXING),
+    Mutant("vectors of mixed bytes are cut, not rounded", "refurbish_tf/cc/image/vector_mixing.cc",
+           "_mm256_mulhrs_epi16(_mm256_sub_epi16(one, other), by)",
+           "_mm256_mulhi_epi16(_mm256_slli_epi16(_mm256_sub_epi16(one, other), 1), by)", MIXING),
+    Mutant("a batch's mix draws what its layers drew of the same seed", "refurbish_tf/cc/image/mixing.cc",
+           "seed.SeedAt(image).SeedAt(kPosition)", "seed.SeedAt(image)",
+           f"{OF_MIXED}::TestBatches::test_of_one_seed_what_is_drawn_before_is_independent"),
+    Mutant("labels stay when images are mixed", "refurbish_tf/augment/mixing.py", "        rest[path[0]] = replaced(", "        replaced(",
+           f"{OF_MIXED}::TestMixup"),
+    Mutant("a class beyond the last one is no class", "refurbish_tf/cc/kernels/image/mixing_ops.cc", "classes(i) < num_classes_", "true",
+           f"{OF_MIXED}::TestComponents::test_what_is_known_when_it_runs_is_refused_then"),
+    Mutant("class numbers as floats are mixed", "refurbish_tf/augment/mixing.py",
+           "kind == LABEL and not classes and self._num_classes is not None", "False",
+           f"{OF_MIXED}::TestComponents::test_what_cannot_be_mixed_is_refused"),
+    Mutant("components that nobody has named stay in silence", "refurbish_tf/augment/mixing.py", "        return WEIGHT\n    raise ValueError(",
+           "        return WEIGHT\n    return None\n    raise ValueError(",
+           f"{OF_MIXED}::TestComponents::test_components_that_nobody_has_named_are_refused"),
+    Mutant("mixup among layers leaves labels as they are", "refurbish_tf/augment/composition.py", 'getattr(layer, "needs_labels", False)', "False",
+           f"{OF_MIXED}::TestRefusal::test_among_layers_which_leave_labels_as_they_are"),
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/layers/random_resized_crop.cc",
            "UnitOf(place[0]) * (image.height - part.height + 1)", "UnitOf(place[0]) * (image.height - part.height)",
            "tests/test_decoding.py::test_windows_are_those_of_the_reference"),

@@ -1,0 +1,302 @@
+"""mixup and CutMix: functions of a batch that mix each image, and its label, with another one."""
+from __future__ import annotations
+
+import numbers
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from refurbish_tf._internal import native
+from . import layers, target_kinds, unnamed_targets
+from .composition import image_of, with_image
+from .target_kinds import named, shown
+from .targets import replaced
+
+LABEL, WEIGHT = "label", "weight"
+_LABEL_NAMES = ("label", "labels")
+_WEIGHT_NAMES = ("weight", "weights", "sample_weight", "sample_weights")
+# Beyond these, lambda is always 0 or 1, or always 1/2.
+_ALPHAS = (0.001, 1000)
+_FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
+def mixup(
+    alpha: float = 0.2, num_classes: int | None = None,
+    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  """Returns a function that blends each image of a batch, and its label, with another one.
+
+  >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
+  >>> train = images.batch(4).map(rtf.augment.mixup(0.2, num_classes=10), tf.data.AUTOTUNE)
+  >>> train.element_spec[1]
+  TensorSpec(shape=(None, 10), dtype=tf.float32, name=None)
+
+  An image becomes `lambda * image + (1 - lambda) * partner`, and its label likewise, with a lambda of its own from
+  Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, around the end of the batch, with
+  one shift that is drawn for the batch. So no image is mixed with itself, each is a partner once, and all pairs are equally
+  likely. An image that is alone in its batch stays as it is, with its label as float32.
+
+  The labels become probabilities: train with `keras.losses.CategoricalCrossentropy`, which also has `label_smoothing`.
+
+  Put it behind `batch`, and in front of it what draws for single images. As of `random_crop_and_flip_batch`, the seed may be left
+  out. What is drawn is independent of what that, or `compose`, draws of the same seed:
+
+  >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+  >>> mixed = rtf.augment.mixup(0.2, num_classes=10)
+  >>> train = tf.data.Dataset.zip(images.batch(4), seeds).map(lambda batch, seed: mixed(*batch, seed=seed))
+
+  Args:
+    alpha: a number from 0.001 to 1,000. The smaller, the more images are nearly unmixed; 1 draws lambda evenly.
+    num_classes: a whole number from 2 on, if labels are numbers of classes, from 0: they become one-hot. None if they
+      are one-hot already, or other floats.
+    components: what is beside the images: a dict from names of a dict's entries, or positions in a tuple, to `"label"`,
+      `"weight"` or None, as `{"fine": "label", "id": None}`. In a component that is itself a dict or a tuple, all have the
+      same kind, or one each: `{1: {"fine": "label", "id": None}}`. What need not be named: entries that are called `label`
+      or `labels`; or `weight`, `weights`, `sample_weight` or `sample_weights`; and in a tuple what `keras.Model.fit` takes for
+      labels and sample weights, at positions 1 and 2.
+
+  | kind | shape | becomes, float32 |
+  | --- | --- | --- |
+  | `"label"` | any integer `[batch]` or `[batch, 1]` | `[batch, num_classes]`, one-hot and mixed |
+  | `"label"` | floating `[batch, num_classes]`; without `num_classes` `[batch]` or `[batch, n]` | the same, mixed |
+  | `"weight"` | floating `[batch]` or `[batch, n]` | the same, mixed |
+  | None | any | itself, as it is |
+
+  Returns:
+    A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with images
+    `[batch, height, width, channels]`, uint8 or float32, sizes known while tracing or not, or with a dict in their place, and a
+    seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape and dtype, and what
+    is beside them. lambda is a multiple of 1/32,768. float32 is computed as written above, each step rounded; uint8
+    exactly, and rounded to the nearest number, a half up. Images, lambdas and partners depend on the seed alone, on every
+    processor. It raises `TypeError` or `ValueError` for another dtype or shape, such as those of masks and boxes, and for
+    components that nobody has named; and when it runs `tf.errors.InvalidArgumentError` for a class beyond `num_classes`.
+
+  Raises:
+    TypeError: `alpha` is no number, `num_classes` no whole number, or `components` no dict as above.
+    ValueError: they are out of range, or a kind is none of these.
+
+  Implements Zhang et al., *mixup: Beyond Empirical Risk Minimization*, ICLR 2018.
+  """
+  return _Mixing("mixup", num_classes, components, mixup_alpha=_checked_alpha("alpha", alpha, "mixup"))
+
+
+def cutmix(
+    alpha: float = 1.0, num_classes: int | None = None,
+    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  """Returns a function that puts a box of another image into each image of a batch, and mixes the labels by area.
+
+  >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
+  >>> train = images.batch(4).map(rtf.augment.cutmix(num_classes=10), tf.data.AUTOTUNE)
+
+  For an image of H x W pixels and its lambda from Beta(alpha, alpha) the box has the sides `int(H * sqrt(1 - lambda))` and
+  `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where the image ends.
+  The box has the same place in both images. lambda of the labels is the part of the pixels that are left of the image.
+  Partners, seeds, components and what else is said there are as for `mixup`.
+
+  Args:
+    alpha, num_classes, components: as for `mixup`.
+
+  Returns:
+    A function as `mixup` returns.
+
+  Raises:
+    TypeError, ValueError: as for `mixup`.
+
+  Implements Yun et al., *CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features*, ICCV 2019.
+  """
+  return _Mixing("cutmix", num_classes, components, cutmix_alpha=_checked_alpha("alpha", alpha, "cutmix"), switch_prob=1.0)
+
+
+def mixup_or_cutmix(
+    mixup_alpha: float = 0.2, cutmix_alpha: float = 1.0, switch_prob: float = 0.5, num_classes: int | None = None,
+    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  """Returns a function that does either `mixup` or `cutmix` to each image of a batch.
+
+  >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
+  >>> train = images.batch(4).map(rtf.augment.mixup_or_cutmix(0.8, 1.0, num_classes=10), tf.data.AUTOTUNE)
+
+  The arguments are named as those of timm's `Mixup`. The defaults are what torchvision trains ResNet-50 with.
+
+  Args:
+    mixup_alpha, cutmix_alpha: `alpha` of `mixup` and of `cutmix`.
+    switch_prob: a number from 0 to 1: the probability that an image gets CutMix and not mixup. It is drawn for each image.
+    num_classes, components: as for `mixup`.
+
+  Returns:
+    A function as `mixup` returns.
+
+  Raises:
+    TypeError, ValueError: as for `mixup`, or `switch_prob` is no number from 0 to 1.
+  """
+  whose = "mixup_or_cutmix"
+  is_number = isinstance(switch_prob, numbers.Real) and not isinstance(switch_prob, bool)
+  if not is_number or not 0 <= switch_prob <= 1:
+    raise (ValueError if is_number else TypeError)(
+        f"switch_prob of {whose} must be a number from 0 to 1, got {switch_prob!r}. It is the probability of CutMix: pass 0.5 for "
+        "both alike.")
+  return _Mixing(
+      whose, num_classes, components, mixup_alpha=_checked_alpha("mixup_alpha", mixup_alpha, whose),
+      cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose), switch_prob=float(switch_prob))
+
+
+class _Mixing:
+  """A function of a batch, with or without a seed. A class, so that it can be pickled."""
+
+  # Of an image alone it would leave the label as it was.
+  needs_labels = True
+
+  def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
+    self.__name__ = whose
+    if num_classes is not None:
+      num_classes = layers.checked_whole(
+          f"num_classes of {whose}", num_classes, 2, 2**31 - 1,
+          "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none.")
+    self._num_classes = num_classes
+    self._kinds = _checked_kinds(components, whose)
+    self._arguments = {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha, "switch_prob": switch_prob}
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, images, *rest, seed=None):
+    element = images
+    images = self._checked_images(image_of(element))
+    seed = layers.new_seed() if seed is None else layers.checked_seed(seed, self.__name__)
+    found = list(unnamed_targets.components(element, rest))
+    kinds = self._kinds_of(found, element)
+    mixed, lambdas, partners = native.ops().refurbish_tf_mix_images(images=images, seed=seed, **self._arguments)
+    element, rest = with_image(element, mixed), [element, *rest]
+    for path, value in found:
+      if kinds[path] is None:
+        continue
+      rows, num_classes = self._checked_rows(path, kinds[path], value, images.shape[0])
+      made = native.ops().refurbish_tf_mix_rows(
+          rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=self._called(path, kinds[path]))
+      if isinstance(path[0], int):
+        rest[path[0]] = replaced(rest[path[0]], path[1:], made)
+      else:
+        element = replaced(element, path, made)
+    return (element, *rest[1:]) if len(rest) > 1 else element
+
+  def _called(self, path, kind):
+    # Not longer than TensorFlow's cache of kernels compares.
+    return f"{kind}s of {self.__name__}, component {shown(path)[:35]},"
+
+  def _checked_images(self, images):
+    images = tf.convert_to_tensor(images)
+    if not images.shape.is_compatible_with([None] * 4):
+      raise ValueError(
+          f"images of {self.__name__} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch; add "
+          "the axis of channels to images that have none: images[..., tf.newaxis].")
+    if images.dtype not in (tf.uint8, tf.float32):
+      raise TypeError(
+          f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. "
+          + ("Convert them with tf.cast(images, tf.float32)." if images.dtype.is_floating else
+             layers.way_to_dtype(images.dtype, only_uint8=False)))
+    return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
+
+  def _kinds_of(self, found, element):
+    """A dict from the path of each component to its kind; raises if nobody has said it."""
+    kinds, used = {}, set()
+    for path, value in found:
+      prefix = next((path[:end] for end in range(1, len(path) + 1) if path[:end] in self._kinds), None)
+      used.add(prefix)
+      kinds[path] = self._kinds[prefix] if prefix else self._usual_kind(path, value)
+    for path in self._kinds:
+      if path not in used:
+        raise ValueError(
+            f"components of {self.__name__}: there is no {shown(path)} beside the images. There "
+            f"{'is' if len(found) == 1 else 'are'} {', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}")
+    return kinds
+
+  def _usual_kind(self, path, value):
+    place, name = path[0], str(path[-1]).lower()
+    if unnamed_targets.kind_by_name(path, value) is None:
+      if place == 1 or name in _LABEL_NAMES:
+        return LABEL
+      is_floating = getattr(value, "dtype", None) is not None and tf.as_dtype(value.dtype).is_floating
+      if is_floating and (path == (2,) or name in _WEIGHT_NAMES):
+        return WEIGHT
+    raise ValueError(
+        f"components of {self.__name__} must say what the component {shown(path)} is, of shape {getattr(value, 'shape', None)}: "
+        f"labels are mixed with their images, and what is where in an image is no longer true. Pass "
+        f"{_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it stays right as it is. Masks, "
+        f"boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before.")
+
+  def _checked_rows(self, path, kind, value, batch_size):
+    """Returns the component as int64 or float32, and its number of classes, 0 if that is not said."""
+    whose = self._called(path, kind)
+    try:
+      rows = tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+      rows = None
+    if rows is None or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+      raise TypeError(
+          f"{whose} must be a dense tensor, got a {type(value).__name__}. Make it one in Dataset.map before, with tf.sparse.to_dense "
+          f"or to_tensor(), or pass {_named(path, None)} if it stays as it is.")
+    shape, dtype = rows.shape, rows.dtype
+    classes = kind == LABEL and dtype.is_integer
+    if not classes and dtype not in _FLOATS:
+      raise TypeError(
+          f"{whose} must be {'numbers of classes, or floats' if kind == LABEL else 'floats'}, got dtype {dtype.name}. "
+          + ("Make them numbers, as with tf.keras.layers.StringLookup. " if dtype == tf.string else "Convert it with tf.cast(..., tf.float32). ")
+          + f"Or pass {_named(path, None)} if it stays as it is.")
+    if shape.rank is not None and (not 1 <= shape.rank <= 2 or not shape[:1].is_compatible_with([batch_size])):
+      raise ValueError(
+          f"{whose} must be [batch] or [batch, n], got shape {shape} beside {batch_size or 'a batch of'} images. A mask, boxes or key "
+          f"points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before. Pass {_named(path, None)} for what "
+          "stays right as it is.")
+    if classes and self._num_classes is None:
+      raise ValueError(
+          f"{whose} are whole numbers, {dtype.name}, which cannot be mixed. Pass num_classes= if they are numbers of classes, convert "
+          "them with tf.cast(labels, tf.float32) if they are one-hot or quantities.")
+    if classes and shape.rank == 2 and shape[1] not in (1, None):
+      raise ValueError(
+          f"{whose} must be [batch] or [batch, 1] as numbers of classes, got shape {shape}. If they are one-hot, or several labels an "
+          "image, convert them with tf.cast(labels, tf.float32).")
+    if kind == LABEL and not classes and self._num_classes is not None and not shape.is_compatible_with(
+        [None, self._num_classes]):
+      raise ValueError(
+          f"{whose} must be [batch, {self._num_classes}] as floats, as num_classes={self._num_classes} says, got shape {shape}. If they "
+          "are numbers of classes, convert them with tf.cast(labels, tf.int32); else leave num_classes out.")
+    return tf.cast(rows, tf.int64 if classes else tf.float32), (self._num_classes or 0) if kind == LABEL else 0
+
+
+_TELL = 'Pass components={"fine": "label", "id": None} for entries of a dict, components={2: "weight"} for a tuple.'
+
+
+def _named(path, kind):
+  return named(path, kind).replace("targets=", "components=", 1)
+
+
+def _checked_alpha(name, alpha, whose):
+  is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
+  if not is_number or not _ALPHAS[0] <= alpha <= _ALPHAS[1]:
+    raise (ValueError if is_number else TypeError)(
+        f"{name} of {whose} must be a number from {_ALPHAS[0]} to {_ALPHAS[1]:,}, got {alpha!r}. Pass 0.2 for little mixing, 1 for "
+        f"all lambdas alike; to mix nothing, leave {whose} out.")
+  return float(alpha)
+
+
+def _checked_kinds(components, whose):
+  """Returns a dict from paths to kinds."""
+  if components is None:
+    return {}
+  if not isinstance(components, dict):
+    raise TypeError(f"components of {whose} must be a dict from names or positions to kinds, or None, got {components!r}. {_TELL}")
+  return dict(_paths((), components, whose))
+
+
+def _paths(path, components, whose):
+  for name, kind in components.items():
+    if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
+      raise TypeError(f"components of {whose} must be names, or positions in a tuple, got {name!r}. {_TELL}")
+    if not path and (name in target_kinds.IMAGE_NAMES or isinstance(name, numbers.Integral) and name < 1):
+      raise ValueError(
+          f"components of {whose} must be beside the images, which are the first one, 0, got {name!r}. {_TELL}")
+    inner = (*path, name if isinstance(name, str) else int(name))
+    if isinstance(kind, dict):
+      yield from _paths(inner, kind, whose)
+    elif kind not in (LABEL, WEIGHT, None):
+      raise (ValueError if isinstance(kind, str) else TypeError)(
+          f'components of {whose} must say of {shown(inner)} that it is "{LABEL}" or "{WEIGHT}", or None if it stays as it is, got '
+          f"{kind!r}. {_TELL}")
+    else:
+      yield inner, kind

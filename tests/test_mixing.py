@@ -1,0 +1,326 @@
+"""mixup and CutMix of whole batches, compared with Keras' formula in NumPy."""
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf._internal import native
+
+SEED = [7, 0]
+LABELS = np.array([3, 1, 4, 1, 5, 9, 2, 6])
+FUNCTIONS = {"mixup": augment.mixup, "cutmix": augment.cutmix, "mixup_or_cutmix": augment.mixup_or_cutmix}
+each_function = pytest.mark.parametrize("make", FUNCTIONS.values(), ids=FUNCTIONS)
+STAGE = {"mixup_alpha": 1.0, "cutmix_alpha": 1.0, "switch_prob": 0.5}
+
+
+def images_of(dtype, count=8, height=6, width=10):
+  values = np.random.default_rng(7).integers(0, 256, [count, height, width, 3])
+  return values.astype(np.uint8) if dtype == np.uint8 else (values / 255).astype(np.float32)
+
+
+def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
+  """What an image has left of itself, and its partner, for these seeds."""
+  _, lambdas, partners = native.ops().refurbish_tf_mix_images(
+      images=images, seed=seed, mixup_alpha=alpha, cutmix_alpha=alpha, switch_prob=switch_prob)
+  return lambdas.numpy(), partners.numpy()
+
+
+def blended(lambdas, values, partners):
+  """As `keras.layers.MixUp` has it."""
+  weight = lambdas.reshape([-1] + [1] * (values.ndim - 1))
+  return weight * values + (1 - weight) * values[partners]
+
+
+class TestMixup:
+
+  def test_floats_are_those_of_keras(self):
+    images = images_of(np.float32)
+    one_hot = np.eye(10, dtype=np.float32)[LABELS]
+    lambdas, partners = drawn(images)
+    assert len(set(lambdas)) == 8
+    mixed, labels = augment.mixup(1, num_classes=10)(images, LABELS, seed=SEED)
+    np.testing.assert_array_equal(mixed, blended(lambdas, images, partners))
+    np.testing.assert_array_equal(labels, blended(lambdas, one_hot, partners))
+    # Labels that are one-hot, or soft, already.
+    for given, classes in ((one_hot, None), (one_hot, 10), (one_hot.astype(np.float64), None), (one_hot.astype(np.float16), 10)):
+      np.testing.assert_array_equal(augment.mixup(1, classes)(images, given, seed=SEED)[1], labels)
+    for given in (LABELS.astype(np.uint8), LABELS[:, np.newaxis], LABELS.astype(np.int32), list(map(int, LABELS))):
+      np.testing.assert_array_equal(augment.mixup(1, 10)(images, given, seed=SEED)[1], labels)
+
+  def test_bytes_are_rounded_to_the_nearest(self):
+    images = images_of(np.uint8)
+    lambdas, partners = drawn(images)
+    mixed = augment.mixup(1)(images, seed=SEED)
+    assert mixed.dtype == tf.uint8
+    np.testing.assert_array_equal(mixed, np.floor(blended(lambdas.astype(np.float64), images, partners) + 0.5))
+
+  def test_of_labels_of_one_number(self):
+    """Of two classes, and quantities."""
+    lambdas, partners = drawn(images_of(np.uint8))
+    for given in (LABELS.astype(np.float32), LABELS[:, np.newaxis].astype(np.float32)):
+      _, labels = augment.mixup(1)(images_of(np.uint8), given, seed=SEED)
+      np.testing.assert_array_equal(labels, blended(lambdas, given, partners))
+
+  @pytest.mark.parametrize("alpha", [0.1, 0.2, 1.0, 5.0])
+  def test_lambda_has_the_moments_of_beta(self, alpha):
+    """Its mean and its variance; C++ tests have more of them."""
+    lambdas, _ = drawn(tf.zeros([20_000, 1, 1, 1], tf.uint8), alpha)
+    variance = 1 / (4 * (2 * alpha + 1))
+    fourth = 3 / (16 * (2 * alpha + 1) * (2 * alpha + 3))
+    assert abs(lambdas.mean() - 0.5) < 5 * np.sqrt(variance / 20_000)
+    assert abs(((lambdas - 0.5)**2).mean() - variance) < 5 * np.sqrt((fourth - variance**2) / 20_000)
+
+
+class TestCutmix:
+
+  def test_a_box_is_the_partners_and_labels_are_mixed_by_area(self):
+    images = np.broadcast_to(np.arange(64, dtype=np.float32)[:, np.newaxis, np.newaxis, np.newaxis], [64, 9, 12, 3])
+    _, partners = drawn(images, switch_prob=1.0)
+    mixed, labels = augment.cutmix(num_classes=64)(images, np.arange(64), seed=SEED)
+    sizes = set()
+    for image, label, own, partner in zip(mixed.numpy(), labels.numpy(), range(64), partners):
+      taken = image[..., 0] == partner
+      rows, columns = np.flatnonzero(taken.any(1)), np.flatnonzero(taken.any(0))
+      assert taken.sum() == len(rows) * len(columns) and (np.diff(rows) == 1).all() and (np.diff(columns) == 1).all()
+      np.testing.assert_array_equal(image, np.where(taken[..., np.newaxis], partner, own) * np.ones([1, 1, 3]))
+      expected = np.zeros(64, np.float32)
+      expected[own] = np.float32(1 - taken.sum() / 108)
+      expected[partner] = 1 - expected[own]
+      np.testing.assert_array_equal(label, expected)
+      sizes.add((len(rows), len(columns)))
+    assert len(sizes) > 15
+
+  def test_bytes_and_floats_have_the_same_boxes(self):
+    as_bytes = augment.cutmix()(images_of(np.uint8), seed=SEED)
+    as_floats = augment.cutmix()(images_of(np.uint8).astype(np.float32), seed=SEED)
+    np.testing.assert_array_equal(as_bytes, as_floats)
+
+
+class TestEither:
+
+  def test_each_image_has_one_of_both(self):
+    images = np.broadcast_to(np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), [100, 8, 8, 1])
+    mixed = augment.mixup_or_cutmix(0.8, 1.0, 0.3)(images, seed=SEED).numpy()
+    number = sum(len(np.unique(image)) == 2 for image in mixed)
+    # Boxes may be empty, or all of an image.
+    assert 10 < number < 40
+    np.testing.assert_array_equal(augment.mixup_or_cutmix(0.8, 1.0, 0)(images, seed=SEED), augment.mixup(0.8)(images, seed=SEED))
+    np.testing.assert_array_equal(augment.mixup_or_cutmix(0.8, 0.7, 1)(images, seed=SEED), augment.cutmix(0.7)(images, seed=SEED))
+
+
+class TestBatches:
+
+  @each_function
+  def test_depends_on_the_seed_alone(self, make):
+    mixed, images = make(num_classes=10), images_of(np.uint8)
+    first = mixed(images, LABELS, seed=SEED)
+    for fn, seed in ((mixed, np.array(SEED, np.int64)), (pickle.loads(pickle.dumps(mixed)), SEED)):
+      tf.random.set_seed(2)
+      for one, other in zip(first, fn(images, LABELS, seed=seed)):
+        np.testing.assert_array_equal(one, other)
+    assert (mixed(images, LABELS, seed=[8, 0])[0] != first[0]).numpy().any()
+
+  def test_of_one_seed_what_is_drawn_before_is_independent(self):
+    """Of a layer, of layers, and of this."""
+    _, lambdas, _ = native.ops().refurbish_tf_mix_images(images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0})
+    for fn in (augment.random_crop(50), augment.random_crop_and_flip_batch(50)):
+      crops = fn.draws(SEED, 500).numpy()
+      assert abs(np.corrcoef(crops[:, 0], lambdas)[0, 1]) < 0.2 and abs(np.corrcoef(crops[:, 1], lambdas)[0, 1]) < 0.2
+
+  def test_threads_make_the_same(self):
+    """Two images in a call, and more than one thread has."""
+    images = images_of(np.uint8, 64, 128, 128)
+    lambdas, partners = drawn(images)
+    mixed = augment.mixup(1)(images, seed=SEED)
+    np.testing.assert_array_equal(mixed, np.floor(blended(lambdas.astype(np.float64), images, partners) + 0.5))
+
+  @each_function
+  def test_an_image_that_is_alone_stays(self, make):
+    images = images_of(np.uint8, 1)
+    mixed, labels = make(num_classes=3)(images, [2], seed=SEED)
+    np.testing.assert_array_equal(mixed, images)
+    assert labels.numpy().tolist() == [[0, 0, 1]] and labels.dtype == tf.float32
+
+  @each_function
+  @pytest.mark.parametrize("shape", [[0, 8, 8, 3], [4, 0, 8, 3], [4, 8, 8, 0], [4, 1, 1, 1]])
+  def test_of_nothing_and_little(self, make, shape):
+    mixed, labels = make(num_classes=3)(tf.zeros(shape), tf.ones(shape[0], tf.int32), seed=SEED)
+    assert mixed.shape == shape and labels.shape == [shape[0], 3]
+    assert labels.numpy().tolist() == [[0, 1, 0]] * shape[0]
+
+  @pytest.mark.parametrize("known", [True, False])
+  def test_in_a_map_with_a_smaller_last_batch(self, known):
+    dataset = tf.data.Dataset.from_tensor_slices((images_of(np.uint8), LABELS)).batch(3)
+    if not known:
+      dataset = dataset.map(lambda *each: tf.numpy_function(lambda *values: values, each, (tf.uint8, tf.int64)))
+    dataset = dataset.map(augment.mixup_or_cutmix(num_classes=10), tf.data.AUTOTUNE)
+    shape = [None, 6, 10, 3] if known else [None] * 4
+    assert [spec.shape.as_list() for spec in dataset.element_spec] == [shape, [None, 10]]
+    batches = list(dataset.as_numpy_iterator())
+    assert [len(images) for images, _ in batches] == [3, 3, 2]
+    for _, labels in batches:
+      np.testing.assert_allclose(labels.sum(1), 1, rtol=1e-6)
+    # Without a seed, other numbers each epoch.
+    assert any((one[0] != other[0]).any() for one, other in zip(batches, dataset.as_numpy_iterator()))
+
+  def test_with_seeds_an_iterator_is_saved(self, tmp_path):
+    mixed = augment.mixup(1, 10)
+
+    def make():
+      batches = tf.data.Dataset.from_tensor_slices((images_of(np.uint8), LABELS)).batch(2)
+      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+      return tf.data.Dataset.zip(batches, seeds).map(lambda batch, seed: mixed(*batch, seed=seed))
+
+    expected = [images.tobytes() for images, _ in make().as_numpy_iterator()]
+    iterator = iter(make())
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    restored = iter(make())
+    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
+    assert [images.numpy().tobytes() for images, _ in restored] == expected[1:]
+
+
+class TestComponents:
+
+  @pytest.fixture
+  def images(self):
+    return images_of(np.uint8)
+
+  @pytest.fixture
+  def mixed(self, images):
+    """What is mixed with the images of a batch."""
+    lambdas, partners = drawn(images, 0.2)
+    return lambda values: blended(lambdas, values, partners)
+
+  def test_of_a_tuple_as_fit_takes_it(self, images, mixed):
+    weights = np.linspace(0, 1, 8, dtype=np.float32)
+    made = augment.mixup(num_classes=10)(images, LABELS, weights, seed=SEED)
+    np.testing.assert_array_equal(made[1], mixed(np.eye(10, dtype=np.float32)[LABELS]))
+    np.testing.assert_array_equal(made[2], mixed(weights))
+    dataset = tf.data.Dataset.from_tensors((images, LABELS, weights)).map(augment.mixup(num_classes=10))
+    assert [spec.dtype for spec in dataset.element_spec] == [tf.uint8, tf.float32, tf.float32] and len(list(dataset)) == 1
+
+  def test_of_a_dict(self, images, mixed):
+    weights, names = np.linspace(0, 1, 8), np.array(list("abcdefgh"))
+    element = {"image": images, "label": LABELS, "weight": weights, "id": names, "coarse": LABELS // 2}
+    made = augment.mixup(num_classes=10, components={"id": None, "coarse": "label"})(element, seed=SEED)
+    np.testing.assert_array_equal(made["image"], augment.mixup()(images, seed=SEED))
+    np.testing.assert_array_equal(made["label"], mixed(np.eye(10, dtype=np.float32)[LABELS]))
+    np.testing.assert_array_equal(made["coarse"], mixed(np.eye(10, dtype=np.float32)[LABELS // 2]))
+    np.testing.assert_array_equal(made["weight"], mixed(weights.astype(np.float32)))
+    assert made["id"] is names and element["image"] is images and element["label"] is LABELS
+
+  def test_of_dicts_within_a_tuple(self, images, mixed):
+    heads = {"a": LABELS, "b": np.eye(8, dtype=np.float32), "c": LABELS}
+    fn = augment.mixup(num_classes=10, components={1: {"b": "weight", "c": None}})
+    _, made = fn(images, heads, seed=SEED)
+    np.testing.assert_array_equal(made["a"], mixed(np.eye(10, dtype=np.float32)[LABELS]))
+    np.testing.assert_array_equal(made["b"], mixed(heads["b"]))
+    assert made["c"] is LABELS
+    assert augment.mixup(components={1: None})(images, heads, seed=SEED)[1]["a"] is LABELS
+    inputs, labels = augment.mixup(num_classes=10, components={"age": "weight"})(
+        {"images": images, "age": np.ones(8)}, LABELS, seed=SEED)
+    assert set(inputs) == {"images", "age"} and labels.shape == [8, 10]
+
+  @pytest.mark.parametrize("rest, given, error, says", [
+      ([LABELS], {}, ValueError, "whole numbers, int64, which cannot be mixed. Pass num_classes="),
+      ([LABELS.astype(np.float32)], {"num_classes": 10}, ValueError, r"must be \[batch, 10\] as floats.*tf.cast\(labels, tf.int32\)"),
+      ([np.eye(8, dtype=np.float32)], {"num_classes": 10}, ValueError, r"\(8, 8\).*leave num_classes out"),
+      ([np.eye(8, dtype=np.int32)], {"num_classes": 8}, ValueError, r"as numbers of classes, got shape \(8, 8\)"),
+      ([LABELS > 3], {}, TypeError, r"got dtype bool. Convert it with tf.cast\(..., tf.float32\)"),
+      ([np.full(8, "cat")], {}, TypeError, "got dtype string. Make them numbers"),
+      ([LABELS[:7]], {"num_classes": 10}, ValueError, r"got shape \(7,\) beside 8 images"),
+      ([np.float32(3)], {}, ValueError, r"got shape \(\) beside 8 images"),
+      ([np.ones([8, 6, 10], np.float32)], {}, ValueError, r"got shape \(8, 6, 10\).*A mask, boxes"),
+      ([np.ones([8, 6, 10, 1], np.uint8)], {"num_classes": 10}, ValueError, r"got shape \(8, 6, 10, 1\).*A mask, boxes"),
+      ([np.ones([8, 5, 4], np.float32)], {}, ValueError, r"got shape \(8, 5, 4\).*A mask, boxes"),
+      ([{"boxes": np.ones([8, 4], np.float32)}], {}, ValueError, r"1\['boxes'\].*components=\{1: \{\"boxes\": None\}\}"),
+      ([tf.ragged.constant([[1.0]] * 8)], {}, TypeError, "dense tensor, got a RaggedTensor"),
+      ([LABELS, LABELS], {"num_classes": 10}, ValueError, r'component 2 is.*components=\{2: "weight"\} to mix it, components=\{2: None\}'),
+      ([LABELS, LABELS], {"num_classes": 10, "components": {2: "weight"}}, TypeError, "must be floats, got dtype int64"),
+      ([np.eye(8), np.ones(8), np.ones(8)], {}, ValueError, r"component 3 is.*components=\{3: None\}"),
+      ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 beside the images. There is 1"),
+  ])
+  def test_what_cannot_be_mixed_is_refused(self, images, rest, given, error, says):
+    with pytest.raises(error, match=f"of mixup.*{says}"):
+      augment.mixup(**given)(images, *rest, seed=SEED)
+
+  @each_function
+  @pytest.mark.parametrize("name, value", [
+      ("mask", np.ones([8, 6, 10], np.uint8)), ("boxes", np.ones([8, 5, 4], np.float32)), ("bbox", np.ones([8, 4], np.float32)),
+      ("keypoints", np.ones([8, 34], np.float32)), ("category", LABELS)])
+  def test_components_that_nobody_has_named_are_refused(self, images, make, name, value):
+    element = {"image": images, "label": LABELS, name: value}
+    with pytest.raises(ValueError, match=rf"component '{name}' is.*\"{name}\": None.*cannot be mixed"):
+      make(num_classes=10)(element, seed=SEED)
+    made = make(num_classes=10, components={name: None})(element, seed=SEED)
+    assert made[name] is value
+
+  @pytest.mark.parametrize("values, given, says", [
+      ([0, 10], {"num_classes": 10}, "classes from 0 to 9, as num_classes=10 says, got 10"),
+      ([-1, 3], {"num_classes": 10}, "got -1"),
+      ([1, 2, 3], {"num_classes": 10}, r"\[batch\] or \[batch, 1\] beside a batch of 2 images, got shape \[3\]"),
+      ([[1, 2], [3, 4]], {"num_classes": 10}, r"got shape \[2,2\]"),
+      ([1.0, 2.0], {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2\]"),
+      ([[1.0, 2.0]] * 2, {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2,2\]"),
+      ([[[1.0]], [[2.0]]], {}, r"rank|got shape")])
+  def test_what_is_known_when_it_runs_is_refused_then(self, values, given, says):
+    dtype = np.asarray(values).dtype
+    dataset = tf.data.Dataset.from_tensors((images_of(np.uint8, 2), tf.constant(values)))
+    dataset = dataset.map(lambda images, labels: (images, tf.numpy_function(lambda each: each, [labels], labels.dtype)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+      list(dataset.map(augment.mixup(**given)))
+    assert dtype.kind in "if"
+
+
+class TestRefusal:
+
+  @each_function
+  @pytest.mark.parametrize("images, error, says", [
+      (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\). Put it after batch"),
+      (tf.zeros([2, 3, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 3, 4, 4, 3\)"),
+      (tf.zeros([2, 4, 4, 3], tf.uint16), TypeError, r"got dtype uint16"),
+      (tf.zeros([2, 4, 4, 3], tf.bfloat16), TypeError, r"tf.cast\(images, tf.float32\)")])
+  def test_of_images(self, make, images, error, says):
+    with pytest.raises(error, match=f"images of {make.__name__} .*{says}"):
+      tf.data.Dataset.from_tensors(images).map(make())
+
+  @each_function
+  @pytest.mark.parametrize("alpha, error", [(0, ValueError), (-1.0, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)])
+  def test_of_an_alpha(self, make, alpha, error):
+    with pytest.raises(error, match=f"alpha of {make.__name__} must be a number from 0.001 to 1,000, got {alpha!r}"):
+      make(alpha)
+
+  @pytest.mark.parametrize("given, error, says", [
+      ({"num_classes": 1}, ValueError, "num_classes of mixup must be a whole number from 2"),
+      ({"num_classes": 10.0}, TypeError, "num_classes of mixup"),
+      ({"components": ["weight"]}, TypeError, "must be a dict"),
+      ({"components": {0: "label"}}, ValueError, "beside the images"),
+      ({"components": {"image": None}}, ValueError, "beside the images"),
+      ({"components": {1.5: None}}, TypeError, "names, or positions"),
+      ({"components": {1: "mask"}}, ValueError, 'must say of 1 that it is "label" or "weight", or None'),
+      ({"components": {1: True}}, TypeError, "got True")])
+  def test_of_arguments(self, given, error, says):
+    with pytest.raises(error, match=says):
+      augment.mixup(**given)
+
+  @pytest.mark.parametrize("prob, error", [(1.1, ValueError), (-0.1, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)])
+  def test_of_a_probability(self, prob, error):
+    with pytest.raises(error, match="switch_prob of mixup_or_cutmix must be a number from 0 to 1, got"):
+      augment.mixup_or_cutmix(switch_prob=prob)
+
+  @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
+  def test_of_a_seed(self, seed, error):
+    with pytest.raises(error, match="seed of cutmix"):
+      augment.cutmix()(images_of(np.uint8), seed=seed)
+
+  @each_function
+  def test_among_layers_which_leave_labels_as_they_are(self, make):
+    for function in (augment.compose, lambda layers: augment.split(layers, 1),
+                     lambda layers: tf.data.Dataset.range(8).refurbish(layers),
+                     lambda layers: rtf.advise(tf.data.Dataset.range(8), layers, batch_size=2)):
+      with pytest.raises(ValueError, match=rf"{make.__name__} at position 1 mixes the labels.*\.batch\(B\)\.map"):
+        function([augment.random_flip(), make()])
