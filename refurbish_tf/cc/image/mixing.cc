@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kOne = 1 << kLambdaBits;
 // Layers have lower positions: what they draw of the same seed is independent.
-constexpr uint64_t kPosition = uint64_t{1} << 40;
+constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
 // The words of an image's seed; lambda takes as many as it needs.
 constexpr uint64_t kSwitchWord = 0, kYWord = 1, kXWord = 2, kLambdaWord = 3;
 
@@ -60,9 +60,9 @@ MixDraw Mixing::Draw(const ImageSeed& seed, int64_t image,
   MixDraw draw;
   draw.partner = image;
   if (batch_size < 2) return draw;
-  const int64_t shift = 1 + seed.SeedAt(kPosition).Below(0, batch_size - 1);
+  const int64_t shift = 1 + seed.SeedAt(kOwnPosition).Below(0, batch_size - 1);
   draw.partner = (image + shift) % batch_size;
-  const ImageSeed own = seed.SeedAt(image).SeedAt(kPosition);
+  const ImageSeed own = seed.SeedAt(image).SeedAt(kOwnPosition);
   draw.is_cut = own.Fraction(kSwitchWord) < switch_prob_ * 0x1p31;
   draw.y = own.Fraction(kYWord);
   draw.x = own.Fraction(kXWord);

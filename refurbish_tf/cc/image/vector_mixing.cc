@@ -15,15 +15,16 @@ REFURBISH_TF_AVX2 void MixBytes(const uint8_t* from, const uint8_t* partner,
   static_assert(kLambdaBits == 15, "What `mulhrs` divides by, rounded.");
   const __m256i by = Repeated16(lambda);
   const auto mixed = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
-    const __m256i one = _mm256_cvtepu8_epi16(LoadHalf(from + i));
-    const __m256i other = _mm256_cvtepu8_epi16(LoadHalf(partner + i));
+    const __m256i one = _mm256_cvtepu8_epi16(distortions::LoadHalf(from + i));
+    const __m256i other =
+        _mm256_cvtepu8_epi16(distortions::LoadHalf(partner + i));
     return _mm256_add_epi16(
         other, _mm256_mulhrs_epi16(_mm256_sub_epi16(one, other), by));
   };
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     const __m256i both = _mm256_packus_epi16(mixed(i), mixed(i + 16));
-    Store(to + i, _mm256_permute4x64_epi64(both, 0xd8));
+    distortions::Store(to + i, _mm256_permute4x64_epi64(both, 0xd8));
   }
   plain::MixBytes(from, partner, i, count, lambda, to);
 }

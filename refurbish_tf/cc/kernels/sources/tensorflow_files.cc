@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/file_statistics.h"
@@ -36,6 +37,20 @@ absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
   return identity;
 }
 
+// TensorFlow 2.19 lacks the overload with a span, for which the later ones have
+// deprecated the other.
+template <class File>
+auto ReadAt(const File& file, uint64_t offset, absl::Span<char> to,
+            absl::string_view* read, int /*preferred*/)
+    -> decltype(file.Read(offset, *read, to)) {
+  return file.Read(offset, *read, to);
+}
+template <class File>
+absl::Status ReadAt(const File& file, uint64_t offset, absl::Span<char> to,
+                    absl::string_view* read, long /*else*/) {
+  return file.Read(offset, to.size(), read, to.data());
+}
+
 class TensorFlowFile : public RandomFile {
  public:
   TensorFlowFile(std::string path, std::unique_ptr<RandomAccessFile> file)
@@ -43,8 +58,8 @@ class TensorFlowFile : public RandomFile {
 
   absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override {
     absl::string_view read;
-    // Not the overload with a span, which TensorFlow 2.19 lacks.
-    absl::Status status = file_->Read(offset, size, &read, to);
+    absl::Status status = ReadAt(*file_, offset, absl::MakeSpan(to, size),
+                                 &read, /*preferred=*/0);
     // OutOfRange marks the end of the file.
     if (!status.ok() && !absl::IsOutOfRange(status)) return status;
     if (read.data() != to) std::memmove(to, read.data(), read.size());
