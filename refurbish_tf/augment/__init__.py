@@ -17,16 +17,21 @@ augmentation for whole batches.
 """
 from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
+from .color_layers import color_jitter, gaussian_blur, grayscale, solarize
 from .composition import compose, split
 from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
-from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
+from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
 from .layers import seed_at
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
+from .random_affine import random_affine
+from .random_apply import random_apply
 from .sanitize_boxes import sanitize_boxes
+from .trivial_augment import trivial_augment
 
 __all__ = [
-    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize",
-    "numpy_layer", "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
-    "sanitize_boxes", "seed_at", "split"]
+    "auto_augment", "color_jitter", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "gaussian_blur",
+    "grayscale", "normalize", "numpy_layer", "rand_augment", "random_affine", "random_apply", "random_crop",
+    "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_resized_crop", "resize", "sanitize_boxes",
+    "seed_at", "solarize", "split", "trivial_augment"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import checked_probability, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
 from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
@@ -123,6 +123,21 @@ class DrawingLayer(NativeLayer):
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any, seed: Any) -> tf.Tensor:
     return self._chain(image, seed)
+
+
+class ChanceLayer(DrawingLayer):
+  """A random layer that changes an image with probability `p`, or leaves it as it is.
+
+  `outcomes` are those of the change, as for a `NativeLayer`.
+  """
+
+  def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
+    p = checked_probability(p, name)
+    if outcomes is not None:
+      number, effective = outcomes
+      outcomes = (p < 1) + (p > 0) * number, 1 / ((1 - p)**2 + p**2 / effective) if p > 0 else 1
+    super().__init__(
+        name, f"below={round(p * 2**31)} {arguments}".rstrip(), f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
 
 
 def target_arguments(targets):

@@ -2,6 +2,7 @@
 #include "refurbish_tf/cc/image/distortions.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -18,7 +19,7 @@ namespace {
 using Dice = std::mt19937_64;
 using Values = std::vector<uint8_t>;
 
-constexpr int kNumDistortions = 15;
+constexpr int kNumDistortions = 18;
 
 int64_t Roll(Dice& dice, int64_t low, int64_t high) { return low + static_cast<int64_t>(dice() % (high - low + 1)); }
 
@@ -79,6 +80,24 @@ int GreyOf(const Picture& picture, int64_t y, int64_t x) {
 
 int64_t InUnits(double value) { return static_cast<int64_t>(std::floor(InDouble(value * 65536) + 0.5)); }
 
+// The hue of HSV, in sixths of the circle, turned; by the definition, in doubles.
+std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixths) {
+  const auto [red, green, blue] = pixel;
+  const double most = std::max({red, green, blue}), spread = most - std::min({red, green, blue});
+  if (spread == 0) return pixel;
+  double hue = most == red     ? (green - blue) / spread
+               : most == green ? 2 + (blue - red) / spread
+                               : 4 + (red - green) / spread;
+  hue += sixths + 12;
+  std::array<double, 3> made;
+  for (int c = 0; c < 3; ++c) {
+    // From the channel's own hue, around the circle.
+    const double away = std::abs(std::remainder(hue - 2 * c, 6));
+    made[c] = most - spread * std::clamp(away - 1, 0.0, 1.0);
+  }
+  return made;
+}
+
 // Pillow's `ImageOps` and `ImageEnhance`, and `Image.transform` with the nearest pixel.
 Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fill, const Picture& from) {
   Picture to = from;
@@ -112,6 +131,23 @@ Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fi
     case Distortion::kPosterize:
       by_value([&](int value) { return value >> (8 - std::lround(parameter)) << (8 - std::lround(parameter)); });
       break;
+    case Distortion::kHue: {
+      // In sixteenths, of a turn in 4096ths.
+      const int turn = static_cast<int>(std::lround(parameter * 6 * 4096));
+      for (int64_t i = 0; i < 3 * from.pixels(); i += 3) {
+        const int red = from.values[i], green = from.values[i + 1], blue = from.values[i + 2];
+        const int most = std::max({red, green, blue}), spread = most - std::min({red, green, blue});
+        const int sixths = most == red ? green - blue : most == green ? 2 * spread + blue - red : 4 * spread + red - green;
+        const int turned = static_cast<int>(std::floor(spread * turn / 256.0 + 0.5));
+        const int hue = spread == 0 ? 0 : (16 * sixths + turned + 96 * spread) % (96 * spread);
+        for (int c = 0; c < 3; ++c) {
+          const int away = std::abs(hue - 32 * c * spread);
+          const int less = std::clamp(std::min(away, 96 * spread - away) - 16 * spread, 0, 16 * spread);
+          to.values[i + c] = static_cast<uint8_t>((16 * most + 8 - less) / 16);
+        }
+      }
+      break;
+    }
     case Distortion::kBrightness:
       by_value([&](int value) { return std::min(InFloat(static_cast<float>(value) * factor), 255.0f); });
       break;
@@ -176,6 +212,14 @@ Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fi
     case Distortion::kTranslateY:
       from_place([&](int64_t y, int64_t x) { return std::pair(y + std::lrint(parameter * from.height), x); });
       break;
+    case Distortion::kMoveX:
+      from_place([&](int64_t y, int64_t x) { return std::pair(y, x + std::lrint(parameter)); });
+      break;
+    case Distortion::kMoveY:
+      from_place([&](int64_t y, int64_t x) { return std::pair(y + std::lrint(parameter), x); });
+      break;
+    case Distortion::kAffine:
+      break;
     case Distortion::kRotate: {
       const double pi = std::acos(-1.0);
       double cosine = std::cos(parameter * (pi / 180)), sine = std::sin(parameter * (pi / 180));
@@ -211,6 +255,8 @@ double RollParameter(Dice& dice, Distortion distortion) {
       return static_cast<double>(Roll(dice, 0, 256));
     case Distortion::kPosterize:
       return static_cast<double>(Roll(dice, 1, 8));
+    case Distortion::kHue:
+      return sign * level / 2;
     case Distortion::kRotate:
       return sign * level * (dice() % 4 == 0 ? 180 : 30);
     case Distortion::kShearX:
@@ -220,6 +266,9 @@ double RollParameter(Dice& dice, Distortion distortion) {
     case Distortion::kTranslateY:
       // Quarters of a side end in halves of a pixel.
       return sign * (dice() % 2 == 0 ? level * 150 / 331 : 0.25 * static_cast<double>(Roll(dice, 0, 5)));
+    case Distortion::kMoveX:
+    case Distortion::kMoveY:
+      return sign * static_cast<double>(Roll(dice, 0, 40));
     default:
       return 0.1 + 1.8 * level;
   }
@@ -308,6 +357,52 @@ TEST(DistortionsTest, OfLongRows) {
   }
 }
 
+// Of any matrix: each pixel is the one where its middle comes from, in units of 1 / 65536; of any number of channels.
+TEST(DistortionsTest, AffineTakesTheNearestPixel) {
+  Dice dice(11);
+  int empty = 0, taken = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int64_t most = round % 10 == 0 ? 300 : 40;
+    const int pixel_bytes = static_cast<int>(std::array{1, 3, 4}[dice() % 3]);
+    const Picture picture = RollPicture(dice, Roll(dice, 1, most), Roll(dice, 1, most), pixel_bytes);
+    AffineChange change;
+    change.degrees = RollReal(dice, -180, 180);
+    change.scale = round % 7 == 0 ? RollReal(dice, 0.01, 0.2) : RollReal(dice, 0.5, 4);
+    change.shear_x = round % 2 == 0 ? 0 : RollReal(dice, -80, 80);
+    change.shear_y = round % 3 == 0 ? 0 : RollReal(dice, -80, 80);
+    change.translate_x = round % 4 == 0 ? 0 : RollReal(dice, -1, 1);
+    change.translate_y = round % 5 == 0 ? 0 : RollReal(dice, -1, 1);
+    const PreparedDistortion prepared(change);
+    const double middle_y = picture.height / 2.0, middle_x = picture.width / 2.0;
+    const double from_y = -middle_y - std::nearbyint(InDouble(change.translate_y * picture.height));
+    const double from_x = -middle_x - std::nearbyint(InDouble(change.translate_x * picture.width));
+    const int64_t first_y = InUnits((InDouble(prepared.yx * from_x) + InDouble(prepared.yy * from_y)) + middle_y +
+                                    InDouble(prepared.yx * 0.5) + InDouble(prepared.yy * 0.5));
+    const int64_t first_x = InUnits((InDouble(prepared.xx * from_x) + InDouble(prepared.xy * from_y)) + middle_x +
+                                    InDouble(prepared.xx * 0.5) + InDouble(prepared.xy * 0.5));
+    const std::unique_ptr<uint8_t[]> image = Block(picture.values);
+    for (const PixelKernels* kernels : BothKernels()) {
+      SCOPED_TRACE(Name(Distortion::kAffine, change.degrees, picture, kernels));
+      const RowStep step(prepared, 0, image.get(), picture.height, picture.width, pixel_bytes, *kernels);
+      for (int64_t y = 0; y < picture.height; ++y) {
+        const std::unique_ptr<uint8_t[]> to = Block(Values(picture.width * pixel_bytes));
+        step.Row(y, 0, picture.width, to.get(), to.get() + picture.width * pixel_bytes);
+        for (int64_t x = 0; x < picture.width; ++x) {
+          const int64_t row = (first_y + x * InUnits(prepared.yx) + y * InUnits(prepared.yy)) >> 16;
+          const int64_t column = (first_x + x * InUnits(prepared.xx) + y * InUnits(prepared.xy)) >> 16;
+          const bool inside = row >= 0 && row < picture.height && column >= 0 && column < picture.width;
+          ++(inside ? taken : empty);
+          for (int c = 0; c < pixel_bytes; ++c) {
+            ASSERT_EQ(to[x * pixel_bytes + c], inside ? picture.At(row, column, c) : 0) << y << " " << x;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(empty, 10000);
+  EXPECT_GT(taken, 10000);
+}
+
 // The last pixel of the image can be anywhere in a row that is turned.
 TEST(DistortionsTest, OfTheLastPixel) {
   Dice dice(8);
@@ -327,8 +422,8 @@ TEST(DistortionsTest, TurnsAreRoundedTo15DigitsOrNot) {
   for (const Angle& angle : {Angle{29.998847459120313, 56756, 56757}, Angle{0.3876538689869243, 65534, 65535}}) {
     const PreparedDistortion rounded(Distortion::kRotate, angle.degrees, Turn::kRounded);
     const PreparedDistortion exact(Distortion::kRotate, angle.degrees, Turn::kExact);
-    EXPECT_EQ(InUnits(rounded.cosine), angle.rounded);
-    EXPECT_EQ(InUnits(exact.cosine), angle.exact);
+    EXPECT_EQ(InUnits(rounded.xx), angle.rounded);
+    EXPECT_EQ(InUnits(exact.xx), angle.exact);
   }
 }
 
@@ -385,6 +480,41 @@ TEST(DistortionsTest, BrightnessByAnyFactor) {
     ExpectDistorted(dice, Distortion::kBrightness, factor, Turn::kRounded, picture);
     if (HasFatalFailure()) return;
   }
+}
+
+// Nowhere does a value differ by a level from that of exact arithmetic, before it is rounded.
+TEST(DistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
+  Dice dice(9);
+  for (int round = 0; round < 40; ++round) {
+    const double turn = round < 3 ? (round - 1) / 2.0 : RollReal(dice, -0.5, 0.5);
+    const Picture picture = RollPicture(dice, 20, 32);
+    const PixelStep step(PreparedDistortion(Distortion::kHue, turn), nullptr, picture.pixels(), BestKernels());
+    const Values made = Applied(dice, step, picture);
+    for (size_t i = 0; i < made.size(); i += 3) {
+      const std::array<double, 3> expected =
+          HueTurned({double(picture.values[i]), double(picture.values[i + 1]), double(picture.values[i + 2])}, 6 * turn);
+      for (int c = 0; c < 3; ++c) ASSERT_NEAR(made[i + c], expected[c], 0.5 + 0.1) << turn;
+    }
+  }
+}
+
+// A factor in whole steps, which is made for each image, is made as others are.
+TEST(DistortionsTest, FactorsInWholeSteps) {
+  Dice dice(10);
+  Picture picture = {16, 16, 3, Values(3 * 256)};
+  for (size_t i = 0; i < picture.values.size(); ++i) picture.values[i] = static_cast<uint8_t>(Roll(dice, 0, 255));
+  int in_words = 0;
+  for (int round = 0; round < 150; ++round) {
+    const double factor = static_cast<double>(Roll(dice, 0, 12000)) / PreparedDistortion::kSteps;
+    const PreparedDistortion contrast(Distortion::kContrast, factor);
+    in_words += contrast.blend.in_words ? 1 : 0;
+    ASSERT_EQ(contrast.blend.in_words, factor < 2.5);
+    for (const Distortion each : {Distortion::kContrast, Distortion::kColor, Distortion::kBrightness}) {
+      ExpectDistorted(dice, each, factor, Turn::kRounded, picture);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(in_words, 100);
 }
 
 TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
