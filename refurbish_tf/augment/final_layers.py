@@ -164,7 +164,7 @@ def random_erasing(
 
   >>> image = tf.ones([4, 4, 1], tf.uint8)
   >>> rtf.augment.random_erasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), value=7)(image, seed=[7, 0]).numpy()[..., 0].tolist()
-  [[1, 1, 1, 1], [1, 1, 7, 7], [1, 1, 7, 7], [1, 1, 1, 1]]
+  [[1, 1, 1, 1], [1, 1, 1, 1], [7, 7, 1, 1], [7, 7, 1, 1]]
 
   The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height / width,
   are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its place is

@@ -135,7 +135,7 @@ class ChanceLayer(DrawingLayer):
     p = checked_probability(p, name)
     if outcomes is not None:
       number, effective = outcomes
-      outcomes = (p < 1) + (p > 0) * number, 1 / ((1 - p)**2 + p**2 / effective) if p > 0 else 1
+      outcomes = (p < 1) + (number if p > 0 else 0), 1 / ((1 - p)**2 + p**2 / effective)
     super().__init__(
         name, f"below={round(p * 2**31)} {arguments}".rstrip(), f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
 

@@ -25,7 +25,7 @@ MUTANTS = [
            "(parameter * PreparedDistortion::kSteps)", f"{COLORS}::test_are_as_their_reference"),
     Mutant("a blur does not reflect the image", f"{CC}/gaussian.cc", "std::abs(i + k) % period", "std::max<int64_t>(i + k, 0) % period",
            f"{COLORS}::TestRivals"),
-    Mutant("a blur is narrower than its kernel", f"{CC}/layers/gaussian_blur.cc", "std::ceil(3 * sigma)", "std::ceil(sigma)",
+    Mutant("a blur is narrower than its kernel", f"{CC}/layers/gaussian_blur.cc", "(kernel_ > 0 ? 5 : 3) * sigma", "sigma",
            f"{COLORS}::TestRivals"),
     Mutant("layers that are applied together draw the same", "refurbish_tf/augment/random_apply.py", "pieces(layer.text, k)",
            "pieces(layer.text, 0)", f"{APPLY}::test_is_as_its_reference"),

@@ -1,4 +1,5 @@
 // Blurs the image by a bell of random width, or not.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -37,9 +38,11 @@ class GaussianBlur : public ChanceLayer {
   void Change(const int32_t* draws, Canvas* canvas) const override {
     const double sigma =
         sigma_[0] + (sigma_[1] - sigma_[0]) * (draws[1] / 2147483648.0);
-    canvas->Blur({sigma, kernel_ > 0
-                             ? kernel_ / 2
-                             : static_cast<int64_t>(std::ceil(3 * sigma))});
+    // Beyond 5 sigma the weights of a kernel are too small for float32, and
+    // beyond 3 for bytes.
+    const int64_t reach =
+        static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
+    canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
   }
 
   const std::array<double, 2> sigma_;
