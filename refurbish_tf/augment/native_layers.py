@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -135,7 +136,8 @@ class ChanceLayer(DrawingLayer):
     p = checked_probability(p, name)
     if outcomes is not None:
       number, effective = outcomes
-      outcomes = (p < 1) + (number if p > 0 else 0), 1 / ((1 - p)**2 + p**2 / effective)
+      same = (1 - p)**2 + p**2 / effective
+      outcomes = (p < 1) + (number if p > 0 else 0), 1 / same if same else math.inf
     super().__init__(
         name, f"below={round(p * 2**31)} {arguments}".rstrip(), f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
 

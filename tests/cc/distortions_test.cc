@@ -146,7 +146,7 @@ TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
       }
     }
   }
-  EXPECT_GT(composed, 300);
+  EXPECT_GT(composed, 250);
 }
 
 }  // namespace
