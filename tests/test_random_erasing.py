@@ -5,6 +5,8 @@ import pytest
 from refurbish_tf import augment
 from support import color_reference as reference
 
+# Small images of many channels are most often meant otherwise; not here.
+pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 SEED = [7, 0]
 
 

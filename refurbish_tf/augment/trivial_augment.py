@@ -1,7 +1,6 @@
 """TrivialAugment: one of 14 distortions, of any strength."""
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .policy_layer import PolicyLayer
@@ -61,5 +60,5 @@ def _distortions():
       **{name: [sign * value for sign in (1, -1) for value in values] for name, values in signed.items()},
       **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), factors),
       # What is at least a threshold is at least the next whole number.
-      "solarize": [math.ceil(255 * (1 - share)) for share in shares],
+      "solarize": [-(-255 * (_BINS - 1 - k) // (_BINS - 1)) for k in range(_BINS)],
       "posterize": [8 - round(6 * share) for share in shares]}

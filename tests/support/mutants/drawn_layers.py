@@ -49,5 +49,5 @@ MUTANTS = [
            "    case Distortion::kMoveX:\n      return Nearest(parameter);", "    case Distortion::kMoveX:\n      return Nearest(parameter * size.width);",
            DISTORTIONS),
     Mutant("a threshold between two values inverts the lower one", "refurbish_tf/augment/trivial_augment.py",
-           "math.ceil(255 * (1 - share))", "int(255 * (1 - share))", f"{TRIVIAL}::test_the_space_is_torchvisions"),
+           "-(-255 * (_BINS - 1 - k) // (_BINS - 1))", "255 * (_BINS - 1 - k) // (_BINS - 1)", f"{TRIVIAL}::test_the_space_is_torchvisions"),
 ]
