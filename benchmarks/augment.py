@@ -69,6 +69,12 @@ def layers(side):
       peers.RESIZE: ([augment.resize(side, antialias=False)], True),
       peers.RESIZE_SMOOTH: ([augment.resize(side)], True),
       peers.RAND_ONE: (augment.rand_augment(1), False),
+      peers.JITTER: ([augment.color_jitter(*[peers.STRENGTH] * 3, peers.TURN)], False),
+      peers.SOLARIZE: ([augment.solarize(128, p=1)], False),
+      peers.BLUR: ([augment.gaussian_blur(peers.SIGMA, 1, peers.kernel_size(side))], False),
+      peers.ERASING: ([augment.random_erasing(1)], False),
+      peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
+      peers.TRIVIAL: (augment.trivial_augment(), False),
       **policies(augment, side),
   }
 
@@ -123,7 +129,7 @@ def _section(quick, side, batched, absent):
          if batched else "one at a time. ")
       + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
       f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
-      "RandAugment has two layers of magnitude 9 of 10. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
+      "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
       "the output's size. TensorFlow: its operations in the stage. tf.data: our layers in a map.")
 
 

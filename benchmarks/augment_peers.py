@@ -2,6 +2,7 @@
 import dataclasses
 import importlib
 import io
+import math
 import os
 import random
 import sys
@@ -20,6 +21,12 @@ NORMALIZE, NORMALIZED = "normalize float32", "crop, flip, normalize float32"
 RESIZED, RESIZED_SMOOTH = "resized crop", "resized crop, antialiased"
 RESIZE, RESIZE_SMOOTH = "resize", "resize, antialiased"
 RAND_ONE, RAND, AUTO, DEEP = "RandAugment, one layer", "RandAugment", "AutoAugment", "Deep AutoAugment"
+JITTER, SOLARIZE, BLUR = "color jitter", "solarize", "Gaussian blur"
+ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
+# Of the jitter: of brightness, contrast and saturation, and of the hue. SimCLR's, of strength 1.
+STRENGTH, TURN = 0.8, 0.2
+SIGMA = (0.1, 2.0)
+DEGREES, MOVE, ZOOM, SHEAR = 15, (0.1, 0.1), (0.9, 1.1), 5
 PIPELINE = "RandAugment, crop, flip, normalize float32"
 DECODED = "decode_and_crop"
 
@@ -49,6 +56,11 @@ class Inputs:
   padded: np.ndarray = None
   large: np.ndarray = None
   files: list = None
+
+
+def kernel_size(side):
+  """SimCLR's: a tenth of the side, and odd."""
+  return side // 10 | 1
 
 
 def installed():
@@ -212,13 +224,19 @@ def _torchvision(inputs):
       RAND_ONE: call(images, v2.RandAugment(1, BINS)),
       RAND: call(images, rand),
       AUTO: call(images, v2.AutoAugment(policy)),
+      JITTER: call(images, v2.ColorJitter(STRENGTH, STRENGTH, STRENGTH, TURN)),
+      SOLARIZE: call(images, v2.RandomSolarize(128, p=1)),
+      BLUR: call(images, v2.GaussianBlur(kernel_size(side), SIGMA)),
+      ERASING: call(images, v2.RandomErasing(1)),
+      AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
+      TRIVIAL: call(images, v2.TrivialAugmentWide()),
       PIPELINE: call(images, rand, crop, flip, *normalize),
   }
 
 
 def _pillow(inputs):
   """Its own operations, in Python, without a step to or from arrays."""
-  from PIL import Image, ImageEnhance, ImageOps
+  from PIL import Image, ImageEnhance, ImageFilter, ImageOps
   side, bilinear = inputs.side, Image.Resampling.BILINEAR
 
   def resized_crop(image):
@@ -252,6 +270,27 @@ def _pillow(inputs):
   def distort(image):
     return random.choice(distortions)(image)
 
+  def turn_hue(image):
+    hue, saturation, value = image.convert("HSV").split()
+    turn = round(255 * random.uniform(-TURN, TURN))
+    hue = hue.point([(each + turn) % 256 for each in range(256)])
+    return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
+
+  def jitter(image):
+    for change in random.sample([*enhancers[:3], None], 4):
+      image = change(image).enhance(random.uniform(1 - STRENGTH, 1 + STRENGTH)) if change else turn_hue(image)
+    return image
+
+  def turn_and_move(image):
+    (x, y), scale, turn = image.size, random.uniform(*ZOOM), math.radians(random.uniform(-DEGREES, DEGREES))
+    slope = math.tan(math.radians(random.uniform(-SHEAR, SHEAR)))
+    a, b = math.cos(turn) / scale, math.sin(turn) / scale
+    matrix = [a, b + a * slope, 0, -b, a - b * slope, 0]
+    move = [side / 2 + random.uniform(-part, part) * side for side, part in zip((x, y), MOVE)]
+    for row, side in ((0, x), (3, y)):
+      matrix[row + 2] = side / 2 - matrix[row] * move[0] - matrix[row + 1] * move[1]
+    return image.transform(image.size, Image.Transform.AFFINE, matrix)
+
   images, large = ([Image.fromarray(image) for image in each] for each in (inputs.images, inputs.large))
   return {
       CROP: _loop(inputs, images, crop),
@@ -261,6 +300,10 @@ def _pillow(inputs):
       RESIZE_SMOOTH: _loop(inputs, large, lambda image: image.resize((side, side), bilinear)),
       RAND_ONE: _loop(inputs, images, distort),
       RAND: _loop(inputs, images, lambda image: distort(distort(image))),
+      JITTER: _loop(inputs, images, jitter),
+      SOLARIZE: _loop(inputs, images, ImageOps.solarize),
+      BLUR: _loop(inputs, images, lambda image: image.filter(ImageFilter.GaussianBlur(random.uniform(*SIGMA)))),
+      AFFINE: _loop(inputs, images, turn_and_move),
   }
 
 
@@ -278,7 +321,9 @@ PEERS = {
         AUTO, DECODED), _dali),
     "torchvision": Peer(("torch", "torchvision"), False, (
         CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
-        RAND, AUTO, PIPELINE, DECODED), _torchvision),
+        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, DECODED), _torchvision),
     "Pillow": Peer(
-        ("PIL",), False, (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, DECODED), _pillow),
+        ("PIL",), False, (
+            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE, DECODED),
+        _pillow),
 }

@@ -161,6 +161,25 @@ def of_final_layers(kind):
           called(layer, pictures(33, 47, channels), seed=seed) for channels in (1, 3, 4) for seed in SEEDS]
 
 
+def of_other_layers(kind):
+  """Layers of uint8 with three channels, and those that take more."""
+  layers = [
+      augment.color_jitter(0.8, 0.8, 0.8, 0.2), augment.color_jitter((0, 3), hue=(-0.5, 0.5)), augment.grayscale(0.5),
+      augment.solarize(), augment.solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur((0.5, 6), p=1),
+      augment.gaussian_blur(3, p=0.7, kernel_size=23), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
+      augment.random_affine(20), augment.random_affine((-180, 180), (0.3, 0.1), (0.3, 3), (-40, 40, -10, 10)),
+      augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1), augment.random_flip(), augment.gaussian_blur()], 0.8),
+      *augment.trivial_augment()]
+  for layer in layers:
+    if layer.__name__ == kind:
+      channels = (1, 3, 4) if kind == "gaussian_blur" else (3,)
+      yield from of_sizes(repr(layer), layer, channels)
+      yield f"{layer!r}, draws", [(layer.draws(seed), layer.draws(seed, 5)) for seed in SEEDS]
+      masked = augment.compose([layer], targets={1: "mask", 2: "mask"})
+      yield f"{layer!r}, batches of 100 and masks", [
+          masked(pictures(16, 19, 3, 100), *masks_of(16, 19, 100), seed=seed) for seed in SEEDS[:2]]
+
+
 def of_reflecting_crops():
   for padding, sizes in ((0, SIZES), (1, SIZES[1:]), (4, SIZES[2:]), (32, SIZES[2:]), (332, SIZES[3:])):
     yield from of_sizes(f"padding {padding}", augment.random_crop(padding, "reflect"), sizes=sizes)
@@ -223,6 +242,9 @@ def of_datasets():
 GROUPS = {
     **{kind: functools.partial(of_final_layers, kind) for kind in (
         "random_crop", "random_flip", "cutout", "random_resized_crop", "resize")},
+    **{kind: functools.partial(of_other_layers, kind) for kind in (
+        "color_jitter", "grayscale", "solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
+        "trivial_augment")},
     "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
     "draws": of_draws, "random_crop_and_flip_batch": of_crop_and_flip, "datasets": of_datasets,

@@ -17,17 +17,22 @@ augmentation for whole batches, and `mixup`, `cutmix` and `mixup_or_cutmix` mix 
 """
 from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
+from .color_layers import color_jitter, gaussian_blur, grayscale, solarize
 from .composition import compose, split
 from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
-from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
+from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
 from .layers import seed_at
 from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
+from .random_affine import random_affine
+from .random_apply import random_apply
 from .sanitize_boxes import sanitize_boxes
+from .trivial_augment import trivial_augment
 
 __all__ = [
-    "auto_augment", "compose", "cutmix", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "mixup",
-    "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip",
-    "random_resized_crop", "resize", "sanitize_boxes", "seed_at", "split"]
+    "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_and_crop", "deep_auto_augment",
+    "gaussian_blur", "grayscale", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
+    "random_apply", "random_crop", "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_resized_crop", "resize",
+    "sanitize_boxes", "seed_at", "solarize", "split", "trivial_augment"]

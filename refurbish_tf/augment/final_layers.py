@@ -1,4 +1,4 @@
-"""Cheap layers, most of them for a final augmentation: crop, flip, resizing, cutout, normalisation."""
+"""Cheap layers, most of them for a final augmentation: crop, flip, resizing, cutout, erasing, normalisation."""
 from __future__ import annotations
 
 import math
@@ -8,7 +8,7 @@ from typing import Any, Literal, Sequence
 import numpy as np
 
 from .layers import checked_padding, checked_range, checked_whole
-from .native_layers import DrawingLayer, NativeLayer
+from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
 _LARGEST_RESIZED = 65_535
@@ -157,33 +157,47 @@ def cutout(size: int) -> Any:
   return DrawingLayer("cutout", f"side={size}", f"{size}")
 
 
-def grayscale(p: float = 0.1) -> Any:
-  """Returns a layer that makes the image grey with probability `p`, and keeps its three channels.
+def random_erasing(
+    p: float = 0.5, scale: Sequence[float] = (0.02, 0.33), ratio: Sequence[float] = (0.3, 3.3),
+    value: int | Sequence[int] = 0) -> Any:
+  """Returns a layer that, with probability `p`, fills a rectangle of random area and aspect ratio, within the image.
 
-  >>> image = tf.constant([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], tf.uint8)
-  >>> rtf.augment.grayscale(p=1)(image, seed=[7, 0]).numpy().tolist()
-  [[[76, 76, 76], [150, 150, 150], [29, 29, 29]]]
+  >>> image = tf.ones([4, 4, 1], tf.uint8)
+  >>> rtf.augment.random_erasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), value=7)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  [[1, 1, 1, 1], [1, 1, 1, 1], [7, 7, 1, 1], [7, 7, 1, 1]]
+
+  The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height / width,
+  are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its place is
+  drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may reach beyond the edges.
 
   Args:
     p: a real number from 0 to 1.
+    scale: the least and the largest share of the image's area, above 0 and at most 1.
+    ratio: the least and the largest height / width, above 0.
+    value: what the rectangle is filled with, a whole number from 0 to 255, or three of them, for the channels. Before
+      `normalize`, ImageNet's mean is `(124, 116, 104)`.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or with
-    one, which it leaves as they are.
+    A function `layer(image, seed)` like the one that `random_crop` returns; with another value than 0, of uint8 images with at
+    most four channels, or with three for three values.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  It has Pillow's weights: (19595 red + 38470 green + 7471 blue) / 65536, rounded.
+  Implements Zhong et al., *Random Erasing Data Augmentation*, AAAI 2020, algorithm 1.
   """
-  is_real = isinstance(p, numbers.Real) and not isinstance(p, bool)
-  if not is_real or not 0 <= p <= 1:
-    raise (ValueError if is_real else TypeError)(
-        f"p of grayscale must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
-  likely = max(p, 1 - p)
-  return DrawingLayer(
-      "grayscale", f"below={round(float(p) * 2**31)}", f"p={float(p):g}",
-      outcomes=(1 if likely == 1 else 2, 1 / (likely**2 + (1 - likely)**2)))
+  whose = "random_erasing"
+  scale = checked_range(whose, "scale", scale, 1, "Leave it out for that of torchvision.")
+  ratio = checked_range(whose, "ratio", ratio, math.inf, "Leave it out for that of torchvision.")
+  values = list(value) if isinstance(value, (list, tuple)) else [value]
+  if len(values) not in (1, 3):
+    raise ValueError(
+        f"value of {whose} must be one whole number, or three, got {value!r}. Leave it out for black, or pass one for each channel.")
+  values = [checked_whole(f"value of {whose}", each, 0, 255, "Leave it out for black.") for each in values]
+  texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
+  return ChanceLayer(
+      whose, p, f"{' '.join(texts)} value={','.join(map(str, values))}", f"scale={scale}, ratio={ratio}, value={value!r}",
+      outcomes=None)
 
 
 def normalize(

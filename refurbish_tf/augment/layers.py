@@ -141,6 +141,15 @@ def checked_whole(what, value, least, most, advice):
   return operator.index(value)
 
 
+def checked_probability(p, whose):
+  """Returns `p` as a float; raises unless it is a real number from 0 to 1."""
+  is_real = isinstance(p, numbers.Real) and not isinstance(p, bool)
+  if not is_real or not 0 <= p <= 1:
+    raise (ValueError if is_real else TypeError)(
+        f"p of {whose} must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
+  return float(p)
+
+
 def checked_padding(padding, whose):
   """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
   return checked_whole(
@@ -148,7 +157,7 @@ def checked_padding(padding, whose):
       "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
 
 
-def checked_range(whose, name, values, highest):
+def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
   is_pair = isinstance(values, (list, tuple)) and len(values) == 2 and all(
@@ -157,5 +166,5 @@ def checked_range(whose, name, values, highest):
   # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise (ValueError if is_pair else TypeError)(
-        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
+        f"{name} of {whose} must be {allowed}, got {values!r}. {advice}")
   return low, high

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import re
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import checked_probability, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
 from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
@@ -123,6 +124,22 @@ class DrawingLayer(NativeLayer):
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any, seed: Any) -> tf.Tensor:
     return self._chain(image, seed)
+
+
+class ChanceLayer(DrawingLayer):
+  """A random layer that changes an image with probability `p`, or leaves it as it is.
+
+  `outcomes` are those of the change, as for a `NativeLayer`.
+  """
+
+  def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
+    p = checked_probability(p, name)
+    if outcomes is not None:
+      number, effective = outcomes
+      same = (1 - p)**2 + p**2 / effective
+      outcomes = (p < 1) + (number if p > 0 else 0), 1 / same if same else math.inf
+    super().__init__(
+        name, f"below={round(p * 2**31)} {arguments}".rstrip(), f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
 
 
 def target_arguments(targets):

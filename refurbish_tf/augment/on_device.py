@@ -116,10 +116,11 @@ def _reason_against(layer, last):
         "into Dataset.map, and for a crop take random_crop(padding) with mode='zeros'.")
   if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn of refurbish, or into Dataset.map."
-  if not _DISTORTIONS.issuperset(layer.arguments.get("operations", ())):
+  others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)
+  if others:
     return (
-        "its random crops, which resize, stay on the host. Put deep_auto_augment into partial_fn of refurbish, or take "
-        "rand_augment or auto_augment.")
+        f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment or "
+        "auto_augment.")
   if layer.kind == "normalize" and not last:
     return "an accelerator makes floats last. Put normalize last."
   if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):

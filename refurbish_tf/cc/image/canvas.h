@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
@@ -35,6 +36,8 @@ class Canvas {
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the image, by bicubic interpolation.
   virtual void ResizeBicubic(const FloatBox& part) = 0;
+  // Blurs it. What is beyond its edges is reflected about the outermost pixels.
+  virtual void Blur(const Gaussian& gaussian) = 0;
   // Of three channels. The color of one channel cannot change.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   // `normalization` must outlive this.

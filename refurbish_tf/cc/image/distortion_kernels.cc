@@ -22,6 +22,12 @@ void Color(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
   }
 }
 
+void Hue(const uint8_t* from, int64_t bytes, int turn, uint8_t* to) {
+  for (int64_t i = 0; i < bytes; i += kColors) {
+    plain::TurnHue(from + i, turn, to + i);
+  }
+}
+
 void FindExtremes(const uint8_t* from, int64_t bytes, uint8_t* lowest,
                   uint8_t* highest) {
   std::memset(lowest, 255, kColors);
@@ -79,15 +85,15 @@ void TurnRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
   const TurnedRow row(plan, y, x, count);
   const Range inside = row.inside;
   std::memset(to, plan.fill, inside.from * pixel);
-  int64_t from_x = row.from_x + inside.from * plan.cosine;
-  int64_t from_y = row.from_y + inside.from * plan.sine;
+  int64_t from_x = row.from_x + inside.from * plan.xx;
+  int64_t from_y = row.from_y + inside.from * plan.yx;
   for (int64_t i = inside.from; i < inside.to; ++i) {
     std::memcpy(
         to + i * pixel,
         plan.image + (from_y >> 16) * plan.row_bytes + (from_x >> 16) * pixel,
         pixel);
-    from_x += plan.cosine;
-    from_y += plan.sine;
+    from_x += plan.xx;
+    from_y += plan.yx;
   }
   std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
 }
@@ -113,11 +119,12 @@ const DistortionKernels& PlainDistortions() {
       nullptr,
       LookUp,
       Color,
+      Hue,
       FindExtremes,
       SumGreys,
       {nullptr, nullptr, nullptr, MoveRow, MoveRow},
       {nullptr, nullptr, nullptr, MoveRowColumns, MoveRowColumns},
-      {nullptr, nullptr, nullptr, TurnRow<3>, TurnRow<4>},
+      {nullptr, TurnRow<1>, nullptr, TurnRow<3>, TurnRow<4>},
       SharpenRow};
   return kKernels;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "absl/container/inlined_vector.h"
 
@@ -52,10 +53,10 @@ struct RowPlan {
   // the end of the last. `longest` is in bytes, too.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
-  // Turned: (x, y) comes from (first_x + x * cosine + y * minus_sine,
-  // first_y + x * sine + y * cosine), and 1 / cosine, 1 / sine.
-  int64_t first_x = 0, first_y = 0, cosine = 0, sine = 0, minus_sine = 0;
-  double inverse_cosine = 0, inverse_sine = 0;
+  // Turned: (x, y) comes from (first_x + x * xx + y * xy,
+  // first_y + x * yx + y * yy), and 1 / xx, 1 / yx.
+  int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
+  double inverse_xx = 0, inverse_yx = 0;
   BlendPlan blend;
 };
 
@@ -76,6 +77,9 @@ struct DistortionKernels {
                   uint8_t* to);
   void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t* to);
+
+  // `turn` is as in `PreparedDistortion`.
+  void (*hue)(const uint8_t* from, int64_t bytes, int turn, uint8_t* to);
 
   void (*find_extremes)(const uint8_t* from, int64_t bytes, uint8_t* lowest,
                         uint8_t* highest);
@@ -107,6 +111,30 @@ inline uint8_t Brightened(int value, float factor) {
 
 inline int Grey(const uint8_t* pixel) {
   return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 32768) >> 16;
+}
+
+// Turns the hue of a pixel, and leaves its largest and its smallest value, up
+// to a rounding. Values are in sixteenths, and so fit into 16 bits.
+inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
+  const int red = from[0], green = from[1], blue = from[2];
+  const int most = std::max({red, green, blue});
+  const int spread = most - std::min({red, green, blue});
+  // As much of a sixth of the circle as of the spread: no division.
+  int hue = most == red     ? green - blue
+            : most == green ? 2 * spread + blue - red
+                            : 4 * spread + red - green;
+  hue = 16 * hue + ((spread * turn + 128) >> 8);
+  const int sixth = 16 * spread, circle = 6 * sixth;
+  if (hue < 0) hue += circle;
+  if (hue >= circle) hue -= circle;
+  // Of how far the hue is from the channel's own.
+  const auto channel = [=](int distance) {
+    return static_cast<uint8_t>(
+        (16 * most + 8 - std::clamp(distance - sixth, 0, sixth)) >> 4);
+  };
+  to[0] = channel(std::min(hue, circle - hue));
+  to[1] = channel(std::abs(hue - 2 * sixth));
+  to[2] = channel(std::abs(hue - 4 * sixth));
 }
 
 // Sharpens bytes [begin, end) of a row; all have eight neighbours.
@@ -158,12 +186,11 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
 // counted from x, and where pixel x comes from.
 struct TurnedRow {
   TurnedRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count)
-      : from_x(plan.first_x + x * plan.cosine + y * plan.minus_sine),
-        from_y(plan.first_y + x * plan.sine + y * plan.cosine),
-        inside(Inside(Inside({0, count}, from_x, plan.cosine,
-                             plan.inverse_cosine, plan.width << 16),
-                      from_y, plan.sine, plan.inverse_sine,
-                      plan.height << 16)) {}
+      : from_x(plan.first_x + x * plan.xx + y * plan.xy),
+        from_y(plan.first_y + x * plan.yx + y * plan.yy),
+        inside(Inside(Inside({0, count}, from_x, plan.xx, plan.inverse_xx,
+                             plan.width << 16),
+                      from_y, plan.yx, plan.inverse_yx, plan.height << 16)) {}
 
   int64_t from_x, from_y;
   Range inside;

@@ -143,6 +143,10 @@ PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
     case Distortion::kColor:
       form_ = Form::kColor;
       break;
+    case Distortion::kHue:
+      form_ = Form::kHue;
+      hue_ = prepared.hue;
+      break;
     case Distortion::kContrast: {
       const int64_t sum = kernels_.sum_greys(image, kColors * pixels);
       byte_ = static_cast<uint8_t>((2 * sum + pixels) / (2 * pixels));
@@ -265,7 +269,10 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
 
 bool PixelStep::Compose(const PixelStep& next) {
   if (next.changes_nothing()) return true;
-  if (form_ != Form::kTables || next.form_ == Form::kColor) return false;
+  if (form_ != Form::kTables || next.form_ == Form::kColor ||
+      next.form_ == Form::kHue) {
+    return false;
+  }
   if (next.form_ == Form::kTables) {
     for (int c = 0; c < kColors; ++c) {
       for (uint8_t& value : tables_.of[c]) value = next.tables_.of[c][value];
@@ -296,6 +303,8 @@ void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
       return kernels_.blend(from, bytes, blend_, byte_, to);
     case Form::kColor:
       return kernels_.color(from, bytes, blend_, to);
+    case Form::kHue:
+      return kernels_.hue(from, bytes, hue_, to);
     case Form::kTables:
       return kernels_.look_up(from, bytes, tables_, to);
   }
@@ -314,10 +323,12 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
   row_ = distortions.move[pixel_bytes];
   switch (prepared.distortion) {
     case Distortion::kTranslateX:
-      plan_.first = prepared.TranslationOf(width) * 65536;
+    case Distortion::kMoveX:
+      plan_.first = prepared.MoveOfX({height, width}) * 65536;
       break;
     case Distortion::kTranslateY:
-      plan_.down = prepared.TranslationOf(height);
+    case Distortion::kMoveY:
+      plan_.down = prepared.MoveOfY({height, width});
       break;
     case Distortion::kShearX:
     case Distortion::kShearY:
@@ -330,6 +341,7 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       }
       break;
     case Distortion::kRotate:
+    case Distortion::kAffine:
       row_ = distortions.turn[pixel_bytes];
       PrepareTurn(prepared);
       Touch(image, height * plan_.row_bytes);
@@ -357,19 +369,25 @@ void RowStep::PrepareRuns() {
 }
 
 void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
-  const double cosine = prepared.cosine, sine = prepared.sine;
-  const double x = static_cast<double>(plan_.width) / 2;
-  const double y = static_cast<double>(plan_.height) / 2;
-  // In this order, which decides the last digit.
-  plan_.first_x = Fixed((Product(cosine, -x) + Product(-sine, -y)) + x +
-                        cosine * 0.5 + -sine * 0.5);
-  plan_.first_y = Fixed((Product(sine, -x) + Product(cosine, -y)) + y +
-                        sine * 0.5 + cosine * 0.5);
-  plan_.cosine = Fixed(cosine);
-  plan_.sine = Fixed(sine);
-  plan_.minus_sine = Fixed(-sine);
-  plan_.inverse_cosine = 1.0 / static_cast<double>(plan_.cosine);
-  plan_.inverse_sine = 1.0 / static_cast<double>(plan_.sine);
+  const auto [height, width] = ImageSize{plan_.height, plan_.width};
+  // Where the middle of the image comes from.
+  const double x = static_cast<double>(width) / 2;
+  const double y = static_cast<double>(height) / 2;
+  const double from_x = static_cast<double>(prepared.MoveOfX({height, width}));
+  const double from_y = static_cast<double>(prepared.MoveOfY({height, width}));
+  const auto first = [&](double by_x, double by_y, double middle) {
+    // In this order, which decides the last digit.
+    return Fixed((Product(by_x, from_x - x) + Product(by_y, from_y - y)) +
+                 middle + by_x * 0.5 + by_y * 0.5);
+  };
+  plan_.first_x = first(prepared.xx, prepared.xy, x);
+  plan_.first_y = first(prepared.yx, prepared.yy, y);
+  plan_.xx = Fixed(prepared.xx);
+  plan_.xy = Fixed(prepared.xy);
+  plan_.yx = Fixed(prepared.yx);
+  plan_.yy = Fixed(prepared.yy);
+  plan_.inverse_xx = 1.0 / static_cast<double>(plan_.xx);
+  plan_.inverse_yx = 1.0 / static_cast<double>(plan_.yx);
 }
 
 }  // namespace refurbish_tf

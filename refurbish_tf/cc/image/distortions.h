@@ -39,6 +39,7 @@ class PixelStep {
     kStretch,
     kBlend,
     kColor,
+    kHue,
     kTables,
   };
 
@@ -54,16 +55,18 @@ class PixelStep {
   bool alike_ = true;
   // The mask, the threshold or the grey to blend with.
   uint8_t byte_ = 0;
+  int16_t hue_ = 0;
   BlendPlan blend_;
   StretchPlan stretch_;
   ValueTables tables_;
 };
 
-// A distortion that reads other points: rotate, shear_x, shear_y, translate_x,
-// translate_y and sharpness. What comes from outside the image is `fill`.
+// A distortion that reads other points: one that moves pixels, or sharpness.
+// What comes from outside the image is `fill`.
 class RowStep {
  public:
-  // `image` must outlive this. `pixel_bytes` is 3; or 4, but for sharpness.
+  // `image` must outlive this. `pixel_bytes` is 3; or 4, but for
+  // sharpness; or 1, for affine.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);

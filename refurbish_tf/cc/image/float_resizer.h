@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/image/image.h"
@@ -28,12 +29,17 @@ class ValueResizer {
  public:
   ValueResizer(const Value* image, int64_t width, int64_t channels,
                const Box& box, ImageSize size, bool antialias)
+      : ValueResizer(image, width, channels, box,
+                     BilinearSpans(box.height, size.height, antialias),
+                     BilinearSpans(box.width, size.width, antialias)) {}
+  ValueResizer(const Value* image, int64_t width, int64_t channels,
+               const Box& box, FloatSpans rows, FloatSpans columns)
       : part_(image + (box.y * width + box.x) * channels),
         stride_(width * channels),
         channels_(channels),
-        width_(size.width),
-        rows_(BilinearSpans(box.height, size.height, antialias)),
-        columns_(BilinearSpans(box.width, size.width, antialias)),
+        width_(static_cast<int64_t>(columns.start.size())),
+        rows_(std::move(rows)),
+        columns_(std::move(columns)),
         sums_(box.width * channels_),
         row_(sums_.size()) {}
 
@@ -102,6 +108,11 @@ class FloatResizer : public Resizer {
                bool antialias)
       : resizer_(reinterpret_cast<const Value*>(image.memory), image.width,
                  image.pixel.channels, box, size, antialias) {}
+  // Of all columns.
+  FloatResizer(const PixelRows& image, FloatSpans rows, FloatSpans columns)
+      : resizer_(reinterpret_cast<const Value*>(image.memory), image.width,
+                 image.pixel.channels, Box{0, 0, 0, image.width},
+                 std::move(rows), std::move(columns)) {}
 
   void Mirror() override { resizer_.Mirror(); }
   void Rows(int64_t begin, int64_t count, uint8_t* to) override {

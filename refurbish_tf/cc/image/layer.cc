@@ -66,6 +66,16 @@ absl::Status CheckColors(const ImageSpec& image,
   return absl::OkStatus();
 }
 
+absl::Status CheckSides(const ImageSpec& image) {
+  if (std::max(image.size.height, image.size.width) <= kMaxFixedSide) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("have sides of at most ", kMaxFixedSide, " pixels, got ",
+                   image.size.height, " x ", image.size.width,
+                   ". Crop or resize it before"));
+}
+
 LayerType::LayerType(absl::string_view name, int version, Make make) {
   Known().makes[name] = make;
   Known().raises += version - 1;

@@ -69,6 +69,32 @@ class Layer {
   virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
 };
 
+// A layer that changes the image with a probability. Its first draw says
+// whether it does; `ChangesNothing` if not.
+class ChanceLayer : public Layer {
+ public:
+  explicit ChanceLayer(Arguments& arguments)
+      : below_(arguments.Integer("below", 0, int64_t{1} << 31)) {}
+
+  int num_draws() const override { return 1; }
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    draws[0] = seed.Fraction(0);
+  }
+  bool ChangesNothing(const int32_t* draws) const final {
+    return draws[0] >= below_;
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const final {
+    if (!ChangesNothing(draws)) Change(draws, canvas);
+  }
+
+ private:
+  virtual void Change(const int32_t* draws, Canvas* canvas) const = 0;
+
+  // In units of 2^-31, the probability.
+  const int64_t below_;
+};
+
 // A layer that resizes a part of the image.
 class ResizingLayer : public Layer {
  public:
@@ -96,6 +122,12 @@ absl::Status CheckType(const ImageSpec& image);
 // That the image has bytes of so many channels, for layers that know colors.
 absl::Status CheckColors(const ImageSpec& image,
                          std::initializer_list<int64_t> channels);
+
+// The longest side of an image whose coordinates fit into Pillow's 16 fraction
+// bits.
+inline constexpr int64_t kMaxFixedSide = 32767;
+// That the image has no longer ones, for layers that turn and shear.
+absl::Status CheckSides(const ImageSpec& image);
 
 // A kind of layer, by name. Made once, before `main`.
 class LayerType {

@@ -119,6 +119,7 @@ void Mix(const MixDraw& draw, ImageSize size, Pixel pixel,
          char* to) {
   const int64_t values = size.height * size.width * pixel.channels;
   const int64_t bytes = values * BytesOf(pixel.type);
+  if (bytes == 0) return;
   if (draw.is_cut) {
     const int64_t row = size.width * pixel.bytes();
     const Box box = BoxOf(draw, size);

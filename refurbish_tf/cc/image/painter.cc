@@ -92,9 +92,15 @@ void Painter::ResizeBicubic(const FloatBox& part) {
   BeginWith(made, size);
 }
 
+void Painter::Blur(const Gaussian& gaussian) {
+  Make();
+  const uint8_t* const image = walk_->memory();
+  walk_.emplace(image, walk_->size(), pixel_, gaussian, kernels_);
+}
+
 void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   MakeNormalized();
-  if (pixel_.channels == 1) return;
+  if (pixel_.channels == 1 && !MovesPixels(distortion.distortion)) return;
   if (ReadsOtherPoints(distortion.distortion)) {
     Make();
     walk_->Distort(distortion, fill);

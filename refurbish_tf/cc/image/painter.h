@@ -41,6 +41,7 @@ class Painter : private Canvas {
               FillColor color) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
   void ResizeBicubic(const FloatBox& part) override;
+  void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void Normalize(const Normalization& normalization) override;
 

@@ -8,11 +8,24 @@
 namespace refurbish_tf {
 namespace {
 
+double RadiansOf(double degrees) { return degrees * (M_PI / 180); }
+
+int64_t HalfToEven(double value) {
+  return static_cast<int64_t>(std::nearbyint(value));
+}
+
 // Python's round(value, 15).
 double RoundedToDigits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.15f", value);
   return std::strtod(text, nullptr);
+}
+
+// Whether the products of a factor and a byte, and what is added to them, are
+// exact in float32, and in words with a multiplier.
+bool IsInSteps(float factor) {
+  const float steps = factor * PreparedDistortion::kSteps;
+  return steps == std::floor(steps);
 }
 
 // Finds m with d * m >> 16 equal to the given whole part of the product, less
@@ -44,6 +57,12 @@ BlendPlan BlendBy(float factor) {
   const int whole = static_cast<int>(std::floor(factor + 0.5f));
   if (whole < 0 || whole > 2) return plan;
   plan.whole = static_cast<int16_t>(whole);
+  if (IsInSteps(factor)) {
+    plan.up = plan.down =
+        static_cast<int16_t>((factor - static_cast<float>(whole)) * 65536);
+    plan.in_words = true;
+    return plan;
+  }
   if (!FindMultiplier(factor, whole, 1, &plan.up) ||
       !FindMultiplier(factor, whole, -1, &plan.down)) {
     return plan;
@@ -69,6 +88,7 @@ BlendPlan BlendBy(float factor) {
 int32_t BrightnessMultiplier(float factor, int whole) {
   if (factor < 0 || whole > 1) return -1;
   const int middle = static_cast<int>((factor - whole) * 65536);
+  if (IsInSteps(factor)) return middle;
   for (int m = std::max(middle - 1, 0); m <= std::min(middle + 2, 65535); ++m) {
     int value = 0;
     while (value < 256 && std::min(value * whole + ((value * m) >> 16), 255) ==
@@ -93,6 +113,9 @@ bool MovesPixels(Distortion distortion) {
     case Distortion::kShearY:
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
+    case Distortion::kMoveX:
+    case Distortion::kMoveY:
+    case Distortion::kAffine:
       return true;
     default:
       return false;
@@ -124,36 +147,77 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
     case Distortion::kPosterize:
       changes_nothing = parameter == 8;
       break;
+    case Distortion::kHue:
+      hue = static_cast<int16_t>(std::lround(parameter * (6 * 4096)));
+      changes_nothing = hue == 0;
+      break;
     case Distortion::kRotate:
       changes_nothing = parameter == 0;
       if (turn == Turn::kExact) {
-        const double radians = parameter * (M_PI / 180);
-        cosine = std::cos(radians);
-        sine = std::sin(radians);
+        yy = std::cos(RadiansOf(parameter));
+        yx = std::sin(RadiansOf(parameter));
       } else {
         double degrees = std::fmod(parameter, 360.0);
         if (degrees < 0) degrees += 360;
-        const double radians = degrees * (M_PI / 180);
-        cosine = RoundedToDigits(std::cos(radians));
-        sine = RoundedToDigits(std::sin(radians));
+        yy = RoundedToDigits(std::cos(RadiansOf(degrees)));
+        yx = RoundedToDigits(std::sin(RadiansOf(degrees)));
       }
+      xx = yy;
+      xy = -yx;
       break;
     case Distortion::kShearX:
     case Distortion::kShearY:
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
+    case Distortion::kMoveX:
+    case Distortion::kMoveY:
       changes_nothing = parameter == 0;
       break;
     case Distortion::kAutoContrast:
     case Distortion::kEqualize:
     case Distortion::kInvert:
+    case Distortion::kAffine:
       break;
   }
 }
 
-int64_t PreparedDistortion::TranslationOf(int64_t side) const {
-  return static_cast<int64_t>(
-      std::nearbyint(parameter * static_cast<double>(side)));
+// As torchvision inverts its matrix: a turn, behind a shear, behind a scale.
+PreparedDistortion::PreparedDistortion(const AffineChange& change)
+    : distortion(Distortion::kAffine),
+      parameter(0),
+      translate_y(change.translate_y),
+      translate_x(change.translate_x) {
+  const double turn = RadiansOf(change.degrees);
+  const double shear_x = RadiansOf(change.shear_x);
+  const double shear_y = RadiansOf(change.shear_y);
+  const double cosine = std::cos(turn - shear_y) / std::cos(shear_y);
+  const double sine = std::sin(turn - shear_y) / std::cos(shear_y);
+  xx = (std::cos(turn) - sine * std::tan(shear_x)) / change.scale;
+  xy = (std::sin(turn) + cosine * std::tan(shear_x)) / change.scale;
+  yx = -sine / change.scale;
+  yy = cosine / change.scale;
+}
+
+int64_t PreparedDistortion::MoveOfY(ImageSize size) const {
+  switch (distortion) {
+    case Distortion::kTranslateY:
+      return HalfToEven(parameter * static_cast<double>(size.height));
+    case Distortion::kMoveY:
+      return HalfToEven(parameter);
+    default:
+      return -HalfToEven(translate_y * static_cast<double>(size.height));
+  }
+}
+
+int64_t PreparedDistortion::MoveOfX(ImageSize size) const {
+  switch (distortion) {
+    case Distortion::kTranslateX:
+      return HalfToEven(parameter * static_cast<double>(size.width));
+    case Distortion::kMoveX:
+      return HalfToEven(parameter);
+    default:
+      return -HalfToEven(translate_x * static_cast<double>(size.width));
+  }
 }
 
 }  // namespace refurbish_tf

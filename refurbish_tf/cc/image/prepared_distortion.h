@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
+#include "refurbish_tf/cc/image/image.h"
 
 namespace refurbish_tf {
 
@@ -17,11 +18,25 @@ enum class Distortion {
   kSharpness,   // The same.
   kSolarize,    // The threshold, from 0 to 256.
   kPosterize,   // The bits that are kept, from 1 to 8.
+  kHue,         // By how much of the circle, from -1/2 to 1/2.
   kRotate,      // Degrees.
   kShearX,      // The slope, from -1 to 1.
   kShearY,      // The same.
   kTranslateX,  // A fraction of the width.
   kTranslateY,  // A fraction of the height.
+  kMoveX,       // Whole pixels.
+  kMoveY,       // The same.
+  kAffine,
+};
+
+// Turns, shears and scales about the middle of the image, and moves it.
+struct AffineChange {
+  // Clockwise, as angles of a shear are.
+  double degrees = 0;
+  // Fractions of the height and the width, which are rounded to whole pixels.
+  double translate_y = 0, translate_x = 0;
+  double scale = 1;
+  double shear_y = 0, shear_x = 0;
 };
 
 // Whether a pixel is made of other points than its own.
@@ -36,14 +51,21 @@ enum class Turn {
 };
 
 // A distortion with its parameter, and what follows from it for every image.
-// Takes microseconds to make, so it is made once.
+// Takes microseconds to make, so it is made once; or nanoseconds, of a factor
+// in whole steps.
 struct PreparedDistortion {
+  // Steps of a factor from 0 to 1.
+  static constexpr int kSteps = 4096;
+
   explicit PreparedDistortion(Distortion distortion, double parameter = 0,
                               Turn turn = Turn::kRounded);
 
-  // By how many pixels it moves an image with a side of so many. Half to even,
-  // as Python does.
-  int64_t TranslationOf(int64_t side) const;
+  explicit PreparedDistortion(const AffineChange& change);
+
+  // By how many pixels it moves an image of this size, up and to the left.
+  // Half to even, as Python does.
+  int64_t MoveOfY(ImageSize size) const;
+  int64_t MoveOfX(ImageSize size) const;
 
   Distortion distortion;
   double parameter;
@@ -54,8 +76,13 @@ struct PreparedDistortion {
   // For brightness, as in `StretchPlan`; the multiplier is -1 if there is none.
   uint16_t whole = 0;
   int32_t multiplier = -1;
-  // For rotate.
-  double cosine = 1, sine = 0;
+  // For hue: in units of 1/4096 of a sixth of the circle.
+  int16_t hue = 0;
+  // For rotate and affine: (x, y) comes from (xx * x + xy * y, yx * x + yy *
+  // y), both from the middle of the image.
+  double xx = 1, xy = 0, yx = 0, yy = 1;
+  // For affine: to where it moves, in fractions of the sides.
+  double translate_y = 0, translate_x = 0;
 };
 
 }  // namespace refurbish_tf

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
 
@@ -39,18 +40,45 @@ Blend::Blend(int64_t input, double begin, double length, int64_t output,
     double total = 0;
     for (int64_t point = first; point <= last; ++point) total += weight(point);
     start_[i] = static_cast<int32_t>(first);
-    // Rounds the running sum and not each weight, so that they add up to one
-    // exactly.
-    double sum = 0;
-    int64_t given = 0;
-    for (int64_t point = first; point <= last; ++point) {
-      sum += weight(point);
-      const int64_t until = Nearest(sum / total * (1 << kWeightBits));
-      const int64_t k = point - first;
-      weights_[2 * ((k / 2) * output + i) + k % 2] =
-          static_cast<int16_t>(until - given);
-      given = until;
+    Set(i, last - first + 1, total,
+        [&](int64_t k) { return weight(first + k); });
+  }
+}
+
+Blend::Blend(const GaussianAxis& axis, int64_t size)
+    : pairs_((axis.most() + 1) / 2), start_(size) {
+  weights_.assign(2 * pairs_ * size, 0);
+  int64_t inner = -1;
+  for (int64_t i = 0; i < size; ++i) {
+    start_[i] = static_cast<int32_t>(axis.FirstOf(i));
+    if (axis.IsInner(i) && inner >= 0) {
+      for (int64_t pair = 0; pair < pairs_; ++pair) {
+        std::copy_n(weights_.data() + 2 * (pair * size + inner), 2,
+                    weights_.data() + 2 * (pair * size + i));
+      }
+      continue;
     }
+    if (axis.IsInner(i)) inner = i;
+    const std::vector<double> weights = axis.WeightsOf(i);
+    Set(i, static_cast<int64_t>(weights.size()), 1,
+        [&](int64_t k) { return weights[k]; });
+  }
+}
+
+template <class Weight>
+void Blend::Set(int64_t point, int64_t count, double total,
+                const Weight& weight) {
+  const int64_t output = static_cast<int64_t>(start_.size());
+  // Rounds the running sum and not each weight, so that they add up to one
+  // exactly.
+  double sum = 0;
+  int64_t given = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    sum += weight(k);
+    const int64_t until = Nearest(sum / total * (1 << kWeightBits));
+    weights_[2 * ((k / 2) * output + point) + k % 2] =
+        static_cast<int16_t>(until - given);
+    given = until;
   }
 }
 
@@ -76,15 +104,23 @@ void Blend::WeightsOf(int64_t point, int16_t* weights) const {
 ByteResizer::ByteResizer(const PixelRows& image, const Box& box,
                          const ResizeWindow& window, ImageSize size,
                          bool antialias, const PixelKernels& kernels)
+    : ByteResizer(
+          image, box,
+          Blend(box.height, window.y, window.height, size.height, antialias),
+          Blend(box.width, window.x, window.width, size.width, antialias),
+          kernels) {}
+
+ByteResizer::ByteResizer(const PixelRows& image, const Box& box, Blend rows,
+                         Blend columns, const PixelKernels& kernels)
     : part_(image.memory +
             (box.y * image.width + box.x) * image.pixel.channels),
       stride_(image.width * image.pixel.channels),
       channels_(image.pixel.channels),
-      width_(size.width),
+      width_(static_cast<int64_t>(columns.start().size())),
       box_(box),
       kernels_(kernels),
-      rows_(box.height, window.y, window.height, size.height, antialias),
-      columns_(box.width, window.x, window.width, size.width, antialias),
+      rows_(std::move(rows)),
+      columns_(std::move(columns)),
       // Pixels beyond the last are read, with weights of 0.
       blended_(2 *
                ((box.width + 2 * columns_.pairs()) * channels_ + kWordsBeyond)),
@@ -133,6 +169,28 @@ std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
     default:
       return std::make_unique<ByteResizer>(image, box, window, size, antialias,
                                            kernels);
+  }
+}
+
+std::unique_ptr<Resizer> MakeBlur(const PixelRows& image, ImageSize size,
+                                  const Gaussian& gaussian,
+                                  const PixelKernels& kernels) {
+  const GaussianAxis rows(gaussian, size.height);
+  const GaussianAxis columns(gaussian, size.width);
+  switch (image.pixel.type) {
+    case ValueType::kUint16:
+      return std::make_unique<FloatResizer<uint16_t>>(image, rows.Spans(),
+                                                      columns.Spans());
+    case ValueType::kInt16:
+      return std::make_unique<FloatResizer<int16_t>>(image, rows.Spans(),
+                                                     columns.Spans());
+    case ValueType::kFloat32:
+      return std::make_unique<FloatResizer<float>>(image, rows.Spans(),
+                                                   columns.Spans());
+    default:
+      return std::make_unique<ByteResizer>(
+          image, Box{0, 0, size.height, size.width}, Blend(rows, size.height),
+          Blend(columns, size.width), kernels);
   }
 }
 

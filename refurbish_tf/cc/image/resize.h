@@ -1,10 +1,12 @@
-// Bilinear resizing of a part of an image, as `tf.image.resize` does it.
+// Bilinear resizing of a part of an image, as `tf.image.resize` does it; and
+// blur, which is a resize to the same size with other weights.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -21,6 +23,7 @@ class Blend {
  public:
   Blend(int64_t input, double begin, double length, int64_t output,
         bool antialias);
+  explicit Blend(const GaussianAxis& axis, int64_t size);
 
   // Reverses the order of the output.
   void Reverse();
@@ -32,6 +35,11 @@ class Blend {
   void WeightsOf(int64_t point, int16_t* weights) const;
 
  private:
+  // Sets those of a point, which must add up to `total`: `weight(k)` of the
+  // k-th of `count` points.
+  template <class Weight>
+  void Set(int64_t point, int64_t count, double total, const Weight& weight);
+
   int64_t pairs_;
   std::vector<int32_t> start_;
   std::vector<int16_t> weights_;
@@ -61,11 +69,19 @@ std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
                                      bool antialias,
                                      const PixelKernels& kernels);
 
+// Blurs all of an image.
+std::unique_ptr<Resizer> MakeBlur(const PixelRows& image, ImageSize size,
+                                  const Gaussian& gaussian,
+                                  const PixelKernels& kernels);
+
 // Of bytes.
 class ByteResizer : public Resizer {
  public:
   ByteResizer(const PixelRows& image, const Box& box,
               const ResizeWindow& window, ImageSize size, bool antialias,
+              const PixelKernels& kernels);
+  // Of a box, with the weights of these rows and columns.
+  ByteResizer(const PixelRows& image, const Box& box, Blend rows, Blend columns,
               const PixelKernels& kernels);
 
   void Mirror() override { columns_.Reverse(); }

@@ -210,15 +210,16 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Merged(__m256i a, __m256i b,
   return _mm256_blendv_epi8(_mm256_blendv_epi8(a, b, from_b), c, from_c);
 }
 
+// Marks every third byte, from byte `k` on.
+REFURBISH_TF_AVX2_INLINE inline __m256i Thirds(int k) {
+  alignas(32) uint8_t thirds[32];
+  for (int i = 0; i < 32; ++i) thirds[i] = i % 3 == k ? 255 : 0;
+  return Load(thirds);
+}
+
 REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
                                  const ValueTables& tables, uint8_t* to) {
-  // Every third byte, from byte 0, 1 and 2 on.
-  alignas(32) uint8_t thirds[3][32];
-  for (int k = 0; k < 3; ++k) {
-    for (int i = 0; i < 32; ++i) thirds[k][i] = i % 3 == k ? 255 : 0;
-  }
-  const __m256i one = Load(thirds[1]), two = Load(thirds[2]);
-  const __m256i zero = Load(thirds[0]);
+  const __m256i zero = Thirds(0), one = Thirds(1), two = Thirds(2);
   ForBlocks(
       from, bytes, to,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
@@ -232,6 +233,93 @@ REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
         Store(to, Merged(blue, green, one, red, zero));
         Store(to + 32, Merged(blue, green, two, red, one));
         Store(to + 64, Merged(blue, green, zero, red, two));
+      });
+}
+
+// Byte i becomes what byte i + 1 was, the last one what the first was.
+REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
+  return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
+                            value, 1);
+}
+
+// The other way.
+REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
+  return _mm256_alignr_epi8(value,
+                            _mm256_permute2x128_si256(value, value, 0x01), 15);
+}
+
+struct Pixels {
+  __m256i red, green, blue;
+};
+
+// As `plain::TurnHue`, of words.
+REFURBISH_TF_AVX2_INLINE inline Pixels HueTurned(Pixels pixels, __m256i turn) {
+  const auto [red, green, blue] = pixels;
+  const __m256i most = _mm256_max_epi16(_mm256_max_epi16(red, green), blue);
+  const __m256i spread = _mm256_sub_epi16(
+      most, _mm256_min_epi16(_mm256_min_epi16(red, green), blue));
+  const __m256i twice = _mm256_slli_epi16(spread, 1);
+  const __m256i from_green =
+      _mm256_add_epi16(twice, _mm256_sub_epi16(blue, red));
+  const __m256i from_blue = _mm256_add_epi16(_mm256_slli_epi16(spread, 2),
+                                             _mm256_sub_epi16(red, green));
+  __m256i hue = _mm256_blendv_epi8(from_blue, from_green,
+                                   _mm256_cmpeq_epi16(most, green));
+  hue = _mm256_blendv_epi8(hue, _mm256_sub_epi16(green, blue),
+                           _mm256_cmpeq_epi16(most, red));
+  hue =
+      _mm256_add_epi16(_mm256_slli_epi16(hue, 4),
+                       _mm256_mulhrs_epi16(_mm256_slli_epi16(spread, 7), turn));
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i sixth = _mm256_slli_epi16(spread, 4);
+  const __m256i third = _mm256_slli_epi16(spread, 5);
+  const __m256i circle = _mm256_add_epi16(_mm256_slli_epi16(third, 1), third);
+  hue = _mm256_add_epi16(
+      hue, _mm256_and_si256(_mm256_cmpgt_epi16(zero, hue), circle));
+  hue = _mm256_sub_epi16(
+      hue, _mm256_andnot_si256(_mm256_cmpgt_epi16(circle, hue), circle));
+  const __m256i rounded =
+      _mm256_add_epi16(_mm256_slli_epi16(most, 4), Repeated16(8));
+  const auto channel = [&](__m256i distance) REFURBISH_TF_AVX2_INLINE {
+    const __m256i less = _mm256_min_epi16(
+        _mm256_max_epi16(_mm256_sub_epi16(distance, sixth), zero), sixth);
+    return _mm256_srli_epi16(_mm256_sub_epi16(rounded, less), 4);
+  };
+  return {channel(_mm256_min_epi16(hue, _mm256_sub_epi16(circle, hue))),
+          channel(_mm256_abs_epi16(_mm256_sub_epi16(hue, third))),
+          channel(_mm256_abs_epi16(
+              _mm256_sub_epi16(hue, _mm256_slli_epi16(third, 1))))};
+}
+
+REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
+                           uint8_t* to) {
+  const __m256i zero = Thirds(0), one = Thirds(1), two = Thirds(2);
+  const __m256i none = _mm256_setzero_si256(), turns = Repeated16(turn);
+  ForBlocks(
+      from, bytes, to,
+      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+        const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
+        // As for `LookUpAll`, a channel each; those of a pixel lie one behind
+        // the other, and are moved to the place of the first.
+        const __m256i red = Merged(c, b, one, a, zero);
+        const __m256i green = MovedDown(Merged(c, b, two, a, one));
+        const __m256i blue = MovedDown(MovedDown(Merged(c, b, zero, a, two)));
+        const Pixels low = HueTurned(
+            {_mm256_unpacklo_epi8(red, none), _mm256_unpacklo_epi8(green, none),
+             _mm256_unpacklo_epi8(blue, none)},
+            turns);
+        const Pixels high = HueTurned(
+            {_mm256_unpackhi_epi8(red, none), _mm256_unpackhi_epi8(green, none),
+             _mm256_unpackhi_epi8(blue, none)},
+            turns);
+        const __m256i reds = _mm256_packus_epi16(low.red, high.red);
+        const __m256i greens =
+            MovedUp(_mm256_packus_epi16(low.green, high.green));
+        const __m256i blues =
+            MovedUp(MovedUp(_mm256_packus_epi16(low.blue, high.blue)));
+        Store(to, Merged(blues, greens, one, reds, zero));
+        Store(to + 32, Merged(blues, greens, two, reds, one));
+        Store(to + 64, Merged(blues, greens, zero, reds, two));
       });
 }
 
@@ -295,6 +383,7 @@ DistortionKernels AllKernels() {
   kernels.blend = BlendAll;
   kernels.look_up = LookUpAll;
   kernels.color = Color;
+  kernels.hue = Hue;
   kernels.find_extremes = FindExtremes;
   kernels.sum_greys = SumGreys;
   SetRows(&kernels);

@@ -109,6 +109,7 @@ template <int pixel>
 REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
                                int64_t count, uint8_t* to, uint8_t* end) {
   constexpr int kChunk = 256;
+  constexpr int kWide = pixel == 3 ? 4 : pixel;
   const int64_t image_bytes = plan.height * plan.row_bytes;
   if (image_bytes > INT32_MAX) {
     return PlainDistortions().turn[pixel](plan, y, x, count, to, end);
@@ -119,15 +120,15 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
   const int32_t last = static_cast<int32_t>(image_bytes) - pixel;
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i row_bytes = Repeated32(plan.row_bytes);
-  const __m256i cosine = Repeated32(plan.cosine), sine = Repeated32(plan.sine);
-  const __m256i step_x = _mm256_slli_epi32(cosine, 3);
-  const __m256i step_y = _mm256_slli_epi32(sine, 3);
+  const __m256i xx = Repeated32(plan.xx), yx = Repeated32(plan.yx);
+  const __m256i step_x = _mm256_slli_epi32(xx, 3);
+  const __m256i step_y = _mm256_slli_epi32(yx, 3);
   __m256i from_x =
-      _mm256_add_epi32(Repeated32(row.from_x + inside.from * plan.cosine),
-                       _mm256_mullo_epi32(lane, cosine));
+      _mm256_add_epi32(Repeated32(row.from_x + inside.from * plan.xx),
+                       _mm256_mullo_epi32(lane, xx));
   __m256i from_y =
-      _mm256_add_epi32(Repeated32(row.from_y + inside.from * plan.sine),
-                       _mm256_mullo_epi32(lane, sine));
+      _mm256_add_epi32(Repeated32(row.from_y + inside.from * plan.yx),
+                       _mm256_mullo_epi32(lane, yx));
   alignas(32) int32_t points[kChunk];
   for (int64_t begin = inside.from; begin < inside.to; begin += kChunk) {
     const int64_t n = std::min<int64_t>(kChunk, inside.to - begin);
@@ -136,8 +137,10 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
       const __m256i column = _mm256_srai_epi32(from_x, 16);
       const __m256i point = _mm256_add_epi32(
           _mm256_mullo_epi32(_mm256_srai_epi32(from_y, 16), row_bytes),
-          pixel == 4 ? _mm256_slli_epi32(column, 2)
-                     : _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
+          pixel == 1 ? column
+          : pixel == 4
+              ? _mm256_slli_epi32(column, 2)
+              : _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
       Store(points + i, point);
       is_last =
           _mm256_or_si256(is_last, _mm256_cmpeq_epi32(point, Repeated32(last)));
@@ -155,7 +158,7 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // Faster than a gather; a third slower if it isn't unrolled.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
-      std::memcpy(pixels + i * pixel, image + points[i], 4);
+      std::memcpy(pixels + i * pixel, image + points[i], kWide);
     }
     for (; i < n; ++i) {
       std::memcpy(pixels + i * pixel, image + points[i], pixel);
@@ -234,6 +237,7 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
 void SetRows(DistortionKernels* kernels) {
   kernels->move[3] = kernels->move[4] = MoveRow;
   kernels->move_columns[3] = kernels->move_columns[4] = MoveColumns<16>;
+  kernels->turn[1] = TurnRow<1>;
   kernels->turn[3] = TurnRow<3>;
   kernels->turn[4] = TurnRow<4>;
   kernels->sharpen = SharpenRow;

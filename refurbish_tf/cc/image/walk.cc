@@ -26,6 +26,15 @@ Walk::Walk(const uint8_t* image, ImageSize image_size, Pixel pixel,
                            size, antialias, kernels)),
       plan_(size) {}
 
+Walk::Walk(const uint8_t* image, ImageSize size, Pixel pixel,
+           const Gaussian& gaussian, const PixelKernels& kernels)
+    : image_(image),
+      image_size_(size),
+      pixel_bytes_(pixel.bytes()),
+      kernels_(kernels),
+      resizer_(MakeBlur({image, size.width, pixel}, size, gaussian, kernels)),
+      plan_(size) {}
+
 const uint8_t* Walk::memory() const {
   const bool nothing_to_do =
       plan_.changes_nothing && !row_step_ && !resizer_ && steps_.empty();

@@ -2,9 +2,10 @@
 // to them in one walk over their bytes. Rows are made when they are wanted, a
 // band at a time, which stays in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other points, or a
-// resize; distortions of single pixels; the plan of crops, flips and cutouts;
-// distortions of single pixels again, which then are of empty pixels, too.
+// The steps are, in this order: a distortion that reads other points, a resize
+// or a blur; distortions of single pixels; the plan of crops, flips and
+// cutouts; distortions of single pixels again, which then are of empty pixels,
+// too.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,10 @@ class Walk {
   Walk(const uint8_t* image, ImageSize image_size, Pixel pixel, const Box& box,
        ImageSize size, bool antialias, const PixelKernels& kernels);
 
+  // Begins with the image, blurred.
+  Walk(const uint8_t* image, ImageSize size, Pixel pixel,
+       const Gaussian& gaussian, const PixelKernels& kernels);
+
   // The image, if there is nothing to do.
   const uint8_t* memory() const;
   // The size of what is made.
@@ -50,8 +55,8 @@ class Walk {
               FillColor color);
   bool Cut(const Box& box);
 
-  // This is the first step. The image must be in memory, and of three bytes a
-  // pixel, as for `Add`.
+  // This is the first step. The image must be in memory, and of pixels that
+  // `RowStep` takes; for `Add`, of three bytes.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
   // Makes rows [begin, begin + count). What is behind them, up to `end`, is

@@ -15,9 +15,6 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
-// The longest side of an image whose coordinates fit into Pillow's 16 fraction
-// bits.
-constexpr int64_t kMaxSide = 32767;
 // The mean of ImageNet, with which Deep AutoAugment fills.
 constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
@@ -66,6 +63,8 @@ constexpr NamedDistortion kDistortions[] = {
     {"shear_y", Distortion::kShearY, -1, 1},
     {"translate_x", Distortion::kTranslateX, -1, 1},
     {"translate_y", Distortion::kTranslateY, -1, 1},
+    {"move_x", Distortion::kMoveX, -kMaxFixedSide, kMaxFixedSide},
+    {"move_y", Distortion::kMoveY, -kMaxFixedSide, kMaxFixedSide},
 };
 constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
     {"random_flip", RandomOperation::kFlip},
@@ -92,9 +91,9 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
   for (const auto& [known, random] : kRandomOperations) {
     if (name == known) {
       outcome.random = random;
-      if (parameter < 0 || parameter > kMaxSide) {
+      if (parameter < 0 || parameter > kMaxFixedSide) {
         arguments.Fail(absl::StrCat("parameters of ", name,
-                                    " must be from 0 to ", kMaxSide));
+                                    " must be from 0 to ", kMaxFixedSide));
       }
       return outcome;
     }
@@ -270,13 +269,9 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
 }
 
 absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
-  const absl::Status status = CheckColors(image, {3});
+  absl::Status status = CheckColors(image, {3});
+  if (status.ok()) status = CheckSides(image);
   if (!status.ok()) return status;
-  if (std::max(image.size.height, image.size.width) > kMaxSide) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "have sides of at most ", kMaxSide, " pixels, got ", image.size.height,
-        " x ", image.size.width, ". Crop or resize it before"));
-  }
   image.pixel.channels = 3;
   return image;
 }

@@ -17,14 +17,18 @@ Affine Affine::Inverse() const {
 Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
   Affine source;
   switch (distortion.distortion) {
-    case Distortion::kRotate: {
+    case Distortion::kRotate:
+    case Distortion::kAffine: {
       const double y = static_cast<double>(size.height) / 2;
       const double x = static_cast<double>(size.width) / 2;
-      source.yy = source.xx = distortion.cosine;
-      source.yx = distortion.sine;
-      source.xy = -distortion.sine;
-      source.y = y - (source.yy * y + source.yx * x);
-      source.x = x - (source.xy * y + source.xx * x);
+      const double from_y = y - static_cast<double>(distortion.MoveOfY(size));
+      const double from_x = x - static_cast<double>(distortion.MoveOfX(size));
+      source.yy = distortion.yy;
+      source.yx = distortion.yx;
+      source.xy = distortion.xy;
+      source.xx = distortion.xx;
+      source.y = y - (source.yy * from_y + source.yx * from_x);
+      source.x = x - (source.xy * from_y + source.xx * from_x);
       break;
     }
     case Distortion::kShearX:
@@ -34,10 +38,12 @@ Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
       source.yx = distortion.parameter;
       break;
     case Distortion::kTranslateX:
-      source.x = static_cast<double>(distortion.TranslationOf(size.width));
+    case Distortion::kMoveX:
+      source.x = static_cast<double>(distortion.MoveOfX(size));
       break;
     case Distortion::kTranslateY:
-      source.y = static_cast<double>(distortion.TranslationOf(size.height));
+    case Distortion::kMoveY:
+      source.y = static_cast<double>(distortion.MoveOfY(size));
       break;
     default:
       break;

@@ -1,5 +1,5 @@
-// What is not pixels, and follows them: a canvas that colors leave as it is,
-// and cutouts, which hide a part of an image and not what it shows.
+// What is not pixels, and follows them: a canvas that colors and blur leave as
+// it is, and cutouts, which hide a part of an image and not what it shows.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ class TargetCanvas : public Canvas {
  public:
   void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
               int64_t /*right*/, FillColor /*color*/) final {}
+  void Blur(const Gaussian& /*gaussian*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
   // Such a part has whole numbers. Only the image is resized by cubes.
   void ResizeBicubic(const FloatBox& part) final {

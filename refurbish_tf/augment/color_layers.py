@@ -1,0 +1,167 @@
+"""Layers that change colours and leave each pixel in its place: jitter, grey, solarisation, blur."""
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, Sequence
+
+from .layers import checked_range, checked_whole
+from .native_layers import ChanceLayer, DrawingLayer
+
+# The largest factor of brightness, contrast and saturation.
+_LARGEST_FACTOR = 100
+_LARGEST_KERNEL = 1023
+
+
+def color_jitter(
+    brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0, saturation: float | Sequence[float] = 0,
+    hue: float | Sequence[float] = 0) -> Any:
+  """Returns a layer that changes brightness, contrast, saturation and hue by random amounts, in a random order.
+
+  >>> image = tf.constant([[[200, 100, 50], [10, 20, 30]]], tf.uint8)
+  >>> rtf.augment.color_jitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)(image, seed=[7, 0]).shape
+  TensorShape([1, 2, 3])
+  >>> rtf.augment.color_jitter(hue=(0.5, 0.5))(image, seed=[7, 0]).numpy().tolist()
+  [[[50, 150, 200], [30, 20, 10]]]
+
+  The arguments mean what they do for torchvision's `ColorJitter`: a number `x` is the range from `max(0, 1 - x)` to `1 + x`, of
+  the hue that from `-x` to `x`. Each amount is drawn uniformly from its range, in steps of 1 / 4096, and the order of the four
+  is drawn, too. A factor of 0 makes the image black, or grey: of its mean for contrast, of each pixel for saturation. 1
+  changes nothing. A hue is turned by that part of the circle.
+
+  Brightness, contrast and saturation are Pillow's `ImageEnhance`, bit for bit. Each is within one level of torchvision's
+  `transforms.v2` of uint8 tensors, which does not round grey values. The hue is within one level of that, too: it is
+  turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, which shifts colours by several levels.
+
+  Args:
+    brightness, contrast, saturation: a real number of at least 0, or a range, `(low, high)`, from 0 to 100. SimCLR takes 0.8
+      times the strength of the jitter.
+    hue: a real number from 0 to 0.5, or a range from -0.5 to 0.5. SimCLR takes 0.2 times the strength.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+
+  Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML
+  2020, appendix A, of which `random_apply` and `grayscale` are the rest.
+  """
+  ranges = {
+      name: _checked_amounts(name, value, (1, 0, _LARGEST_FACTOR))
+      for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation))}
+  ranges["hue"] = _checked_amounts("hue", hue, (0, -0.5, 0.5))
+  active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
+  number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
+  return DrawingLayer(
+      "color_jitter", " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
+      ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()), outcomes=(number, number))
+
+
+def grayscale(p: float = 0.1) -> Any:
+  """Returns a layer that makes the image grey with probability `p`, and keeps its three channels.
+
+  >>> image = tf.constant([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], tf.uint8)
+  >>> rtf.augment.grayscale(p=1)(image, seed=[7, 0]).numpy().tolist()
+  [[[76, 76, 76], [150, 150, 150], [29, 29, 29]]]
+
+  Args:
+    p: a real number from 0 to 1.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or with
+    one, which it leaves as they are.
+
+  Raises:
+    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+
+  It has Pillow's weights: (19595 red + 38470 green + 7471 blue) / 65536, rounded.
+  """
+  return ChanceLayer("grayscale", p)
+
+
+def solarize(threshold: int = 128, p: float = 0.5) -> Any:
+  """Returns a layer that, with probability `p`, inverts all values from a threshold on.
+
+  >>> image = tf.constant([[[0, 127, 128], [129, 200, 255]]], tf.uint8)
+  >>> rtf.augment.solarize(threshold=128, p=1)(image, seed=[7, 0]).numpy().tolist()
+  [[[0, 127, 127], [126, 55, 0]]]
+
+  Args:
+    threshold: a whole number from 0, which inverts the image, to 256, which leaves it as it is.
+    p: a real number from 0 to 1. BYOL and DINO take 0.2, for one of their two views.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+
+  Raises:
+    TypeError, ValueError: `threshold` is not a whole number, or `p` not a real number, or out of range.
+
+  Implements the solarisation of Grill et al., *Bootstrap Your Own Latent*, NeurIPS 2020, appendix B: Pillow's
+  `ImageOps.solarize`.
+  """
+  threshold = checked_whole(
+      "threshold of solarize", threshold, 0, 256, "Pass 128, as Pillow and the papers have it, to invert what is bright.")
+  return ChanceLayer("solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
+
+
+def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, kernel_size: int | None = None) -> Any:
+  """Returns a layer that, with probability `p`, blurs the image by a Gaussian of random width.
+
+  >>> image = tf.constant([[[0], [0], [0], [255], [0], [0], [0]]], tf.uint8)
+  >>> rtf.augment.gaussian_blur(sigma=1, p=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
+  [2, 14, 62, 102, 62, 14, 2]
+
+  The standard deviation is drawn uniformly. Beyond its edges the image is reflected about its outermost pixels. uint8 is
+  computed in fixed point, rows and then columns, and rounded. No value differs by more than 1 from torchvision's
+  `gaussian_blur` of the same kernel, nor, without a `kernel_size`, from that of a kernel of any size. uint16 and int16 are
+  rounded.
+
+  Args:
+    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO take 0.1 to 2.
+    p: a real number from 0 to 1. SimCLR takes 0.5.
+    kernel_size: the side of the kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR takes a tenth of the image.
+      None: three times the drawn sigma to each side, rounded up, so that nothing that is seen is left out; then sigma is at
+      most 170.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+
+  Implements the blur of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML 2020,
+  appendix A.
+  """
+  if isinstance(sigma, numbers.Real) and not isinstance(sigma, bool):
+    sigma = (sigma, sigma)
+  low, high = checked_range("gaussian_blur", "sigma", sigma, _LARGEST_KERNEL, "Pass (0.1, 2.0), as the papers have it.")
+  if kernel_size is not None:
+    kernel_size = checked_whole(
+        "kernel_size of gaussian_blur", kernel_size, 1, _LARGEST_KERNEL, "Leave it out for one that is as wide as sigma needs.")
+    if kernel_size % 2 == 0:
+      raise ValueError(
+          f"kernel_size of gaussian_blur must be odd, with a pixel in the middle, got {kernel_size}. Pass {kernel_size + 1}.")
+  elif high > _LARGEST_KERNEL // 6:
+    raise ValueError(
+        f"sigma of gaussian_blur must be at most {_LARGEST_KERNEL // 6} without a kernel_size, got {high:g}. Make the image "
+        "smaller with resize, and blur that.")
+  number = math.inf if high > low else 1
+  return ChanceLayer(
+      "gaussian_blur", p, f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
+      f"({low:g}, {high:g})" + ("" if kernel_size is None else f", kernel_size={kernel_size}"), outcomes=(number, number))
+
+
+def _checked_amounts(name, value, limits):
+  """Returns the range that `value` stands for; `limits`: of no change, the lowest and the highest."""
+  middle, lowest, highest = limits
+  is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+  is_range = isinstance(value, (list, tuple)) and len(value) == 2 and all(
+      isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value)
+  low, high = (
+      (max(lowest, middle - value) if middle else -value, middle + value) if is_number else value if is_range else (1, 0))
+  if not lowest <= low <= high <= highest or is_number and value < 0:
+    raise (ValueError if is_number or is_range else TypeError)(
+        f"{name} of color_jitter must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the second not "
+        f"the smaller one, got {value!r}. Leave it out for no change.")
+  return float(low), float(high)

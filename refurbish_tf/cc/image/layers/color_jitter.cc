@@ -1,0 +1,91 @@
+// Changes brightness, contrast, saturation and hue by random factors, in a
+// random order.
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int kNumSteps = 4;
+// In how many orders they can be.
+constexpr int kOrders = 24;
+
+struct JitterStep {
+  absl::string_view name;
+  Distortion distortion;
+  // What its parameter may be.
+  double lowest, highest;
+};
+constexpr JitterStep kJitterSteps[kNumSteps] = {
+    {"brightness", Distortion::kBrightness, 0, 100},
+    {"contrast", Distortion::kContrast, 0, 100},
+    {"saturation", Distortion::kColor, 0, 100},
+    {"hue", Distortion::kHue, -0.5, 0.5},
+};
+
+class ColorJitter : public Layer {
+ public:
+  explicit ColorJitter(Arguments& arguments) {
+    for (int i = 0; i < kNumSteps; ++i) {
+      const JitterStep& step = kJitterSteps[i];
+      const std::vector<double> range = arguments.Numbers(step.name);
+      if (range.size() != 2 || !(range[0] >= step.lowest) ||
+          !(range[1] >= range[0]) || !(range[1] <= step.highest)) {
+        arguments.Fail(absl::StrCat(step.name, " must be a range from ",
+                                    step.lowest, " to ", step.highest));
+        return;
+      }
+      ranges_[i] = {range[0], range[1]};
+    }
+  }
+
+  // The order, and where in its range each parameter lies.
+  int num_draws() const override { return 1 + kNumSteps; }
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    draws[0] = seed.Below(0, kOrders);
+    for (int i = 1; i <= kNumSteps; ++i) draws[i] = seed.Fraction(i);
+  }
+  int64_t EndOfDraw(int i, const int32_t* draws) const override {
+    return i == 0 ? kOrders : Layer::EndOfDraw(i, draws);
+  }
+  bool moves_pixels() const override { return false; }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    std::array<int, kNumSteps> order = {0, 1, 2, 3};
+    int32_t number = draws[0];
+    for (int i = 0; i < kNumSteps; ++i) {
+      // Each of those that are left, in turn.
+      std::swap(order[i], order[i + number % (kNumSteps - i)]);
+      number /= kNumSteps - i;
+      const int step = order[i];
+      const auto [low, high] = ranges_[step];
+      const double parameter =
+          low + (high - low) * (draws[1 + step] / 2147483648.0);
+      // In steps, with which it is made for each image.
+      const PreparedDistortion distortion(
+          kJitterSteps[step].distortion,
+          std::nearbyint(parameter * PreparedDistortion::kSteps) /
+              PreparedDistortion::kSteps);
+      if (!distortion.changes_nothing) canvas->Distort(distortion, /*fill=*/0);
+    }
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    const absl::Status status = CheckColors(image, {3});
+    if (!status.ok()) return status;
+    image.pixel.channels = 3;
+    return image;
+  }
+
+ private:
+  std::array<std::pair<double, double>, kNumSteps> ranges_ = {};
+};
+
+const LayerType kColorJitter("color_jitter", 1, LayerType::MakeAs<ColorJitter>);
+
+}  // namespace
+}  // namespace refurbish_tf

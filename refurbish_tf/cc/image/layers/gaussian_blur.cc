@@ -1,0 +1,57 @@
+// Blurs the image by a bell of random width, or not.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class GaussianBlur : public ChanceLayer {
+ public:
+  // The longest side of a kernel.
+  static constexpr int64_t kMaxKernel = 1023;
+
+  explicit GaussianBlur(Arguments& arguments)
+      : ChanceLayer(arguments),
+        sigma_(arguments.Range("sigma")),
+        kernel_(arguments.Integer("kernel", 0, kMaxKernel)) {
+    if (kernel_ == 0 && sigma_[1] > kMaxKernel / 6) {
+      arguments.Fail("sigma is too large without a kernel");
+    }
+  }
+
+  int num_draws() const override { return 2; }
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    for (int i = 0; i < 2; ++i) draws[i] = seed.Fraction(i);
+  }
+  bool moves_pixels() const override { return false; }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    const absl::Status status = CheckType(image);
+    if (!status.ok()) return status;
+    return image;
+  }
+
+ private:
+  void Change(const int32_t* draws, Canvas* canvas) const override {
+    const double sigma =
+        sigma_[0] + (sigma_[1] - sigma_[0]) * (draws[1] / 2147483648.0);
+    // Beyond 5 sigma the weights of a kernel are too small for float32, and
+    // beyond 3 for bytes.
+    const int64_t reach =
+        static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
+    canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
+  }
+
+  const std::array<double, 2> sigma_;
+  // The side of the kernel; 0: as wide as it must be.
+  const int64_t kernel_;
+};
+
+const LayerType kGaussianBlur("gaussian_blur", 1,
+                              LayerType::MakeAs<GaussianBlur>);
+
+}  // namespace
+}  // namespace refurbish_tf

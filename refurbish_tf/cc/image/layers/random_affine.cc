@@ -1,0 +1,73 @@
+// Turns, moves, scales and shears the image by random amounts.
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int kAmounts = 6;
+
+struct AffineAmount {
+  absl::string_view name;
+  // What it may be.
+  double lowest, highest;
+  double AffineChange::* of;
+};
+constexpr AffineAmount kAffineAmounts[kAmounts] = {
+    {"degrees", -360, 360, &AffineChange::degrees},
+    {"translate_x", -1, 1, &AffineChange::translate_x},
+    {"translate_y", -1, 1, &AffineChange::translate_y},
+    {"scale", 0.01, 100, &AffineChange::scale},
+    {"shear_x", -80, 80, &AffineChange::shear_x},
+    {"shear_y", -80, 80, &AffineChange::shear_y},
+};
+
+class RandomAffine : public Layer {
+ public:
+  explicit RandomAffine(Arguments& arguments) {
+    for (int i = 0; i < kAmounts; ++i) {
+      const AffineAmount& amount = kAffineAmounts[i];
+      const std::vector<double> range = arguments.Numbers(amount.name);
+      if (range.size() != 2 || !(range[0] >= amount.lowest) ||
+          !(range[1] >= range[0]) || !(range[1] <= amount.highest)) {
+        arguments.Fail(absl::StrCat(amount.name, " must be a range from ",
+                                    amount.lowest, " to ", amount.highest));
+        return;
+      }
+      ranges_[i] = {range[0], range[1]};
+    }
+  }
+
+  int num_draws() const override { return kAmounts; }
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    for (int i = 0; i < kAmounts; ++i) draws[i] = seed.Fraction(i);
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    AffineChange change;
+    for (int i = 0; i < kAmounts; ++i) {
+      const auto [low, high] = ranges_[i];
+      change.*kAffineAmounts[i].of =
+          low + (high - low) * (draws[i] / 2147483648.0);
+    }
+    canvas->Distort(PreparedDistortion(change), /*fill=*/0);
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    absl::Status status = CheckColors(image, {1, 3});
+    if (status.ok()) status = CheckSides(image);
+    if (!status.ok()) return status;
+    return image;
+  }
+
+ private:
+  std::array<std::array<double, 2>, kAmounts> ranges_ = {};
+};
+
+const LayerType kRandomAffine("random_affine", 1,
+                              LayerType::MakeAs<RandomAffine>);
+
+}  // namespace
+}  // namespace refurbish_tf

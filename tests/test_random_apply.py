@@ -1,0 +1,121 @@
+"""`random_apply`: all of its layers or none, as one layer, with targets and in splits."""
+import numpy as np
+import pytest
+
+from refurbish_tf import augment
+from support import color_reference as reference
+from support import final_reference
+
+SEED = [7, 0]
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+
+
+def pairs():
+  """Layers with their references: one, several, and layers in layers in layers."""
+  crop, jitter = (augment.random_crop(3), final_reference.Crop(3)), (augment.color_jitter(0.4, hue=0.2), reference.ColorJitter(
+      (0.6, 1.4), hue=(-0.2, 0.2)))
+  flip, cutout = (augment.random_flip(), final_reference.Flip()), (augment.cutout(4), final_reference.Cutout(4))
+
+  def apply(p, *inner):
+    return augment.random_apply([layer for layer, _ in inner], p), reference.RandomApply(p, tuple(each for _, each in inner))
+
+  yield apply(0.5, crop)
+  yield apply(0.8, jitter, flip, cutout)
+  yield apply(0.7, flip, apply(0.7, crop, apply(0.6, jitter, cutout), jitter), crop)
+
+
+def test_is_as_its_reference():
+  images = noise(20, 9, 13, 3)
+  for layer, expected in pairs():
+    draws, applied = layer.draws(SEED, 20).numpy(), 0
+    for number, image in enumerate(images):
+      seed = final_reference.seed_at(SEED, number)
+      np.testing.assert_array_equal(draws[number], expected.draws(seed))
+      np.testing.assert_array_equal(layer(image, seed), expected.pixels(image, expected.draws(seed)))
+      applied += expected.happens(draws[number])
+    assert 0 < applied < 20
+    np.testing.assert_array_equal(layer(images, SEED), layer.pixels(images, draws))
+
+
+def test_how_often():
+  layer = augment.random_apply([augment.random_apply([augment.solarize(0, p=1)], p=0.5)], p=0.6)
+  images = np.zeros([4000, 1, 1, 3], np.uint8)
+  assert abs((layer(images, SEED).numpy() == 255).all((1, 2, 3)).mean() - 0.3) < 0.02
+  for p, expected in ((0, 0), (1, 255)):
+    assert (augment.random_apply([augment.solarize(0, p=1)], p)(images, SEED).numpy() == expected).all()
+
+
+def test_in_compositions_with_targets_and_splits():
+  layers = [augment.random_flip(), augment.random_apply([augment.random_crop(3), *augment.rand_augment(2), augment.random_flip()], 0.7),
+            augment.random_apply([augment.color_jitter(0.5)], 0.5), augment.random_apply(augment.auto_augment("cifar10"), 0.6),
+            augment.normalize(MEAN, STD)]
+  kinds = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
+  whole = augment.compose(layers, kinds)
+  element = {"image": noise(15, 22, 3), "mask": noise(15, 22), "depth": np.float32(noise(15, 22)), "boxes": np.float32([[3, 4, 12, 9]]),
+             "points": np.float32([[5, 6], [10, 2]])}
+  moved = 0
+  for number in range(8):
+    expected = whole(element, seed=[number, 5])
+    moved += not np.array_equal(expected["mask"], element["mask"])
+    for at in range(1, len(layers) - 1):
+      first, second = augment.split(layers, at, kinds)
+      found = second(first(element, seed=[number, 5]), seed=[number, 5])
+      for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=f"{name}, split at {at}")
+  assert moved
+
+
+def test_targets_move_as_those_of_its_layers():
+  inner = [augment.random_crop(5), augment.random_flip(), augment.random_affine(40)]
+  layer = augment.random_apply(inner, 0.5)
+  fn, plain = augment.compose([layer], {1: "mask", 2: "xyxy"}), augment.compose(inner, {1: "mask", 2: "xyxy"})
+  element = noise(15, 22, 3), noise(15, 22), np.float32([[3, 4, 12, 9]])
+  applied = 0
+  for number in range(12):
+    seed = [number, 0]
+    own = final_reference.seed_at(seed, 0)
+    happens = layer.draws(own).numpy()[0] < 2**30
+    applied += happens
+    expected = plain(*element, seed=own) if happens else element
+    for value, found in zip(expected, fn(*element, seed=seed), strict=True):
+      np.testing.assert_array_equal(found, value)
+  assert 0 < applied < 12
+
+
+def test_one_of_colours_alone_moves_nothing():
+  boxes = np.float32([[0, 0, 2, 2]])
+  fn = augment.compose([augment.random_apply([augment.color_jitter(0.4)], 1)])
+  assert fn({"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED)["boxes"] is not None
+  with pytest.raises(ValueError, match="boxes"):
+    augment.compose([augment.random_apply([augment.random_flip()], 1)])({"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED)
+
+
+def test_the_number_of_outcomes():
+  assert augment.random_apply([augment.random_flip(), augment.random_flip()], 0.5).outcomes == (5, 1 / (0.25 + 0.25 / 4))
+  assert augment.random_apply([augment.random_flip()], 1).outcomes == (2, 2)
+  assert augment.random_apply([augment.random_flip(), augment.cutout(3)], 0.5).outcomes is None
+
+
+def test_what_it_refuses():
+  for inner in ([augment.resize(4)], [augment.random_flip(), augment.random_resized_crop(4)], [augment.normalize()],
+                [augment.random_apply([augment.random_flip()]), augment.normalize()]):
+    with pytest.raises(ValueError, match="layers of random_apply must keep the size and the dtype of an image.*before or behind"):
+      augment.random_apply(inner)
+  with pytest.raises(ValueError, match="at least one layer"):
+    augment.random_apply([])
+  with pytest.raises(ValueError, match="1 to 64 layers"):
+    augment.random_apply([augment.random_flip()] * 65)
+  with pytest.raises(ValueError, match="both layers of auto_augment"):
+    augment.random_apply(augment.auto_augment("cifar10")[:1])
+  with pytest.raises(TypeError, match="must be a list or tuple"):
+    augment.random_apply(augment.random_flip())
+  with pytest.raises(TypeError, match="layers of random_apply must be layers of rtf.augment"):
+    augment.random_apply([lambda image: image])
+  with pytest.raises(ValueError, match="p of random_apply must be a probability"):
+    augment.random_apply([augment.random_flip()], 1.5)
+  with pytest.raises(ValueError, match="must have 3 channels"):
+    augment.random_apply([augment.random_flip(), augment.solarize()])(noise(4, 4, 1), SEED)

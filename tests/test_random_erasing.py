@@ -1,0 +1,70 @@
+"""`random_erasing`: which rectangle, how often, and what it takes."""
+import numpy as np
+import pytest
+
+from refurbish_tf import augment
+from support import color_reference as reference
+
+# Small images of many channels are most often meant otherwise; not here.
+pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
+SEED = [7, 0]
+
+
+def noise(dtype, *shape):
+  return np.random.default_rng(sum(shape)).integers(1, 120, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype, channels, value", [
+    (np.uint8, 3, 0), (np.uint8, 3, (9, 200, 31)), (np.uint8, 1, 255), (np.uint8, 4, 7), (np.float32, 13, 0), (np.int16, 2, 0)], ids=str)
+def test_is_as_its_reference(dtype, channels, value):
+  layer = augment.random_erasing(0.8, (0.05, 0.6), (0.2, 2), value)
+  expected = reference.RandomErasing(0.8, (0.05, 0.6), (0.2, 2), value)
+  for shape in ((1, 1), (2, 9), (31, 24)):
+    image = noise(dtype, *shape, channels)
+    for number in range(10):
+      draws = expected.draws([number, 4])
+      np.testing.assert_array_equal(layer.draws([number, 4]), draws)
+      np.testing.assert_array_equal(layer(image, [number, 4]), expected.pixels(image, draws))
+
+
+def test_rectangles_are_as_large_and_as_often_as_said():
+  images = np.ones([3000, 60, 80, 1], np.uint8)
+  made = augment.random_erasing(p=0.4)(images, SEED).numpy()[..., 0] == 0
+  erased = made.any((1, 2))
+  assert abs(erased.mean() - 0.4) < 0.03
+  heights, widths = made.any(2).sum(1)[erased], made.any(1).sum(1)[erased]
+  areas, ratios = made.sum((1, 2))[erased], heights / widths
+  np.testing.assert_array_equal(areas, heights * widths)
+  shares = areas / 4800
+  assert 0.015 < shares.min() < 0.025 and 0.32 < shares.max() < 0.345 and abs(shares.mean() - 0.175) < 0.015
+  assert 0.27 < ratios.min() < 0.36 and 2.4 < ratios.max() < 3.7 and abs(np.log(ratios).mean()) < 0.1
+  # Anywhere within the image.
+  tops, lefts = made.any(2).argmax(1)[erased], made.any(1).argmax(1)[erased]
+  for starts, sizes, side in ((tops, heights, 60), (lefts, widths, 80)):
+    assert starts.min() == 0 and (starts + sizes).max() == side and abs((starts / (side - sizes)).mean() - 0.5) < 0.03
+
+
+def test_in_a_walk_with_cutouts_of_another_color():
+  layers = [augment.random_crop(4), augment.random_erasing(1, value=(5, 6, 7)), augment.cutout(3), augment.random_flip()]
+  for number in range(8):
+    image = made = noise(np.uint8, 20, 23, 3)
+    for position, layer in enumerate(layers):
+      made = layer(made, augment.seed_at([number, 0], position))
+    np.testing.assert_array_equal(augment.compose(layers)(image, seed=[number, 0]), made)
+
+
+@pytest.mark.parametrize("arguments, error, match", [
+    ({"p": 1.1}, ValueError, "p of random_erasing"), ({"scale": (0, 1)}, ValueError, "scale of random_erasing must be two numbers above 0"),
+    ({"scale": (0.5, 1.1)}, ValueError, "scale"), ({"ratio": 1}, TypeError, "ratio"), ({"value": -1}, ValueError, "value of random_erasing"),
+    ({"value": 0.5}, TypeError, "whole number from 0 to 255"), ({"value": (1, 2)}, ValueError, "one whole number, or three"),
+    ({"value": "random"}, TypeError, "whole number")], ids=str)
+def test_refuses(arguments, error, match):
+  with pytest.raises(error, match=match):
+    augment.random_erasing(**arguments)
+
+
+def test_refuses_pixels_without_its_color():
+  with pytest.raises(TypeError, match="image of random_erasing must be uint8"):
+    augment.random_erasing(value=3)(np.zeros([4, 4, 3], np.float32), SEED)
+  with pytest.raises(ValueError, match="must have 3 channels"):
+    augment.random_erasing(value=(1, 2, 3))(np.zeros([4, 4, 1], np.uint8), SEED)
