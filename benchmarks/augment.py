@@ -47,6 +47,7 @@ def measure(quick):
   for side in (348,) if quick else (348, 1000):
     yield _decoding(quick, side, absent)
   yield _targets(quick)
+  yield _views(quick)
   yield _mixing(quick)
 
 
@@ -187,6 +188,36 @@ def _targets(quick):
       "Targets beside an image of 224x224",
       f"CPU time of all threads for an element of an image, uint8 [{side}, {side}, 3], and what follows it, beyond the same "
       f"element of which nothing follows: targets={{}}. {times * batch:,} at a time. RandAugment has two layers of magnitude 9.", rows)
+
+
+def _views(quick):
+  """DINO's two large and eight small views of a JPEG file, of one decoded image or each with its own decoding."""
+  common.say("views")
+  side = 350
+  files = np.array([tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(2 if quick else 16, side)], object)
+  distorted = [
+      augment.random_flip(), augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1)], p=0.8), augment.grayscale(p=0.2),
+      augment.gaussian_blur(p=0.5), augment.normalize()]
+  crops = [(224, (0.4, 1))] * 2 + [(96, (0.05, 0.4))] * 8
+  of_image = [augment.compose([augment.random_resized_crop(*crop), *distorted]) for crop in crops]
+  of_file = [augment.compose([augment.decode_and_crop(*crop), *distorted]) for crop in crops]
+  whole = [augment.compose([augment.decode(), augment.random_resized_crop(*crop), *distorted]) for crop in crops]
+  decode = augment.decode()
+
+  def views(functions, image, seed):
+    return tuple(function(image, seed=augment.seed_at(seed, k)) for k, function in enumerate(functions))
+
+  times = 1 if quick else 10
+  calls = {name: _reader(files, function, batched=False, times=times) for name, function in {
+      "one decoded image": lambda file, seed: views(of_image, decode(file), seed),
+      "ten times decode_and_crop": functools.partial(views, of_file),
+      "ten times decoded whole": functools.partial(views, whole)}.items()}
+  costs = common.per_element(times * len(files), common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
+  return common.Section(
+      f"Ten views of a JPEG of {side}x{side}",
+      "CPU time of all threads for DINO's two views of 224x224 and eight of 96x96: resized crop, flip, jitter, grey, blur, normalize. A "
+      "transform for each view, as torchvision's of a file, decodes ten times.",
+      [common.Row(f"views_{_key(name)}", name, "ms", [value / 1000 for value in values]) for name, values in costs.items()])
 
 
 def _mixing(quick):
