@@ -45,8 +45,8 @@ REFURBISH_TF_AVX2 inline void FillBytes(uint8_t fill, int64_t bytes,
   } else if (bytes >= 4) {
     std::memset(to, fill, 4);
     std::memset(to + bytes - 4, fill, 4);
-  } else if (bytes > 0) {
-    std::memset(to, fill, 3);
+  } else {
+    for (int64_t i = 0; i < bytes; ++i) to[i] = fill;
   }
 }
 
