@@ -26,7 +26,7 @@ MUTANTS = [
            "_mm256_mulhrs_epi16(_mm256_sub_epi16(one, other), by)",
            "_mm256_mulhi_epi16(_mm256_slli_epi16(_mm256_sub_epi16(one, other), 1), by)", MIXING),
     Mutant("a batch's mix draws what its layers drew of the same seed", "refurbish_tf/cc/image/mixing.cc",
-           "seed.SeedAt(image).SeedAt(kPosition)", "seed.SeedAt(image)",
+           "seed.SeedAt(image).SeedAt(kOwnPosition)", "seed.SeedAt(image)",
            f"{OF_MIXED}::TestBatches::test_of_one_seed_what_is_drawn_before_is_independent"),
     Mutant("labels stay when images are mixed", "refurbish_tf/augment/mixing.py", "        rest[path[0]] = replaced(", "        replaced(",
            f"{OF_MIXED}::TestMixup"),

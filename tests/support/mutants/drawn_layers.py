@@ -46,7 +46,7 @@ MUTANTS = [
     Mutant("rows of a turned image go down as they go to the right", f"{CC}/distortions.cc", "plan_.yy = Fixed(prepared.yy);",
            "plan_.yy = Fixed(prepared.xx);", DRAWN),
     Mutant("a translation in pixels is one in parts", f"{CC}/prepared_distortion.cc",
-           "    case Distortion::kMoveX:\n      return Nearest(parameter);", "    case Distortion::kMoveX:\n      return Nearest(parameter * size.width);",
+           "    case Distortion::kMoveX:\n      return HalfToEven(parameter);", "    case Distortion::kMoveX:\n      return HalfToEven(parameter * size.width);",
            DISTORTIONS),
     Mutant("a threshold between two values inverts the lower one", "refurbish_tf/augment/trivial_augment.py",
            "-(-255 * (_BINS - 1 - k) // (_BINS - 1))", "255 * (_BINS - 1 - k) // (_BINS - 1)", f"{TRIVIAL}::test_the_space_is_torchvisions"),
