@@ -200,8 +200,10 @@ def _views(quick):
       augment.gaussian_blur(p=0.5), augment.normalize()]
   crops = [(224, (0.4, 1))] * 2 + [(96, (0.05, 0.4))] * 8
   of_image = [augment.compose([augment.random_resized_crop(*crop), *distorted]) for crop in crops]
-  of_file = [augment.compose([augment.decode_and_crop(*crop), *distorted]) for crop in crops]
-  whole = [augment.compose([augment.decode(), augment.random_resized_crop(*crop), *distorted]) for crop in crops]
+  of_file = [augment.compose([augment.decode_and_crop(crop[0], scale=crop[1]), *distorted]) for crop in crops]
+  # Ten ops that differ: of equal ones TensorFlow would keep one.
+  whole = [augment.compose([augment.decode(max_pixels=10**8 + k), augment.random_resized_crop(*crop), *distorted])
+           for k, crop in enumerate(crops)]
   decode = augment.decode()
 
   def views(functions, image, seed):
