@@ -242,7 +242,7 @@ class TestComponents:
       ([LABELS, LABELS], {"num_classes": 10}, ValueError, r'component 2 is.*components=\{2: "weight"\} to mix it, components=\{2: None\}'),
       ([LABELS, LABELS], {"num_classes": 10, "components": {2: "weight"}}, TypeError, "must be floats, got dtype int64"),
       ([np.eye(8), np.ones(8), np.ones(8)], {}, ValueError, r"component 3 is.*components=\{3: None\}"),
-      ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 beside the images. There is 1"),
+      ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 beside the images, but 1"),
   ])
   def test_what_cannot_be_mixed_is_refused(self, images, rest, given, error, says):
     with pytest.raises(error, match=f"of mixup.*{says}"):

@@ -202,8 +202,8 @@ class _Mixing:
     for path in self._kinds:
       if path not in used:
         raise ValueError(
-            f"components of {self.__name__}: there is no {shown(path)} beside the images. There "
-            f"{'is' if len(found) == 1 else 'are'} {', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}")
+            f"components of {self.__name__}: there is no {shown(path)} beside the images, but "
+            f"{', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}")
     return kinds
 
   def _usual_kind(self, path, value):

@@ -115,7 +115,7 @@ def _reason_against(layer, last):
         "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
         "into Dataset.map, and for a crop take random_crop(padding) with mode='zeros'.")
   if layer.kind not in _KINDS:
-    return "it stays on the host. Put it into partial_fn of refurbish, or into Dataset.map."
+    return "it stays on the host. Put it into partial_fn or final_fn of refurbish, or into Dataset.map."
   others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)
   if others:
     return (
