@@ -320,7 +320,7 @@ def test_the_figure_of_the_comparison(compared):
   bars = [segment[:, 0].tolist() for lines in places.collections for segment in lines.get_segments()]
   middle, half = tables.differences(rows)["refurbish r=2"]
   assert bars == [pytest.approx([middle - half, middle + half]), pytest.approx([8 - 2.2672, 8 + 2.2672], abs=1e-3)]
-  assert [text.get_text() for text in places.texts] == ["-10.0 ± 2.3, beyond the scale", "-40.5 ± 2.5, beyond the scale", "standard"]
+  assert [text.get_text() for text in places.texts] == ["−10.0 ± 2.3, beyond the scale", "−40.5 ± 2.5, beyond the scale", "standard"]
   told = {text.get_text(): line.get_marker() for text, line in zip(figure.legends[0].get_texts(), figure.legends[0].get_lines())}
   assert told == {"not told apart from standard": "o", "told apart from standard": "s",
                   "a single training, without an interval": ".", "Lee et al., 2021: ResNet-50 on ImageNet": "D"}

@@ -10,7 +10,7 @@ namespace refurbish_tf {
 namespace {
 
 // How often it tries to find a rectangle that fits into the image.
-constexpr int kMostTries = 10;
+constexpr int kMostErasingTries = 10;
 
 double ShareOf(int32_t fraction) { return fraction / 2147483648.0; }
 
@@ -36,7 +36,7 @@ class RandomErasing : public ChanceLayer {
     }
   }
 
-  int num_draws() const override { return 1 + 2 * kMostTries + 2; }
+  int num_draws() const override { return 1 + 2 * kMostErasingTries + 2; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     for (int i = 0; i < num_draws(); ++i) draws[i] = seed.Fraction(i);
@@ -56,8 +56,8 @@ class RandomErasing : public ChanceLayer {
     const ImageSize size = canvas->size();
     const double log_low = std::log(ratio_[0]);
     const double log_high = std::log(ratio_[1]);
-    const int32_t* const place = draws + 1 + 2 * kMostTries;
-    for (int k = 0; k < kMostTries; ++k) {
+    const int32_t* const place = draws + 1 + 2 * kMostErasingTries;
+    for (int k = 0; k < kMostErasingTries; ++k) {
       const double area =
           static_cast<double>(size.height * size.width) *
           (scale_[0] + ShareOf(draws[1 + 2 * k]) * (scale_[1] - scale_[0]));
