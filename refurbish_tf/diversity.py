@@ -27,7 +27,6 @@ lower bound.
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, get_args
 
 import numpy as np
@@ -312,8 +311,7 @@ def _real(name, value):
   except ValueError:  # Nested lists of different lengths.
     raise TypeError(f"{allowed}, got {value!r}.") from None
   # An array of objects holds numbers for which NumPy has no type, such as whole numbers from 2**64 on.
-  if array.dtype.kind not in "iuf" and not (array.dtype.kind == "O" and all(
-      isinstance(item, numbers.Real) and not isinstance(item, bool) for item in array.flat)):
+  if array.dtype.kind not in "iuf" and not (array.dtype.kind == "O" and all(map(checks.is_real, array.flat))):
     raise TypeError(f"{allowed}, got {value!r}.")
   try:
     return array.astype(np.float64)

@@ -217,7 +217,7 @@ class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 def _check_echoing_factor(e):
-  number = isinstance(e, numbers.Real) and not isinstance(e, bool)
+  number = checks.is_real(e)
   if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
     return AUTOTUNE
   # The bound, far above any use, keeps the op's sums of repetitions below 2**63.

@@ -250,7 +250,7 @@ def _refurbish_stage(source):
 
 
 def _checked_eighths(on_device):
-  if isinstance(on_device, numbers.Real) and not isinstance(on_device, bool):
+  if checks.is_real(on_device):
     if on_device == AUTOTUNE:
       return AUTOTUNE
     if 8 * on_device in _EIGHTHS:

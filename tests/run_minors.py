@@ -7,14 +7,13 @@ Each has a new environment and a copy of the checkout, in which the package is b
 with each, and if pip finds that the packages fit each other.
 """
 import argparse
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 from mutants import copy_checkout
-from support.wheels import build_wheel, new_environment
+from support.wheels import build_wheel, new_environment, with_compiler
 
 # Of what TensorFlow and setup.cfg require.
 OLDEST_KERAS = """
@@ -32,8 +31,8 @@ def run(minor):
   with tempfile.TemporaryDirectory() as scratch:
     checkout = pathlib.Path(scratch, "checkout")
     copy_checkout(checkout)
-    binaries, environment = new_environment(pathlib.Path(scratch, "venv"), f"tensorflow=={minor}.*", "setuptools>=70.1")
-    environment["PATH"] = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    binaries, environment = with_compiler(
+        new_environment(pathlib.Path(scratch, "venv"), f"tensorflow=={minor}.*", "setuptools>=70.1"))
     required = (checkout / "setup.cfg").read_text(encoding="utf-8")
     keras = subprocess.run(
         [binaries / "python", "-c", OLDEST_KERAS, required], env=environment, capture_output=True, text=True,

@@ -48,7 +48,7 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
   advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=1)
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
   assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
-  assert advice.layers[0].seconds > 2 * max(layer.seconds for layer in advice.layers[1:])
+  assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
   # The label is in the cache store, too.
   assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
   assert tf.nest.flatten(layers) == composition.flattened(layers)  # As the lines of code say.

@@ -158,7 +158,9 @@ def test_links(tmp_path):
   os.symlink(tmp_path / "elsewhere", tmp_path / "images/a/linked")
   os.symlink(tmp_path / "elsewhere/2.png", tmp_path / "images/a/2.png")
   source = image_folder(tmp_path / "images")
-  # As Keras 3.15; Keras 3.10 follows all links.
+  # Keras 3.10 follows all links.
+  if not keras.__version__.startswith("3.10."):
+    assert source.file_paths == _in_keras(tmp_path / "images", shuffle=False)[0].file_paths
   assert [os.path.relpath(path, tmp_path / "images") for path in source.file_paths] == [
       "a/1.png", "a/2.png", "b/2.png", "b/more/3.png"]
 

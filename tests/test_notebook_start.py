@@ -21,7 +21,7 @@ import pytest
 
 from support import cases
 from support.notebooks import NOTEBOOKS
-from support.wheels import LIMIT, ROOT, new_environment
+from support.wheels import LIMIT, ROOT, new_environment, with_compiler
 
 WHEEL = "refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl"
 ELSEWHERE = "https://example.org/refurbish_tf"
@@ -186,12 +186,6 @@ def clone(tmp_path_factory):
 
 
 KERNEL = ("ipykernel", "nbclient")
-
-
-def with_compiler(environment):
-  """The same with the programs of the system: a compiler, and git."""
-  binaries, variables = environment
-  return binaries, variables | {"PATH": os.pathsep.join([str(binaries), os.environ["PATH"]])}
 
 
 @cases.only_exhaustive

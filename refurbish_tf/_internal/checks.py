@@ -59,9 +59,14 @@ def check_whole_number(name, value, least):
     raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
 
 
+def is_real(value):
+  """Whether it is a real number; a bool is none."""
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def check_real(name, value, is_allowed, allowed):
   """Raises TypeError or ValueError if `value` is not a real number or `is_allowed(value)` is false."""
-  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+  if not is_real(value):
     raise TypeError(f"{name} must be {allowed}, got {value!r}.")
   if not is_allowed(value):
     raise ValueError(f"{name} must be {allowed}, got {value!r}.")

@@ -75,7 +75,8 @@ class _BatchFunction:
   @tf.autograph.experimental.do_not_convert
   def __call__(self, images, *rest, seed=None):
     element = images
-    images = _checked_images(image_of(element), self.__name__)
+    images = layers.checked_batch(
+        image_of(element), self.__name__, "Put it after batch, and use random_crop and random_flip before it.")
     if seed is None:
       seed = layers.new_seed()
     try:
@@ -86,15 +87,6 @@ class _BatchFunction:
           f"normalize(...)], targets=...). {error}") from None
     images = following.through_layer(self._chain, images, seed)
     return following.beside(with_image(element, images))
-
-
-def _checked_images(images, whose):
-  images = tf.convert_to_tensor(images)
-  if not images.shape.is_compatible_with([None] * 4):
-    raise ValueError(
-        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, and use "
-        "random_crop and random_flip before it. Add the axis of channels to images that have none: images[..., tf.newaxis].")
-  return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 
 def _checked_normalization(mean, std, whose):

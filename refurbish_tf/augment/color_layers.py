@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, Sequence
 
-from .layers import checked_range, checked_whole
+from refurbish_tf._internal.checks import is_real
+from .layers import checked_range, checked_whole, is_pair
 from .native_layers import ChanceLayer, DrawingLayer
 
 # The largest factor of brightness, contrast and saturation.
@@ -133,7 +133,7 @@ def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, k
   Implements the blur of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML 2020,
   appendix A.
   """
-  if isinstance(sigma, numbers.Real) and not isinstance(sigma, bool):
+  if is_real(sigma):
     sigma = (sigma, sigma)
   low, high = checked_range("gaussian_blur", "sigma", sigma, _LARGEST_KERNEL, "Pass (0.1, 2.0), as the papers have it.")
   if kernel_size is not None:
@@ -155,13 +155,11 @@ def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, k
 def _checked_amounts(name, value, limits):
   """Returns the range that `value` stands for; `limits`: of no change, the lowest and the highest."""
   middle, lowest, highest = limits
-  is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-  is_range = isinstance(value, (list, tuple)) and len(value) == 2 and all(
-      isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value)
   low, high = (
-      (max(lowest, middle - value) if middle else -value, middle + value) if is_number else value if is_range else (1, 0))
-  if not lowest <= low <= high <= highest or is_number and value < 0:
-    raise (ValueError if is_number or is_range else TypeError)(
+      (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else
+      value if is_pair(value) else (1, 0))
+  if not lowest <= low <= high <= highest or is_real(value) and value < 0:
+    raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
         f"{name} of color_jitter must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the second not "
         f"the smaller one, got {value!r}. Leave it out for no change.")
   return float(low), float(high)

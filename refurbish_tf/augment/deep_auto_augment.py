@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
+from refurbish_tf._internal.checks import is_real
 from . import deep_auto_augment_policies as policies
 from .policy_layer import PolicyLayer
 
@@ -162,11 +162,11 @@ def _checked_outcomes(outcomes, position):
     if _OPERATIONS[name].highest is None:
       if magnitude is not None:
         raise ValueError(f"{where} {outcome!r}; {name} has no magnitude. Pass None in its place.")
-    elif not _is_real(magnitude) or not 0 <= magnitude <= _LARGEST_MAGNITUDE:
+    elif not is_real(magnitude) or not 0 <= magnitude <= _LARGEST_MAGNITUDE:
       raise ValueError(
           f"{where} {outcome!r}; the magnitude of {name} must be a real number from 0 to {_LARGEST_MAGNITUDE}. Pass 6 "
           "for the middle of its range.")
-    if not _is_real(probability) or not 0 < probability <= 1:
+    if not is_real(probability) or not 0 < probability <= 1:
       raise ValueError(
           f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
           "never happen.")
@@ -175,7 +175,3 @@ def _checked_outcomes(outcomes, position):
     raise ValueError(
         f"{where} its probabilities must add up to 1, got a sum of {total:g}. Divide each of them by {total:g}.")
   return outcomes
-
-
-def _is_real(value):
-  return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from typing import Any, Literal, Sequence
 
 import numpy as np
 
+from refurbish_tf._internal.checks import is_real
 from .layers import checked_padding, checked_range, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
@@ -252,7 +253,7 @@ def checked_normalization(mean, std, whose):
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
-    if not channels or not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
+    if not channels or not all(map(is_real, channels)):
       raise TypeError(
           f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
           "numbers, such as 0.5.")

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf._internal import native
+from refurbish_tf._internal.checks import is_real
 
 # Larger than any image that is worth cropping.
 _LARGEST_PADDING = 16_383
@@ -141,13 +142,26 @@ def checked_whole(what, value, least, most, advice):
   return operator.index(value)
 
 
-def checked_probability(p, whose):
-  """Returns `p` as a float; raises unless it is a real number from 0 to 1."""
-  is_real = isinstance(p, numbers.Real) and not isinstance(p, bool)
-  if not is_real or not 0 <= p <= 1:
-    raise (ValueError if is_real else TypeError)(
-        f"p of {whose} must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
-  return float(p)
+def checked_real(what, value, least, most, advice, form="a number"):
+  """Returns `value` as a float; raises unless it is a real number from `least` to `most`."""
+  if not is_real(value) or not least <= value <= most:
+    raise (ValueError if is_real(value) else TypeError)(f"{what} must be {form} from {least} to {most:,}, got {value!r}. {advice}")
+  return float(value)
+
+
+def is_pair(values):
+  """Whether it is a list or tuple of two real numbers."""
+  return isinstance(values, (list, tuple)) and len(values) == 2 and all(map(is_real, values))
+
+
+def checked_batch(images, whose, advice):
+  """Returns `images` as a tensor of four dimensions; raises unless it can be a batch of images."""
+  images = tf.convert_to_tensor(images)
+  if not images.shape.is_compatible_with([None] * 4):
+    raise ValueError(
+        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis of channels to "
+        "images that have none: images[..., tf.newaxis].")
+  return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 
 def checked_padding(padding, whose):
@@ -160,11 +174,9 @@ def checked_padding(padding, whose):
 def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
-  is_pair = isinstance(values, (list, tuple)) and len(values) == 2 and all(
-      isinstance(value, numbers.Real) and not isinstance(value, bool) for value in values)
-  low, high = map(float, values) if is_pair else (0.0, 0.0)
+  low, high = map(float, values) if is_pair(values) else (0.0, 0.0)
   # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
-    raise (ValueError if is_pair else TypeError)(
+    raise (ValueError if is_pair(values) else TypeError)(
         f"{name} of {whose} must be {allowed}, got {values!r}. {advice}")
   return low, high

@@ -128,14 +128,11 @@ def mixup_or_cutmix(
     TypeError, ValueError: as for `mixup`, or `switch_prob` is no number from 0 to 1.
   """
   whose = "mixup_or_cutmix"
-  is_number = isinstance(switch_prob, numbers.Real) and not isinstance(switch_prob, bool)
-  if not is_number or not 0 <= switch_prob <= 1:
-    raise (ValueError if is_number else TypeError)(
-        f"switch_prob of {whose} must be a number from 0 to 1, got {switch_prob!r}. It is the probability of CutMix: pass 0.5 for "
-        "both alike.")
+  switch_prob = layers.checked_real(
+      f"switch_prob of {whose}", switch_prob, 0, 1, "It is the probability of CutMix: pass 0.5 for both alike.")
   return _Mixing(
       whose, num_classes, components, mixup_alpha=_checked_alpha("mixup_alpha", mixup_alpha, whose),
-      cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose), switch_prob=float(switch_prob))
+      cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose), switch_prob=switch_prob)
 
 
 class _Mixing:
@@ -160,7 +157,7 @@ class _Mixing:
     images = self._checked_images(image_of(element))
     seed = layers.new_seed() if seed is None else layers.checked_seed(seed, self.__name__)
     found = list(unnamed_targets.components(element, rest))
-    kinds = self._kinds_of(found, element)
+    kinds = self._kinds_of(found)
     mixed, lambdas, partners = native.ops().refurbish_tf_mix_images(images=images, seed=seed, **self._arguments)
     element, rest = with_image(element, mixed), [element, *rest]
     for path, value in found:
@@ -180,19 +177,15 @@ class _Mixing:
     return f"{kind}s of {self.__name__}, component {shown(path)[:35]},"
 
   def _checked_images(self, images):
-    images = tf.convert_to_tensor(images)
-    if not images.shape.is_compatible_with([None] * 4):
-      raise ValueError(
-          f"images of {self.__name__} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch; add "
-          "the axis of channels to images that have none: images[..., tf.newaxis].")
+    images = layers.checked_batch(images, self.__name__, "Put it after batch.")
     if images.dtype not in (tf.uint8, tf.float32):
       raise TypeError(
           f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. "
           + ("Convert them with tf.cast(images, tf.float32)." if images.dtype.is_floating else
              layers.way_to_dtype(images.dtype, only_uint8=False)))
-    return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
+    return images
 
-  def _kinds_of(self, found, element):
+  def _kinds_of(self, found):
     """A dict from the path of each component to its kind; raises if nobody has said it."""
     kinds, used = {}, set()
     for path, value in found:
@@ -267,12 +260,9 @@ def _named(path, kind):
 
 
 def _checked_alpha(name, alpha, whose):
-  is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
-  if not is_number or not _ALPHAS[0] <= alpha <= _ALPHAS[1]:
-    raise (ValueError if is_number else TypeError)(
-        f"{name} of {whose} must be a number from {_ALPHAS[0]} to {_ALPHAS[1]:,}, got {alpha!r}. Pass 0.2 for little mixing, 1 for "
-        f"all lambdas alike; to mix nothing, leave {whose} out.")
-  return float(alpha)
+  return layers.checked_real(
+      f"{name} of {whose}", alpha, *_ALPHAS,
+      f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out.")
 
 
 def _checked_kinds(components, whose):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_probability, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
 from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
@@ -133,7 +133,8 @@ class ChanceLayer(DrawingLayer):
   """
 
   def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
-    p = checked_probability(p, name)
+    p = checked_real(
+        f"p of {name}", p, 0, 1, "Pass 0.1 for a tenth of the images.", form="a probability, a real number")
     if outcomes is not None:
       number, effective = outcomes
       same = (1 - p)**2 + p**2 / effective

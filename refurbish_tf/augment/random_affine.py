@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, Sequence
 
+from refurbish_tf._internal.checks import is_real
+from .layers import is_pair
 from .native_layers import DrawingLayer
 
 _STEEPEST = 80
@@ -63,16 +64,13 @@ _PAIR = "two numbers, of the width and of the height,"
 
 
 def _around_zero(value):
-  is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-  return (-value, value) if is_number else value
+  return (-value, value) if is_real(value) else value
 
 
 def _checked(name, values, lowest, highest, form, ordered=True):
   """Returns two floats; raises unless they are in their range."""
-  is_pair = isinstance(values, (list, tuple)) and len(values) == 2 and all(
-      isinstance(value, numbers.Real) and not isinstance(value, bool) for value in values)
-  if not is_pair or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]:
-    raise (ValueError if is_pair else TypeError)(
+  if not is_pair(values) or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]:
+    raise (ValueError if is_pair(values) else TypeError)(
         f"{name} of random_affine must be {form} from {lowest} to {highest}, got {values!r}. Pass 0 degrees, and leave others out, "
         "for no change.")
   return float(values[0]), float(values[1])

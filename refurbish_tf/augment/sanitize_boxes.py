@@ -7,6 +7,7 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
+from refurbish_tf._internal.checks import is_real
 from .composition import image_of
 from .layers import checked_when_it_runs
 from .target_kinds import BOX_NAMES, BOXES, BoxFormat
@@ -52,9 +53,8 @@ def sanitize_boxes(
   if not isinstance(format, str) or format not in BOXES:
     raise ValueError(f"format of sanitize_boxes must be one of {', '.join(BOXES)}, got {format!r}. Pass that of the boxes.")
   for name, value in (("min_size", min_size), ("min_area", min_area)):
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_real or not value >= 0:
-      raise (ValueError if is_real else TypeError)(
+    if not is_real(value) or not value >= 0:
+      raise (ValueError if is_real(value) else TypeError)(
           f"{name} of sanitize_boxes must be a real number of at least 0, in pixels, got {value!r}. Pass 1 to drop what is "
           "less than a pixel.")
   return _Sanitizer(boxes, format, tuple(dict.fromkeys(along)), float(min_size), float(min_area))

@@ -118,7 +118,7 @@ TEST(DistortionsTest, BrightnessByAnyFactor) {
 TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
   Dice dice(7);
   int composed = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 480; ++round) {
     Distortion distortions[2];
     double parameters[2];
     for (int i = 0; i < 2; ++i) {
@@ -146,7 +146,7 @@ TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
       }
     }
   }
-  EXPECT_GT(composed, 250);
+  EXPECT_GT(composed, 300);
 }
 
 }  // namespace

@@ -26,3 +26,9 @@ def new_environment(directory, *packages):
   subprocess.run(
       [binaries / "python", "-m", "pip", "install", "--quiet", *packages], env=variables, timeout=LIMIT, check=True)
   return binaries, variables | {"PATH": str(binaries), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def with_compiler(environment):
+  """What `new_environment` returns, with the programs of the system: a compiler, and git."""
+  binaries, variables = environment
+  return binaries, variables | {"PATH": os.pathsep.join([str(binaries), os.environ["PATH"]])}

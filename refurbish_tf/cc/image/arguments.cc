@@ -66,6 +66,17 @@ std::array<double, 2> Arguments::Range(absl::string_view key) {
   return {values[0], values[1]};
 }
 
+std::array<double, 2> Arguments::Range(absl::string_view key, double lowest,
+                                       double highest) {
+  const std::vector<double> values = Numbers(key);
+  if (values.size() != 2 || !(values[0] >= lowest) ||
+      !(values[1] >= values[0]) || !(values[1] <= highest)) {
+    Fail(absl::StrCat(key, " must be a range from ", lowest, " to ", highest));
+    return {lowest, highest};
+  }
+  return {values[0], values[1]};
+}
+
 void Arguments::Fail(absl::string_view why) {
   if (status_.ok()) {
     status_ = absl::InvalidArgumentError(

@@ -28,7 +28,10 @@ class Arguments {
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
   bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
   std::vector<double> Numbers(absl::string_view key);
+  // Above 0.
   std::array<double, 2> Range(absl::string_view key);
+  std::array<double, 2> Range(absl::string_view key, double lowest,
+                              double highest);
 
   void Fail(absl::string_view why);
   absl::Status Check();

@@ -323,13 +323,14 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
   row_ = distortions.move[pixel_bytes];
   switch (prepared.distortion) {
     case Distortion::kTranslateX:
-    case Distortion::kMoveX:
-      plan_.first = prepared.MoveOfX({height, width}) * 65536;
-      break;
     case Distortion::kTranslateY:
-    case Distortion::kMoveY:
-      plan_.down = prepared.MoveOfY({height, width});
+    case Distortion::kMoveX:
+    case Distortion::kMoveY: {
+      const Move move = prepared.MoveOf({height, width});
+      plan_.first = move.x * 65536;
+      plan_.down = move.y;
       break;
+    }
     case Distortion::kShearX:
     case Distortion::kShearY:
       plan_.step = Fixed(prepared.parameter);
@@ -369,12 +370,12 @@ void RowStep::PrepareRuns() {
 }
 
 void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
-  const auto [height, width] = ImageSize{plan_.height, plan_.width};
+  const Move move = prepared.MoveOf({plan_.height, plan_.width});
   // Where the middle of the image comes from.
-  const double x = static_cast<double>(width) / 2;
-  const double y = static_cast<double>(height) / 2;
-  const double from_x = static_cast<double>(prepared.MoveOfX({height, width}));
-  const double from_y = static_cast<double>(prepared.MoveOfY({height, width}));
+  const double x = static_cast<double>(plan_.width) / 2;
+  const double y = static_cast<double>(plan_.height) / 2;
+  const double from_x = static_cast<double>(move.x);
+  const double from_y = static_cast<double>(move.y);
   const auto first = [&](double by_x, double by_y, double middle) {
     // In this order, which decides the last digit.
     return Fixed((Product(by_x, from_x - x) + Product(by_y, from_y - y)) +

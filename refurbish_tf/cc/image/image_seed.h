@@ -39,4 +39,10 @@ class ImageSeed {
   uint64_t key_;
 };
 
+// What `Fraction` draws, as a number in [0, 1); and as one between two.
+inline double UnitOf(int32_t fraction) { return fraction / 2147483648.0; }
+inline double Between(const std::array<double, 2>& ends, int32_t fraction) {
+  return ends[0] + (ends[1] - ends[0]) * UnitOf(fraction);
+}
+
 }  // namespace refurbish_tf

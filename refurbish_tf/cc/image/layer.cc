@@ -66,6 +66,13 @@ absl::Status CheckColors(const ImageSpec& image,
   return absl::OkStatus();
 }
 
+absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image) {
+  const absl::Status status = CheckColors(image, {3});
+  if (!status.ok()) return status;
+  image.pixel.channels = 3;
+  return image;
+}
+
 absl::Status CheckSides(const ImageSpec& image) {
   if (std::max(image.size.height, image.size.width) <= kMaxFixedSide) {
     return absl::OkStatus();

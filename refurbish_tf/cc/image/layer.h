@@ -123,6 +123,9 @@ absl::Status CheckType(const ImageSpec& image);
 absl::Status CheckColors(const ImageSpec& image,
                          std::initializer_list<int64_t> channels);
 
+// The image, which has bytes of three channels, for layers that take no others.
+absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
+
 // The longest side of an image whose coordinates fit into Pillow's 16 fraction
 // bits.
 inline constexpr int64_t kMaxFixedSide = 32767;

@@ -198,25 +198,21 @@ PreparedDistortion::PreparedDistortion(const AffineChange& change)
   yy = cosine / change.scale;
 }
 
-int64_t PreparedDistortion::MoveOfY(ImageSize size) const {
-  switch (distortion) {
-    case Distortion::kTranslateY:
-      return HalfToEven(parameter * static_cast<double>(size.height));
-    case Distortion::kMoveY:
-      return HalfToEven(parameter);
-    default:
-      return -HalfToEven(translate_y * static_cast<double>(size.height));
-  }
-}
-
-int64_t PreparedDistortion::MoveOfX(ImageSize size) const {
+Move PreparedDistortion::MoveOf(ImageSize size) const {
+  const double height = static_cast<double>(size.height);
+  const double width = static_cast<double>(size.width);
   switch (distortion) {
     case Distortion::kTranslateX:
-      return HalfToEven(parameter * static_cast<double>(size.width));
+      return {0, HalfToEven(parameter * width)};
+    case Distortion::kTranslateY:
+      return {HalfToEven(parameter * height), 0};
     case Distortion::kMoveX:
-      return HalfToEven(parameter);
+      return {0, HalfToEven(parameter)};
+    case Distortion::kMoveY:
+      return {HalfToEven(parameter), 0};
     default:
-      return -HalfToEven(translate_x * static_cast<double>(size.width));
+      return {-HalfToEven(translate_y * height),
+              -HalfToEven(translate_x * width)};
   }
 }
 

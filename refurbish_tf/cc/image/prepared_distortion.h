@@ -39,6 +39,11 @@ struct AffineChange {
   double shear_y = 0, shear_x = 0;
 };
 
+// Up and to the left, in pixels.
+struct Move {
+  int64_t y, x;
+};
+
 // Whether a pixel is made of other points than its own.
 bool ReadsOtherPoints(Distortion distortion);
 // Whether it comes from another place.
@@ -62,10 +67,9 @@ struct PreparedDistortion {
 
   explicit PreparedDistortion(const AffineChange& change);
 
-  // By how many pixels it moves an image of this size, up and to the left.
-  // Half to even, as Python does.
-  int64_t MoveOfY(ImageSize size) const;
-  int64_t MoveOfX(ImageSize size) const;
+  // By how many pixels it moves an image of this size. Half to even, as Python
+  // does.
+  Move MoveOf(ImageSize size) const;
 
   Distortion distortion;
   double parameter;

@@ -3,9 +3,8 @@
 #include <array>
 #include <cmath>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -33,14 +32,7 @@ class ColorJitter : public Layer {
   explicit ColorJitter(Arguments& arguments) {
     for (int i = 0; i < kNumSteps; ++i) {
       const JitterStep& step = kJitterSteps[i];
-      const std::vector<double> range = arguments.Numbers(step.name);
-      if (range.size() != 2 || !(range[0] >= step.lowest) ||
-          !(range[1] >= range[0]) || !(range[1] <= step.highest)) {
-        arguments.Fail(absl::StrCat(step.name, " must be a range from ",
-                                    step.lowest, " to ", step.highest));
-        return;
-      }
-      ranges_[i] = {range[0], range[1]};
+      ranges_[i] = arguments.Range(step.name, step.lowest, step.highest);
     }
   }
 
@@ -63,9 +55,7 @@ class ColorJitter : public Layer {
       std::swap(order[i], order[i + number % (kNumSteps - i)]);
       number /= kNumSteps - i;
       const int step = order[i];
-      const auto [low, high] = ranges_[step];
-      const double parameter =
-          low + (high - low) * (draws[1 + step] / 2147483648.0);
+      const double parameter = Between(ranges_[step], draws[1 + step]);
       // In steps, with which it is made for each image.
       const PreparedDistortion distortion(
           kJitterSteps[step].distortion,
@@ -75,14 +65,11 @@ class ColorJitter : public Layer {
     }
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const absl::Status status = CheckColors(image, {3});
-    if (!status.ok()) return status;
-    image.pixel.channels = 3;
-    return image;
+    return OfThreeColors(image);
   }
 
  private:
-  std::array<std::pair<double, double>, kNumSteps> ranges_ = {};
+  std::array<std::array<double, 2>, kNumSteps> ranges_ = {};
 };
 
 const LayerType kColorJitter("color_jitter", 1, LayerType::MakeAs<ColorJitter>);

@@ -36,8 +36,7 @@ class GaussianBlur : public ChanceLayer {
 
  private:
   void Change(const int32_t* draws, Canvas* canvas) const override {
-    const double sigma =
-        sigma_[0] + (sigma_[1] - sigma_[0]) * (draws[1] / 2147483648.0);
+    const double sigma = Between(sigma_, draws[1]);
     // Beyond 5 sigma the weights of a kernel are too small for float32, and
     // beyond 3 for bytes.
     const int64_t reach =

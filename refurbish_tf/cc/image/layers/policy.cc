@@ -269,11 +269,11 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
 }
 
 absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
-  absl::Status status = CheckColors(image, {3});
-  if (status.ok()) status = CheckSides(image);
-  if (!status.ok()) return status;
-  image.pixel.channels = 3;
-  return image;
+  absl::StatusOr<ImageSpec> made = OfThreeColors(image);
+  if (made.ok()) {
+    if (absl::Status status = CheckSides(*made); !status.ok()) return status;
+  }
+  return made;
 }
 
 // What goes on from the layer before has its groups.

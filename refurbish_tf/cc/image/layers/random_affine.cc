@@ -1,8 +1,7 @@
 // Turns, moves, scales and shears the image by random amounts.
 #include <array>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -30,14 +29,7 @@ class RandomAffine : public Layer {
   explicit RandomAffine(Arguments& arguments) {
     for (int i = 0; i < kAmounts; ++i) {
       const AffineAmount& amount = kAffineAmounts[i];
-      const std::vector<double> range = arguments.Numbers(amount.name);
-      if (range.size() != 2 || !(range[0] >= amount.lowest) ||
-          !(range[1] >= range[0]) || !(range[1] <= amount.highest)) {
-        arguments.Fail(absl::StrCat(amount.name, " must be a range from ",
-                                    amount.lowest, " to ", amount.highest));
-        return;
-      }
-      ranges_[i] = {range[0], range[1]};
+      ranges_[i] = arguments.Range(amount.name, amount.lowest, amount.highest);
     }
   }
 
@@ -49,9 +41,7 @@ class RandomAffine : public Layer {
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     AffineChange change;
     for (int i = 0; i < kAmounts; ++i) {
-      const auto [low, high] = ranges_[i];
-      change.*kAffineAmounts[i].of =
-          low + (high - low) * (draws[i] / 2147483648.0);
+      change.*kAffineAmounts[i].of = Between(ranges_[i], draws[i]);
     }
     canvas->Distort(PreparedDistortion(change), /*fill=*/0);
   }

@@ -14,10 +14,7 @@ class Solarize : public ChanceLayer {
 
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const absl::Status status = CheckColors(image, {3});
-    if (!status.ok()) return status;
-    image.pixel.channels = 3;
-    return image;
+    return OfThreeColors(image);
   }
 
  private:

@@ -16,13 +16,14 @@ Affine Affine::Inverse() const {
 
 Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
   Affine source;
+  const Move move = distortion.MoveOf(size);
   switch (distortion.distortion) {
     case Distortion::kRotate:
     case Distortion::kAffine: {
       const double y = static_cast<double>(size.height) / 2;
       const double x = static_cast<double>(size.width) / 2;
-      const double from_y = y - static_cast<double>(distortion.MoveOfY(size));
-      const double from_x = x - static_cast<double>(distortion.MoveOfX(size));
+      const double from_y = y - static_cast<double>(move.y);
+      const double from_x = x - static_cast<double>(move.x);
       source.yy = distortion.yy;
       source.yx = distortion.yx;
       source.xy = distortion.xy;
@@ -38,12 +39,11 @@ Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
       source.yx = distortion.parameter;
       break;
     case Distortion::kTranslateX:
-    case Distortion::kMoveX:
-      source.x = static_cast<double>(distortion.MoveOfX(size));
-      break;
     case Distortion::kTranslateY:
+    case Distortion::kMoveX:
     case Distortion::kMoveY:
-      source.y = static_cast<double>(distortion.MoveOfY(size));
+      source.y = static_cast<double>(move.y);
+      source.x = static_cast<double>(move.x);
       break;
     default:
       break;
