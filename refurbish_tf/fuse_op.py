@@ -55,8 +55,8 @@ def fuse(
 
   Args:
     layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `random_crop`
-      with `mode="zeros"`, `random_flip`, `cutout`, and `normalize` as the last. Other layers stay on the host, in front
-      of `fuse`.
+      with `mode="zeros"`, `random_flip`, `cutout`, `grayscale`, `solarize`, and `normalize` as the last. Other layers stay on
+      the host, in front of `fuse`.
     batch_size: how many elements a batch has, a whole number.
     on_device: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.

@@ -15,8 +15,12 @@ from support.unfinished import MEAN, STD
 FINAL = [augment.random_crop(4), augment.random_flip(), augment.cutout(7)]
 EVERYWHERE = [
     augment.cutout(5), augment.random_crop(4), augment.random_flip(), augment.random_crop(2), *augment.rand_augment(1, 3),
-    augment.random_crop(1), augment.cutout(3), *augment.rand_augment(2, 10), augment.random_flip(), augment.random_crop(3),
-    augment.random_flip(), augment.normalize(MEAN, STD)]
+    augment.random_crop(1), augment.cutout(3), augment.solarize(90), augment.grayscale(0.4), *augment.rand_augment(2, 10),
+    augment.random_flip(), augment.random_crop(3), augment.random_flip(), augment.normalize(MEAN, STD)]
+# An inversion of all values, after which the edges of a crop are white, and both ends of each argument.
+COLORS = [
+    augment.random_crop(3), augment.solarize(0, p=0.5), augment.cutout(4), augment.grayscale(0.3), augment.solarize(200, p=1),
+    augment.random_flip(), augment.solarize(256, p=1), augment.grayscale(0), augment.solarize(128, p=0), augment.solarize(255)]
 # Layers, height, width and how many images.
 CASES = {
     "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
@@ -26,6 +30,8 @@ CASES = {
     "auto_augment for ImageNet, bfloat16": (
         [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
     "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
+    "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
+    "grey": ([augment.grayscale(1)], 9, 8, 30),
     "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
     **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(1), augment.cutout(1)], height, width, n)
        for height, width, n in ((1, 1, 56), (1, 9, 56), (9, 1, 56), (2, 5, 56), (5, 2, 56), (3, 3, 56), (224, 224, 24),
@@ -34,7 +40,7 @@ CASES = {
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
-    "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted", "normalize alone": "eager", "1 x 1": "eager",
+    "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted", "colours": "eager", "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager",
     "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
 
 

@@ -22,7 +22,7 @@ _DISTORTIONS = TABLE_DISTORTIONS | {
     "shear_y", "translate_x", "translate_y"}
 # What is known of layers, by fingerprint: for messages.
 _shown: dict[int, str] = {}
-_KINDS = frozenset({"random_crop", "random_flip", "cutout", "policy", "normalize"})
+_KINDS = frozenset({"random_crop", "random_flip", "cutout", "grayscale", "solarize", "policy", "normalize"})
 
 
 class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_divided"])):

@@ -71,8 +71,9 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
     if layer.kind != "normalize":  # `without_draws` does it.
       placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
-  for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
-    x = _after_policies(x, list(run), group, min(group, num_tables)) if are_policies else _rearranged(x, list(run))  # noqa: B031
+  for done, run in itertools.groupby(placed, lambda each: _DONE.get(each[0].kind, _rearranged)):
+    tables = (group, min(group, num_tables)) if done is _after_policies else ()
+    x = done(x, list(run), *tables)  # noqa: B031
   return x
 
 
@@ -183,6 +184,29 @@ def _rearranged(x, run):
   return taken if hidden is None else ops.where(hidden, 0, taken)
 
 
+def _recolored(x, run):
+  """Layers in a row that make another colour of each, with the probability of each; given as for `_rearranged`."""
+  for layer, drawn, todo in run:
+    changes = drawn[:, 0] <= layer.number("below") - 1  # All of 32 bits for a probability of 1.
+    if todo is not None:
+      changes = ops.logical_and(changes, todo > 0)
+    if layer.kind == "grayscale":
+      made = _grey(_planes(x)) * 0x10101
+    else:
+      made = _joined([_solarized(value, layer.number("threshold")) for value in _planes(x)])
+    x = ops.where(_each(changes), made, x)
+  return x
+
+
+def _grey(planes):
+  red, green, blue = planes
+  return ops.right_shift(19595 * red + 38470 * green + 7471 * blue + 32768, 16)
+
+
+def _solarized(value, threshold):
+  return ops.where(value >= threshold, value ^ 255, value)
+
+
 def _scaled(fraction, size):
   """A fraction in units of 2**-31 of a size below 2**15, (fraction * size) >> 31, in 32 bits."""
   high, low = ops.right_shift(fraction, 16), fraction & 0xffff
@@ -217,14 +241,13 @@ def _distorted(x, ints, factors, group, num_tables):
       x, ops.right_shift(whole(3) * column + whole(4) * row + whole(5), 16),
       ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16), whole(FILL))
   # Joined between the steps, so that one array of each is kept, if any, and not three.
-  pixels = _joined([ops.where(v >= whole(THRESHOLD), v ^ 255, v) & whole(MASK) for v in _planes(pixels)])
+  pixels = _joined([_solarized(value, whole(THRESHOLD)) & whole(MASK) for value in _planes(pixels)])
   if num_tables:
     tables = _image_tables(x, ints[:, TABLE], group, num_tables)
     places = [value + 256 * channel for channel, value in enumerate(_planes(ops.reshape(pixels, (-1, height * width))))]
     pixels = ops.reshape(_joined([_look_up(tables, place) for place in places]), (-1, height, width))
   values = _planes(pixels)
-  red, green, blue = _planes(x)
-  grey = ops.right_shift(19595 * red + 38470 * green + 7471 * blue + 32768, 16)
+  grey = _grey(_planes(x))
   size = height * width
   mean = (2 * ops.sum(grey, axis=(1, 2), keepdims=True) + size) // (2 * size)
   inner = ops.logical_and(
@@ -312,3 +335,7 @@ def _counts_below(values):
       lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)
   counts = ops.reshape(counts, (-1, num_tables, channels, 256))
   return ops.cumsum(counts, axis=-1) - counts
+
+
+# What does the layers of each kind; `_rearranged` does the others.
+_DONE = {"policy": _after_policies, "grayscale": _recolored, "solarize": _recolored}
