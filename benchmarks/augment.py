@@ -1,4 +1,4 @@
-"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision and Pillow.
+"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision, Pillow and albumentations.
 
 `pip install -e '.[bench]'` installs the libraries; the rows of one that is missing or fails say so.
 """
@@ -334,7 +334,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
       title,
       f"{definition} {count:,} at a time. Each row is what the "
       "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
-      "and tf.data's what theirs take beyond nothing; torchvision and Pillow run in a loop.",
+      "and tf.data's what theirs take beyond nothing; torchvision, Pillow and albumentations run in a loop.",
       rows)
 
 

@@ -1,4 +1,4 @@
-"""What our layers are compared with: TensorFlow's operations, DALI, torchvision, Pillow."""
+"""What our layers are compared with: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
 import dataclasses
 import importlib
 import io
@@ -129,7 +129,7 @@ def _tensorflow_normalized(image):
 
 def _dali(inputs):
   """Its pipelines, with a thread for each processor. Returns also one that does nothing."""
-  from nvidia.dali import auto_aug, fn, pipeline_def, types
+  from nvidia.dali import auto_aug, fn, math as dali_math, pipeline_def, types
   size = [inputs.side] * 2
 
   def call(batch, operations, layout="HWC"):
@@ -160,6 +160,27 @@ def _dali(inputs):
   def rand_augment(images, n):
     return auto_aug.rand_augment.rand_augment(images, n=n, m=BINS, shape=size, fill_value=0)
 
+  def uniform(low, high, count=()):
+    return fn.random.uniform(range=[low, high], shape=count)
+
+  def jitter(images):
+    factors = {name: uniform(1 - STRENGTH, 1 + STRENGTH) for name in ("brightness", "contrast", "saturation")}
+    return fn.color_twist(images, hue=uniform(-360 * TURN, 360 * TURN), **factors)
+
+  def erasing(images):
+    area, ratio = uniform(0.02, 0.33), dali_math.exp(uniform(math.log(0.3), math.log(3.3)))
+    shape = fn.stack(dali_math.sqrt(area * ratio), dali_math.sqrt(area / ratio))
+    return fn.erase(images, anchor=uniform(0, 1, 2) * (1 - shape), shape=shape, axis_names="HW", normalized=True)
+
+  def affine(images):
+    middle, moved = [inputs.side / 2] * 2, [part * inputs.side for part in MOVE]
+    shift = fn.stack(*(uniform(-part, part) for part in moved))
+    steps = fn.transforms.rotation(angle=uniform(-DEGREES, DEGREES), center=middle)
+    steps = fn.transforms.scale(steps, scale=fn.stack(*[uniform(*ZOOM)] * 2), center=middle)
+    steps = fn.transforms.shear(steps, angles=fn.stack(uniform(-SHEAR, SHEAR), 0.0), center=middle)
+    return fn.warp_affine(
+        images, matrix=fn.transforms.translation(steps, offset=shift), interp_type=types.INTERP_NN, fill_value=0)
+
   to_uint8 = {"dtype": types.UINT8, "mean": [0.0] * 3, "std": [1.0] * 3}
   to_float32 = {"dtype": types.FLOAT, "mean": [255 * mean for mean in MEAN], "std": [255 * std for std in STD]}
   if inputs.files is not None:
@@ -170,6 +191,8 @@ def _dali(inputs):
             batch, device="cpu", random_area=SCALE, random_aspect_ratio=RATIO), size=size, antialias=False), None)}
   importlib.import_module("nvidia.dali.auto_aug.rand_augment")
   importlib.import_module("nvidia.dali.auto_aug.auto_augment")
+  importlib.import_module("nvidia.dali.auto_aug.trivial_augment")
+  solarize = importlib.import_module("nvidia.dali.auto_aug.augmentations").solarize
   return {
       "nothing": call(inputs.images, lambda images: images),
       FLIP: call(inputs.images, lambda images: fn.flip(images, horizontal=fn.random.coin_flip())),
@@ -186,6 +209,14 @@ def _dali(inputs):
       AUTO: call(
           inputs.images,
           lambda images: auto_aug.auto_augment.auto_augment_image_net(images, shape=size, fill_value=0)),
+      JITTER: call(inputs.images, jitter),
+      SOLARIZE: call(inputs.images, lambda images: solarize(images, magnitude_bin=15, num_magnitude_bins=31)),
+      BLUR: call(inputs.images, lambda images: fn.gaussian_blur(
+          images, window_size=kernel_size(inputs.side), sigma=uniform(*SIGMA))),
+      ERASING: call(inputs.images, erasing),
+      AFFINE: call(inputs.images, affine),
+      TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(
+          images, shape=size, fill_value=0)),
   }
 
 
@@ -307,6 +338,35 @@ def _pillow(inputs):
   }
 
 
+def _albumentations(inputs):
+  """Its transforms of arrays, which are mostly OpenCV's."""
+  import albumentations
+  import cv2
+  # As in a DataLoader's worker.
+  cv2.setNumThreads(1)
+  side = inputs.side
+
+  def call(images, *transforms):
+    compose = albumentations.Compose(transforms)
+    return _loop(inputs, list(images), lambda image: compose(image=image))
+
+  crop = [albumentations.Pad(PADDING), albumentations.RandomCrop(side, side)]
+  flip, images = albumentations.HorizontalFlip(p=0.5), inputs.images
+  shear, by = (-SHEAR, SHEAR), [1 - STRENGTH, 1 + STRENGTH]
+  return {
+      CROP_FLIP: call(images, *crop, flip),
+      NORMALIZED: call(images, *crop, flip, albumentations.Normalize(MEAN, STD)),
+      RESIZED: call(inputs.large, albumentations.RandomResizedCrop((side, side))),
+      JITTER: call(images, albumentations.ColorJitter(by, by, by, (-TURN, TURN), p=1)),
+      SOLARIZE: call(images, albumentations.Solarize(threshold_range=(0.5, 0.5), p=1)),
+      BLUR: call(images, albumentations.GaussianBlur(blur_limit=kernel_size(side), sigma_limit=SIGMA, p=1)),
+      ERASING: call(images, albumentations.Erasing(p=1)),
+      AFFINE: call(images, albumentations.Affine(
+          scale=ZOOM, translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)}, rotate=(-DEGREES, DEGREES),
+          shear={"x": shear, "y": (0, 0)}, interpolation=cv2.INTER_NEAREST, p=1)),
+  }
+
+
 def _loop(inputs, images, function):
   def run():
     for number in range(inputs.count):
@@ -318,7 +378,7 @@ def _loop(inputs, images, function):
 PEERS = {
     "DALI": Peer(("nvidia.dali",), True, (
         FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE, RAND,
-        AUTO, DECODED), _dali),
+        AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, DECODED), _dali),
     "torchvision": Peer(("torch", "torchvision"), False, (
         CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
         RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, DECODED), _torchvision),
@@ -326,4 +386,7 @@ PEERS = {
         ("PIL",), False, (
             CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE, DECODED),
         _pillow),
+    "albumentations": Peer(
+        ("albumentations", "cv2"), False, (CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, BLUR, ERASING, AFFINE),
+        _albumentations),
 }
