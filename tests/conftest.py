@@ -15,6 +15,9 @@ import pytest
 
 from support import cases, wheels
 
+# Threads that wait for work by spinning, for ops of few numbers, would take a tenth of the processors' time.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
 # The time of one example means nothing on a machine whose cores are shared.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
@@ -55,6 +58,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
   """Freezes what the imports have created: each `gc.collect()` of a test would take a quarter of a second to look at it."""
+  from support import autograph  # Here, as it imports TensorFlow, which the process that distributes the tests does without.
+  autograph.parse_each_file_once()
   gc.collect()
   gc.freeze()
 

@@ -1,4 +1,5 @@
 """A source that is not what it was: refused on disk, warned of in memory, and no alarm where nothing has changed."""
+import gc
 import os
 import pathlib
 import random
@@ -43,8 +44,9 @@ def epochs(dataset, number=3):
 
 
 def filled(path, source, **arguments):
-  """Runs a job on the store, after which all of it is on the disk."""
+  """Runs a job on the store, after which all of it is on the disk, and nothing uses the store."""
   epochs(stage(source, path, **arguments))
+  gc.collect()
 
 
 # On disk, by index: refused at once. ------------------------------------------------------------------------------------
@@ -73,6 +75,7 @@ def test_another_source_by_index_is_refused(name, tmp_path):
     stage(after(), path)
   # Nothing was lost.
   assert epochs(stage(before(), path), 1) == [len(before())]
+  gc.collect()
   epochs(stage(after(), rtf.CacheStore(path, overwrite=True)))
 
 

@@ -318,10 +318,11 @@ def _pickled(fn, name):
         if _is_own(module) and module.__name__ not in before}.values())
     for module in own:
       cloudpickle.register_pickle_by_value(module)
+    met = []
     try:
-      return _dumps(cloudpickle, fn)
+      return _dumps(cloudpickle, fn, met)
     except Exception as error:
-      held = _held_by_modules(cloudpickle, own)
+      held = _held_by_modules(cloudpickle, [module for module in own if module in met])
       raise TypeError(
           f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. " + (
               f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
@@ -339,16 +340,19 @@ def _held_by_modules(cloudpickle, modules):
     for name, value in list(vars(module).items()):
       if not name.startswith("__") and not isinstance(value, types.ModuleType):
         try:
-          _dumps(cloudpickle, value)
+          _dumps(cloudpickle, value, [])
         except Exception:
           found.append(f"{module.__name__}.{name}")
   return ", ".join(found[:5])
 
 
-def _dumps(cloudpickle, fn):
+def _dumps(cloudpickle, fn, met):
+  """Returns the bytes, and adds to `met` the modules that it comes to, also if it fails."""
   class Pickler(cloudpickle.CloudPickler):
 
     def reducer_override(self, value):
+      if isinstance(value, types.ModuleType):
+        met.append(value)
       if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _IMPORTED_LATER:
         return _imported_later, (value.__name__,)
       if isinstance(value, functools._lru_cache_wrapper):
