@@ -41,10 +41,10 @@ def fuse(
   without raises an error at its first step.
 
   A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
-  the last policy (`rand_augment`, `auto_augment`) are *divided*: the host does them for some images of the batch, the
-  accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an accelerator and
-  not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
-  bit for bit the same.
+  the last policy (`rand_augment`, `auto_augment`, `trivial_augment`) are *divided*: the host does them for some images of
+  the batch, the accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an
+  accelerator and not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the
+  result: it is bit for bit the same.
 
   With `on_device=rtf.AUTOTUNE` the portion follows from which side has time: while the CPU works all the time, the accelerator
   does more, while it rests, less. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
@@ -54,9 +54,9 @@ def fuse(
   new draws in each epoch.
 
   Args:
-    layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `random_crop`
-      with `mode="zeros"`, `random_flip`, `cutout`, `grayscale`, `solarize`, and `normalize` as the last. Other layers stay on
-      the host, in front of `fuse`.
+    layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `trivial_augment`,
+      `random_crop` with `mode="zeros"`, `random_flip`, `cutout`, `grayscale`, `solarize`, and `normalize` as the last. Other
+      layers stay on the host, in front of `fuse`.
     batch_size: how many elements a batch has, a whole number.
     on_device: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.

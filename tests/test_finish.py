@@ -29,6 +29,7 @@ CASES = {
     "auto_augment for CIFAR-10": ([*augment.auto_augment("cifar10"), *FINAL], 32, 32, 250),
     "auto_augment for ImageNet, bfloat16": (
         [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
+    "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
     "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
     "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
     "grey": ([augment.grayscale(1)], 9, 8, 30),
@@ -40,7 +41,7 @@ CASES = {
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
-    "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted", "colours": "eager", "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager",
+    "auto_augment for ImageNet, bfloat16": "eager", "trivial_augment": "jitted", "final layers": "jitted", "colours": "eager", "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager",
     "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
 
 

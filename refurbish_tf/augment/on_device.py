@@ -19,7 +19,7 @@ _MOST_OVERFLOW = 0.005
 TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
 _DISTORTIONS = TABLE_DISTORTIONS | {
     "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
-    "shear_y", "translate_x", "translate_y"}
+    "shear_y", "translate_x", "translate_y", "move_x", "move_y"}
 # What is known of layers, by fingerprint: for messages.
 _shown: dict[int, str] = {}
 _KINDS = frozenset({"random_crop", "random_flip", "cutout", "grayscale", "solarize", "policy", "normalize"})
@@ -119,8 +119,8 @@ def _reason_against(layer, last):
   others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)
   if others:
     return (
-        f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment or "
-        "auto_augment.")
+        f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment, "
+        "auto_augment or trivial_augment.")
   if layer.kind == "normalize" and not last:
     return "an accelerator makes floats last. Put normalize last."
   if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):
