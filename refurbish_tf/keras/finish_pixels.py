@@ -73,7 +73,7 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
     column += layer.num_draws
   for done, run in itertools.groupby(placed, lambda each: _DONE.get(each[0].kind, _rearranged)):
     tables = (group, min(group, num_tables)) if done is _after_policies else ()
-    x = done(x, list(run), *tables)  # noqa: B031
+    x = done(x, list(run), *tables)
   return x
 
 
