@@ -157,8 +157,11 @@ def _dali(inputs):
     return fn.random_resized_crop(images, size=size, random_area=SCALE, random_aspect_ratio=RATIO,
                                   interp_type=types.INTERP_LINEAR, antialias=antialias)
 
+  # As ours; without it, it is bilinear.
+  nearest = {"shape": size, "fill_value": 0, "interp_type": types.INTERP_NN}
+
   def rand_augment(images, n):
-    return auto_aug.rand_augment.rand_augment(images, n=n, m=BINS, shape=size, fill_value=0)
+    return auto_aug.rand_augment.rand_augment(images, n=n, m=BINS, **nearest)
 
   def uniform(low, high, count=()):
     return fn.random.uniform(range=[low, high], shape=count)
@@ -208,15 +211,14 @@ def _dali(inputs):
       RAND: call(inputs.images, lambda images: rand_augment(images, 2)),
       AUTO: call(
           inputs.images,
-          lambda images: auto_aug.auto_augment.auto_augment_image_net(images, shape=size, fill_value=0)),
+          lambda images: auto_aug.auto_augment.auto_augment_image_net(images, **nearest)),
       JITTER: call(inputs.images, jitter),
       SOLARIZE: call(inputs.images, lambda images: solarize(images, magnitude_bin=15, num_magnitude_bins=31)),
       BLUR: call(inputs.images, lambda images: fn.gaussian_blur(
           images, window_size=kernel_size(inputs.side), sigma=uniform(*SIGMA))),
       ERASING: call(inputs.images, erasing),
       AFFINE: call(inputs.images, affine),
-      TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(
-          images, shape=size, fill_value=0)),
+      TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(images, **nearest)),
   }
 
 
@@ -359,7 +361,7 @@ def _albumentations(inputs):
       RESIZED: call(inputs.large, albumentations.RandomResizedCrop((side, side))),
       JITTER: call(images, albumentations.ColorJitter(by, by, by, (-TURN, TURN), p=1)),
       SOLARIZE: call(images, albumentations.Solarize(threshold_range=(0.5, 0.5), p=1)),
-      BLUR: call(images, albumentations.GaussianBlur(blur_limit=kernel_size(side), sigma_limit=SIGMA, p=1)),
+      BLUR: call(images, albumentations.GaussianBlur(blur_limit=(kernel_size(side),) * 2, sigma_limit=SIGMA, p=1)),
       ERASING: call(images, albumentations.Erasing(p=1)),
       AFFINE: call(images, albumentations.Affine(
           scale=ZOOM, translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)}, rotate=(-DEGREES, DEGREES),

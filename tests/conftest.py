@@ -15,9 +15,6 @@ import pytest
 
 from support import cases, wheels
 
-# Threads that wait for work by spinning, for ops of few numbers, would take a tenth of the processors' time.
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-
 # The time of one example means nothing on a machine whose cores are shared.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")

@@ -59,7 +59,7 @@ class Finish(keras.layers.Layer):
   Raises:
     TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a dict
       with these three entries, such as plain images; or one of them has another dtype.
-    ValueError: `layers` is empty, or has a layer that stays on the host: one that resizes or reflects. When it is called:
+    ValueError: `layers` is empty, or has a layer that stays on the host, as `fuse` says. When it is called:
       an entry has another shape or an unknown one, or the batch was made for other layers.
 
   Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: a batch is augmented by CPU and accelerator together.

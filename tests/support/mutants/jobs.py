@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant("what is being made keeps all others waiting", "refurbish_tf/cc/base/registry.h",
            "    std::shared_ptr<T> object = create();\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n",
            "    std::shared_ptr<T> object;\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n      object = create();\n",
-           "tests/test_cc.py::test_cc[thread-registry_test]"),
+           "tests/test_cc.py::test_cc[address_undefined-registry_test]"),
     Mutant("one stage is used on two shares of a source", STAGE,
            "  if (*shards_ == shards) return absl::OkStatus();\n  const auto name",
            "  if (shards_.has_value()) return absl::OkStatus();\n  const auto name",

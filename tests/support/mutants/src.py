@@ -2,7 +2,7 @@
 from support.mutants import Mutant
 
 INDEX = "refurbish_tf/cc/sources/record_index.cc"
-INDEX_TEST = "tests/test_cc.py::test_cc[thread-record_index_test]"
+INDEX_TEST = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 PRINTABLE_TEST = "tests/test_cc.py::test_cc[address_undefined-printable_test]"
 
 MUTANTS = [
