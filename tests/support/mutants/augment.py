@@ -224,4 +224,6 @@ MUTANTS = [
            f"{OF_16_BITS}::TestPixels::test_of_a_file_that_lies"),
     Mutant("what is normalized is normalized again", "refurbish_tf/cc/image/layers/normalize.cc",
            "    image.is_normalized = true;\n", "", "tests/test_pixels.py::test_normalized_is_normalized"),
+    Mutant("each thread begins at the first image", "refurbish_tf/cc/kernels/image/threads.cc", "      work(begin, end);",
+           "      work(0, end - begin);", f"{OF_MIXED}::TestBatches::test_threads_make_the_same"),
 ]
