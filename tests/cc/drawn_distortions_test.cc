@@ -37,12 +37,14 @@ TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
   for (int round = 0; round < 40; ++round) {
     const double turn = round < 3 ? (round - 1) / 2.0 : RollReal(dice, -0.5, 0.5);
     const Picture picture = RollPicture(dice, 20, 32);
-    const PixelStep step(PreparedDistortion(Distortion::kHue, turn), nullptr, picture.pixels(), BestKernels());
-    const Values made = Applied(dice, step, picture);
-    for (size_t i = 0; i < made.size(); i += 3) {
-      const std::array<double, 3> expected = HueTurned(
-          {double(picture.values[i]), double(picture.values[i + 1]), double(picture.values[i + 2])}, 6 * turn);
-      for (int c = 0; c < 3; ++c) ASSERT_NEAR(made[i + c], expected[c], 0.5 + 0.1) << turn;
+    for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
+      const PixelStep step(PreparedDistortion(Distortion::kHue, turn), nullptr, picture.pixels(), *kernels);
+      const Values made = Applied(dice, step, picture);
+      for (size_t i = 0; i < made.size(); i += 3) {
+        const std::array<double, 3> expected = HueTurned(
+            {double(picture.values[i]), double(picture.values[i + 1]), double(picture.values[i + 2])}, 6 * turn);
+        for (int c = 0; c < 3; ++c) ASSERT_NEAR(made[i + c], expected[c], 0.5 + 0.1) << turn;
+      }
     }
   }
 }

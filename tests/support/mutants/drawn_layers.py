@@ -8,8 +8,7 @@ COLORS, APPLY, AFFINE = "tests/test_color_layers.py", "tests/test_random_apply.p
 ERASING, TRIVIAL = "tests/test_random_erasing.py", "tests/test_trivial_augment.py"
 
 MUTANTS = [
-    Mutant("a hue is turned the other way", f"{CC}/distortion_kernels.h", "hue = 16 * hue + ((spread", "hue = 16 * hue - ((spread",
-           f"{COLORS}::TestRivals"),
+    Mutant("a hue is turned the other way", f"{CC}/distortion_kernels.h", "hue = 16 * hue + ((spread", "hue = 16 * hue - ((spread", DRAWN),
     Mutant("a turned hue is not rounded", f"{CC}/distortion_kernels.h", "(16 * most + 8 - std::clamp(", "(16 * most - std::clamp(", DRAWN),
     Mutant("the blue of a hue that vectors turn is that of another pixel", f"{CC}/vector_distortions.cc",
            "MovedUp(MovedUp(_mm256_packus_epi16(low.blue, high.blue)))", "MovedUp(_mm256_packus_epi16(low.blue, high.blue))",
