@@ -114,7 +114,8 @@ def _section(quick, side, batched, absent):
   calls[NOTHING] = feed(images, lambda image, seed: image)
   sequences = layers(side)
   for name, (sequence, is_large) in sequences.items():
-    calls[name] = feed(large if is_large else images, augment.compose(sequence))
+    # Each image of a batch draws for itself.
+    calls[name] = feed(large if is_large else images, augment.compose(sequence, clips=False if batched else None))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
     calls[f"tf.data: {NOTHING}"] = _mapped(images, lambda image, seed: image, steps)
