@@ -353,8 +353,8 @@ def _dumps(cloudpickle, fn, met):
     def reducer_override(self, value):
       if isinstance(value, types.ModuleType):
         met.append(value)
-      if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _IMPORTED_LATER:
-        return _imported_later, (value.__name__,)
+        if value.__name__.split(".")[0] in _IMPORTED_LATER:
+          return _imported_later, (value.__name__,)
       if isinstance(value, functools._lru_cache_wrapper):
         # cloudpickle takes it for one that can be imported.
         return _cached, (value.__wrapped__, value.cache_parameters())

@@ -8,6 +8,7 @@ Images meet only within groups of `GROUP`, and a look-up has the images, or the 
 sharded over devices is finished where it lies. Floating-point values are exact up to one rounding each, which compilers
 can neither leave out nor move.
 """
+import functools
 import itertools
 
 from keras import ops
@@ -71,9 +72,10 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
     if layer.kind != "normalize":  # `without_draws` does it.
       placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
-  for done, run in itertools.groupby(placed, lambda each: _DONE.get(each[0].kind, _rearranged)):
-    tables = (group, min(group, num_tables)) if done is _after_policies else ()
-    x = done(x, list(run), *tables)
+  after_policies = functools.partial(_after_policies, group=group, num_tables=min(group, num_tables))
+  doing = {"policy": after_policies, "grayscale": _recolored, "solarize": _recolored}
+  for do, run in itertools.groupby(placed, lambda each: doing.get(each[0].kind, _rearranged)):
+    x = do(x, list(run))
   return x
 
 
@@ -335,7 +337,3 @@ def _counts_below(values):
       lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)
   counts = ops.reshape(counts, (-1, num_tables, channels, 256))
   return ops.cumsum(counts, axis=-1) - counts
-
-
-# What does the layers of each kind; `_rearranged` does the others.
-_DONE = {"policy": _after_policies, "grayscale": _recolored, "solarize": _recolored}

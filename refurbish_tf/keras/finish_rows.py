@@ -75,8 +75,10 @@ def _row(name, value, fill, exact, height, width):
     affine[2] = round(value * width) << 16
   elif name == "translate_y":
     affine[5] = round(value * height) << 16
-  elif name in ("move_x", "move_y"):
-    affine[2 if name == "move_x" else 5] = round(value) << 16
+  elif name == "move_x":
+    affine[2] = round(value) << 16
+  elif name == "move_y":
+    affine[5] = round(value) << 16
   elif name == "invert":
     threshold = 0
   elif name == "solarize":

@@ -18,7 +18,7 @@ MUTANTS = [
     Mutant("crops before a policy are done again", PIXELS, "done = 1 if todo is None else _each(todo)", "done = 1", EVERYWHERE),
     Mutant("images that the host has done are made grey again", PIXELS, "changes = ops.logical_and(changes, todo > 0)", "pass", EVERYWHERE),
     Mutant("each image is solarized", PIXELS, 'drawn[:, 0] <= layer.number("below") - 1', 'drawn[:, 0] >= 0', f"{BYTES}[colours-eager]"),
-    Mutant("TrivialAugment moves by parts", "refurbish_tf/keras/finish_rows.py", "round(value) << 16", "round(value * width) << 16",
+    Mutant("TrivialAugment moves by parts", "refurbish_tf/keras/finish_rows.py", "affine[2] = round(value) << 16", "affine[2] = round(value * width) << 16",
            f"{BYTES}[trivial_augment-jitted]"),
     Mutant("the first image of a group that needs a table gets none", PIXELS, "(1, -1, 1)) < ops.reshape(place", "(1, -1, 1)) <= ops.reshape(place",
            EVERY),
