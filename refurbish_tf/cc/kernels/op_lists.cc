@@ -64,6 +64,12 @@ bool EndsOnlyWithInput(const std::string& dataset) {
                  "ShuffleDatasetV3", "UnbatchDataset", "WindowDataset");
 }
 
+bool MakesOneOfEach(const std::string& dataset) {
+  return IsOneOf(dataset, "CacheDataset", "CacheDatasetV2", "MapDataset",
+                 "OptionsDataset", "ParallelMapDatasetV2", "PrefetchDataset",
+                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset");
+}
+
 bool NeedsDefaultExecutor(const std::string& op) {
   return IsOneOf(op, "Enter", "Exit", "Merge", "NextIteration", "RefEnter",
                  "RefExit", "RefMerge", "RefNextIteration", "RefSwitch",

@@ -17,6 +17,9 @@ bool CountsElements(const std::string& dataset);
 // cardinality.
 bool EndsOnlyWithInput(const std::string& dataset);
 
+// Datasets that make one element of each of their input, in its order.
+bool MakesOneOfEach(const std::string& dataset);
+
 // Operations that the single-threaded executor cannot run: primitives of
 // control flow, as in functions traced by version 1, and operations that wait
 // for other processes.

@@ -21,6 +21,29 @@ std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
   return rank;
 }
 
+std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
+                                          const MovedShard& moved) {
+  std::vector<uint32_t> ranks(moved.shard.Size(moved.whole));
+  for (uint32_t index = 0; index < moved.former; ++index) {
+    const Shard former{index, moved.former};
+    const uint64_t size = former.Size(moved.whole);
+    uint64_t first = 0;
+    while (first < size && first < moved.shard.count &&
+           !moved.shard.Has(former.InWhole(first))) {
+      ++first;
+    }
+    if (first >= size || first >= moved.shard.count) continue;
+    const std::vector<uint32_t> in_former =
+        RankByEvictionKey(seed, static_cast<uint32_t>(size));
+    for (uint64_t i = first; i < size; ++i) {
+      const uint64_t in_whole = former.InWhole(i);
+      if (!moved.shard.Has(in_whole)) continue;
+      ranks[moved.shard.InShard(in_whole)] = in_former[i];
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
@@ -111,45 +134,53 @@ Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
       origin_(origin),
       position_(RankByEvictionKey(options.seed, num_samples)) {}
 
-EvictionHand Schedule::HandAt(uint64_t epoch) const {
+Schedule::Schedule(const ScheduleOptions& options, const MovedShard& moved,
+                   uint64_t origin)
+    : options_(options),
+      capacity_(static_cast<uint32_t>(moved.shard.Size(moved.whole))),
+      origin_(origin),
+      moved_(moved),
+      position_(RanksInFormerShards(options.seed, moved)) {}
+
+EvictionHand Schedule::HandAt(uint64_t epoch, uint64_t length) const {
   const uint64_t count = epoch - origin_;
   if (options_.eviction == Eviction::kReferenceCount) {
     return {EvictionsUntil(count, 1, options_.reuse_factor), 0};
   }
-  if (capacity_ == 0) return {};
+  if (length == 0) return {};
   const uint64_t evictions =
-      EvictionsUntil(count, capacity_, options_.reuse_factor);
-  return {evictions / capacity_, static_cast<uint32_t>(evictions % capacity_)};
+      EvictionsUntil(count, length, options_.reuse_factor);
+  return {evictions / length, static_cast<uint32_t>(evictions % length)};
 }
 
-uint32_t Schedule::NumEvicted(uint64_t epoch) const {
-  if (epoch == origin_) return 0;
-  const EvictionHand before = HandAt(epoch - 1);
-  const EvictionHand now = HandAt(epoch);
-  return static_cast<uint32_t>((now.rounds - before.rounds) * capacity_ +
-                               now.position - before.position);
+EvictionHands Schedule::HandsAt(uint64_t epoch) const {
+  if (!moved_.has_value()) return {HandAt(epoch, capacity_), {}};
+  const uint64_t shorter = moved_->whole / moved_->former;
+  return {HandAt(epoch, shorter + 1), HandAt(epoch, shorter)};
 }
 
 EpochSchedule Schedule::Epoch(uint64_t epoch) const {
   EpochSchedule schedule;
   schedule.epoch_ = epoch;
   schedule.schedule_ = this;
-  schedule.now_ = HandAt(epoch);
-  schedule.next_ = HandAt(epoch + 1);
+  schedule.now_ = HandsAt(epoch);
+  schedule.next_ = HandsAt(epoch + 1);
   schedule.order_.resize(num_samples());
   if (epoch == origin_) {
     std::iota(schedule.order_.begin(), schedule.order_.end(), 0);
     schedule.num_fresh_ = num_samples();
   } else {
-    const EvictionHand before = HandAt(epoch - 1);
-    schedule.num_fresh_ = num_samples() - capacity_ + NumEvicted(epoch);
-    uint32_t fresh = 0;
-    uint32_t cached = schedule.num_fresh_;
+    const EvictionHands before = HandsAt(epoch - 1);
+    auto fresh = schedule.order_.begin();
+    auto cached = schedule.order_.end();
     for (uint32_t i = 0; i < num_samples(); ++i) {
-      const bool is_fresh =
-          !Kept(i) || Evictions(i, before) != Evictions(i, schedule.now_);
-      schedule.order_[is_fresh ? fresh++ : cached++] = i;
+      const bool evicted =
+          Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);
+      schedule.num_evicted_ += evicted;
+      *(evicted || !Kept(i) ? fresh++ : --cached) = i;
     }
+    std::reverse(cached, schedule.order_.end());
+    schedule.num_fresh_ = static_cast<uint32_t>(fresh - schedule.order_.begin());
   }
   schedule.Arrange(options_);
   return schedule;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/schedule/shard.h"
 
 namespace refurbish_tf {
 
@@ -59,6 +60,21 @@ struct EvictionHand {
   uint32_t position = 0;
 };
 
+// Those of all eviction orders of a schedule: of the longer ones, and of those
+// with one sample less, if there are such.
+struct EvictionHands {
+  EvictionHand longer;
+  EvictionHand shorter;
+};
+
+// A shard whose samples keep the schedule that they had when the source, of
+// `whole` samples, was divided into `former` shards. Every sample is kept.
+struct MovedShard {
+  Shard shard;
+  uint32_t former = 1;
+  uint64_t whole = 0;
+};
+
 // One epoch: the order of the samples and their generations. Takes four bytes a
 // sample.
 class EpochSchedule {
@@ -70,6 +86,8 @@ class EpochSchedule {
   uint64_t epoch() const { return epoch_; }
   uint32_t num_samples() const { return static_cast<uint32_t>(order_.size()); }
   uint32_t num_fresh() const { return num_fresh_; }
+  // How many kept samples the epoch evicts.
+  uint32_t num_evicted() const { return num_evicted_; }
 
   // The sample at the `position`-th place of the epoch.
   Slot At(uint32_t position) const;
@@ -91,14 +109,15 @@ class EpochSchedule {
 
   uint64_t epoch_ = 0;
   const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
-  EvictionHand now_;
-  EvictionHand next_;
+  EvictionHands now_;
+  EvictionHands next_;
 
   // Cache-aware: the fresh samples in their order, then the cached ones in
   // theirs; `At` interleaves the two. Uniform: the order itself.
   std::vector<uint32_t> order_;
   std::vector<bool> fresh_at_;  // Uniform only.
   uint32_t num_fresh_ = 0;
+  uint32_t num_evicted_ = 0;
   uint32_t phase_ = 0;
 };
 
@@ -115,17 +134,28 @@ class EpochSchedule {
 // The generation of a kept sample is `origin` plus how often it has been
 // evicted; of the others, the epoch. Two generations of a sample are two
 // different partially augmented samples.
+//
+// Between two epochs the source may be divided into another number of shards.
+// Each sample then keeps its place in the eviction order of the shard that it
+// was in when the schedule began, and with it its generations: a shard follows
+// as many eviction orders as it has samples of former shards.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, uint32_t num_samples,
            uint32_t capacity, uint64_t origin = 0);
+  Schedule(const ScheduleOptions& options, const MovedShard& moved,
+           uint64_t origin);
 
   uint32_t num_samples() const {
     return static_cast<uint32_t>(position_.size());
   }
   uint32_t capacity() const { return capacity_; }
   uint64_t origin() const { return origin_; }
-  bool Kept(uint32_t index) const { return position_[index] < capacity_; }
+  // Empty if the source is divided as it was when the schedule began.
+  const std::optional<MovedShard>& moved() const { return moved_; }
+  bool Kept(uint32_t index) const {
+    return moved_.has_value() || position_[index] < capacity_;
+  }
   // Of the samples with the lowest ranks, however many, every epoch evicts
   // about the same share: neighbours in the eviction order have ranks far
   // apart.
@@ -136,21 +166,29 @@ class Schedule {
   // `epoch` must be at least `origin`. The result refers to this object.
   EpochSchedule Epoch(uint64_t epoch) const;
 
-  // How many kept samples `epoch` evicts.
-  uint32_t NumEvicted(uint64_t epoch) const;
-
  private:
   friend class EpochSchedule;
 
-  EvictionHand HandAt(uint64_t epoch) const;
-  uint64_t Evictions(uint32_t index, const EvictionHand& hand) const {
+  // Of an eviction order of `length` samples.
+  EvictionHand HandAt(uint64_t epoch, uint64_t length) const;
+  EvictionHands HandsAt(uint64_t epoch) const;
+  uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
+    const EvictionHand& hand =
+        InShorterOrder(index) ? hands.shorter : hands.longer;
     return hand.rounds + (position_[index] < hand.position);
+  }
+  // The first of the former shards may have a sample more than the others.
+  bool InShorterOrder(uint32_t index) const {
+    return moved_.has_value() &&
+           moved_->shard.InWhole(index) % moved_->former >=
+               moved_->whole % moved_->former;
   }
 
   const ScheduleOptions options_;
   const uint32_t capacity_;
   const uint64_t origin_;
-  std::vector<uint32_t> position_;  // In the eviction order, by sample.
+  const std::optional<MovedShard> moved_;
+  std::vector<uint32_t> position_;  // In its eviction order, by sample.
 };
 
 }  // namespace refurbish_tf

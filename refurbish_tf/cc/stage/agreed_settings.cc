@@ -1,9 +1,11 @@
 #include "refurbish_tf/cc/stage/agreed_settings.h"
 
 #include <charconv>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
@@ -19,6 +21,10 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
+// Of the source before it was divided; and in how many shards it was when the
+// schedule began, if these were others.
+constexpr char kWholeSetting[] = "num_samples_of_all_shards";
+constexpr char kFormerSetting[] = "shards_of_schedule";
 
 // The reuse factor where elements are kept.
 constexpr char kOfElements[] = "elements";
@@ -28,6 +34,24 @@ std::string Exactly(double number) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
   return {digits, end};
+}
+
+bool ReadNumber(const Settings& settings, const char* name, uint64_t* value) {
+  const auto setting = settings.find(name);
+  return setting != settings.end() && absl::SimpleAtoi(setting->second, value);
+}
+
+// Of a setting such as "0 of 2", or of the empty one of a whole source.
+std::optional<Shard> ReadShard(const std::string& text) {
+  if (text.empty()) return Shard();
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  Shard shard;
+  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &shard.index) ||
+      !absl::SimpleAtoi(words[2], &shard.count) ||
+      shard.index >= shard.count || shard.count > kMaxShards) {
+    return std::nullopt;
+  }
+  return shard;
 }
 
 bool HoldsElements(const Settings& settings) {
@@ -53,7 +77,7 @@ bool HasStageSettings(const Settings& settings) {
 }
 
 Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
-                       const std::string& shard, const Schedule* schedule) {
+                       const SourceShard& shard, const Schedule* schedule) {
   Settings settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
       {kReuseSetting, Exactly(options.reuse_factor)},
@@ -61,23 +85,28 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
                              ? "balanced"
                              : "reference_count"}};
   if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
-  if (!shard.empty()) settings[kShardSetting] = shard;
+  if (!shard.names.empty()) settings[kShardSetting] = shard.names;
+  if (!shard.names.empty() && shard.whole >= 0) {
+    settings[kWholeSetting] = absl::StrCat(shard.whole);
+  }
   if (schedule != nullptr) {
     settings[kKeptSetting] = absl::StrCat(schedule->capacity());
     settings[kOriginSetting] = absl::StrCat(schedule->origin());
+    if (schedule->moved().has_value()) {
+      settings[kFormerSetting] = absl::StrCat(schedule->moved()->former);
+    }
   }
   return settings;
 }
 
 std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
                                                const ScheduleOptions& options,
-                                               int64_t num_samples) {
+                                               int64_t num_samples,
+                                               const SourceShard& shard) {
   const auto number = [&settings](const char* name, uint64_t* value) {
-    const auto setting = settings.find(name);
-    return setting != settings.end() &&
-           absl::SimpleAtoi(setting->second, value);
+    return ReadNumber(settings, name, value);
   };
-  uint64_t samples, kept, origin;
+  uint64_t samples, kept, origin, former;
   const uint64_t least = num_samples < 0 ? 1 : num_samples;
   const uint64_t most = num_samples < 0 ? MostSamples() : num_samples;
   if (!number(kSamplesSetting, &samples) || !number(kKeptSetting, &kept) ||
@@ -85,12 +114,95 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
       kept > samples || origin >= kMaxEpochs) {
     return nullptr;
   }
-  return std::make_shared<Schedule>(options, samples, kept, origin);
+  if (!number(kFormerSetting, &former) || former == shard.numbering().count) {
+    return std::make_shared<Schedule>(options, samples, kept, origin);
+  }
+  const std::optional<MovedShard> moved = MovedFrom(shard, former);
+  if (!moved.has_value() || kept != samples ||
+      moved->shard.Size(moved->whole) != samples) {
+    return nullptr;
+  }
+  return std::make_shared<Schedule>(options, *moved, origin);
+}
+
+absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
+                      int64_t num_samples, const SourceShard& shard,
+                      std::optional<uint32_t> num_kept) {
+  // For what other processes have written.
+  RTF_RETURN_IF_ERROR(store.Agree({}));
+  DiskStore& disk = *store.disk();
+  const Settings settings = disk.settings();
+  const auto text = [&settings](const char* name) -> std::string {
+    const auto setting = settings.find(name);
+    return setting == settings.end() ? "" : setting->second;
+  };
+  const std::optional<Shard> former = ReadShard(text(kShardSetting));
+  if (!HasStageSettings(settings) || HoldsElements(settings) ||
+      !former.has_value() || !shard.shard.has_value() ||
+      former->count == shard.shard->count) {
+    return absl::OkStatus();
+  }
+  Settings own = StageSettings(options, num_samples, shard, nullptr);
+  for (const char* name : {kSeedSetting, kReuseSetting, kEvictionSetting}) {
+    if (text(name) != own[name]) return absl::OkStatus();
+  }
+  const auto refused = [&](const std::string& why) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The cache store ", disk.directory(), " was filled by a worker of ",
+        former->count, ", and this is one of ", shard.shard->count, ". ", why));
+  };
+  constexpr char kEmpty[] =
+      " Start with an empty store, by store=rtf.CacheStore(path, "
+      "overwrite=True) or in another directory: every sample is then prepared "
+      "once more.";
+  uint64_t then = 0, kept = 0, origin = 0, before = 0;
+  const bool known =
+      ReadNumber(settings, kSamplesSetting, &before) &&
+      ReadNumber(settings, kKeptSetting, &kept) &&
+      ReadNumber(settings, kOriginSetting, &origin) &&
+      ReadNumber(settings, former->count == 1 ? kSamplesSetting : kWholeSetting,
+                 &then) &&
+      shard.whole >= 0;
+  const bool keeps_all =
+      kept == before && num_kept == num_samples &&
+      MovedFrom(shard, former->count).has_value();
+  const bool keeps_none = kept == 0 && num_kept == 0;
+  if (!known || !(keeps_all || keeps_none)) {
+    return refused(absl::StrCat(
+        "It can be taken over only where the number of samples is known and "
+        "all of them are kept.",
+        kEmpty));
+  }
+  if (then != static_cast<uint64_t>(shard.whole)) {
+    return refused(absl::StrCat(
+        "But all workers together had ", then, " samples, and now have ",
+        shard.whole,
+        ". Divide the same samples, as by take(n) with an n that both numbers "
+        "of workers divide.",
+        kEmpty));
+  }
+  RTF_ASSIGN_OR_RETURN(const auto living, disk.state().LivingJobs());
+  if (!living.empty()) {
+    return refused(
+        "A job of the former number is at work on it. Give each worker a store "
+        "of its own, and begin when those of the former number have ended.");
+  }
+  own[kShardSetting] = shard.names;
+  own[kWholeSetting] = absl::StrCat(shard.whole);
+  own[kKeptSetting] = absl::StrCat(*num_kept);
+  if (keeps_all && settings.count(kFormerSetting) == 0) {
+    own[kFormerSetting] = absl::StrCat(former->count);
+  }
+  RTF_RETURN_IF_ERROR(store.Agree(own, /*replace=*/true));
+  for (const uint64_t sample : disk.Indices()) {
+    if (!shard.shard->Has(sample)) store.store().Remove(sample);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
-    const std::optional<std::string>& shard,
+    const std::optional<SourceShard>& shard,
     std::shared_ptr<const Schedule> schedule,
     std::chrono::milliseconds patience) {
   if (HoldsElements(store.disk()->settings())) {
@@ -101,12 +213,13 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     return SamplesPutByHand();
   }
   RTF_RETURN_IF_ERROR(store.Agree(
-      StageSettings(options, num_samples, shard.value_or(""), schedule.get()),
+      StageSettings(options, num_samples, shard.value_or(SourceShard()),
+                    schedule.get()),
       /*replace=*/false, patience));
   // While the shard of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
   Settings settings = store.disk()->settings();
-  schedule = AgreedSchedule(settings, options, num_samples);
+  schedule = AgreedSchedule(settings, options, num_samples, *shard);
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
   return absl::FailedPreconditionError(absl::StrCat(
       "The settings of the cache store ", store.disk()->directory(),

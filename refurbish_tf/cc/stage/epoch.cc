@@ -25,7 +25,7 @@ static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
 
-Epoch::Epoch(uint64_t number, uint64_t seed,
+Epoch::Epoch(uint64_t number, uint64_t seed, const Shard& shard,
              std::optional<EpochSchedule> schedule,
              std::shared_ptr<const Schedule> owner, bool random_access,
              std::shared_ptr<SampleStore> store,
@@ -34,6 +34,8 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
              std::shared_ptr<void> alive)
     : number_(number),
       seed_(seed),
+      shard_(shard),
+      keys_(store->Keys(shard)),
       owner_(std::move(owner)),
       schedule_(std::move(schedule)),
       random_access_(random_access && schedule_.has_value()),
@@ -96,6 +98,10 @@ void Epoch::Save(SavedEpoch* saved) {
   saved->scheduled = scheduled();
   saved->num_kept = scheduled() ? owner_->capacity() : 0;
   saved->origin = scheduled() ? owner_->origin() : 0;
+  if (scheduled() && saved->schedule_shards != 0) {
+    saved->schedule_shards =
+        owner_->moved().has_value() ? owner_->moved()->former : shard_.count;
+  }
   yielded_.Save(saved);
 }
 

@@ -100,8 +100,10 @@ class Epoch {
   // what `schedule` refers to, and is null if every sample is prepared.
   // `random_access`: whether the source has it. `ring`: what other jobs and
   // this one hand each other, or null. `number_begun`: `num_begun` when it
-  // began. `alive` tells the stage that the epoch still exists.
-  Epoch(uint64_t number, uint64_t seed, std::optional<EpochSchedule> schedule,
+  // began. `alive` tells the stage that the epoch still exists. `shard`: which
+  // samples of the whole source these are.
+  Epoch(uint64_t number, uint64_t seed, const Shard& shard,
+        std::optional<EpochSchedule> schedule,
         std::shared_ptr<const Schedule> owner, bool random_access,
         std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
         const TransitRing* ring, uint64_t number_begun,
@@ -119,6 +121,8 @@ class Epoch {
 
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
+  // What number a sample has for the functions' seeds.
+  uint64_t InWhole(uint32_t index) const { return shard_.InWhole(index); }
   EpochCounters& counters() { return *counters_; }
   // False if the number of samples was unknown when the epoch began.
   bool random_access() const { return random_access_; }
@@ -257,7 +261,7 @@ class Epoch {
     return !random_access_ && index < stream_position_;
   }
   bool IsStored(uint32_t index) {
-    return store_->store().Contains(index, Wanted(index));
+    return store_->store().Contains(keys_.InWhole(index), Wanted(index));
   }
   // Takes the sample from the store, or notes that it is to be read.
   bool FindStored(uint32_t index, Place* place)
@@ -280,6 +284,9 @@ class Epoch {
 
   const uint64_t number_;
   const uint64_t seed_;
+  const Shard shard_;
+  // What number a sample has in the store.
+  const Shard keys_;
   const std::shared_ptr<const Schedule> owner_;
   const std::optional<EpochSchedule> schedule_;
   const bool random_access_;

@@ -117,8 +117,10 @@ bool Epoch::DecideFromRing() {
   if (number_begun_ != shared_->num_begun) return false;
   Place place;
   const std::optional<uint64_t> position =
-      transit_->Oldest([&](uint32_t index, uint32_t tag) {
-        if (index >= num_places_ || !NeedsUnkept(index)) return false;
+      transit_->Oldest([&](uint64_t key, uint32_t tag) {
+        if (!keys_.Has(key) || keys_.InShard(key) >= num_places_) return false;
+        const auto index = static_cast<uint32_t>(keys_.InShard(key));
+        if (!NeedsUnkept(index)) return false;
         const Generation generation =
             NearestGeneration(tag, shared_->generations.NextUnused(index));
         place.index = index;
@@ -248,16 +250,17 @@ bool Epoch::FindStored(uint32_t index, Place* place) {
   CacheStore<Sample>& store = store_->store();
   const GenerationRange wanted = Wanted(index);
   if (read_ahead_ != nullptr) {
-    if (!store.Contains(index, wanted)) return false;
+    if (!store.Contains(keys_.InWhole(index), wanted)) return false;
     WillRead(index, wanted, /*position=*/std::nullopt, place);
     return true;
   }
+  const uint64_t key = keys_.InWhole(index);
   Generation found;
   // After its last use a sample would only lie there until its successor comes.
   // Without a schedule it is unknown whether this is the last use.
   const bool hit = scheduled() && !Reused(index)
-                       ? store.Take(index, wanted, &place->sample, &found)
-                       : store.Get(index, wanted, &place->sample, &found);
+                       ? store.Take(key, wanted, &place->sample, &found)
+                       : store.Get(key, wanted, &place->sample, &found);
   if (!hit) return false;
   place->index = index;
   place->from = Place::From::kStore;
@@ -268,7 +271,7 @@ void Epoch::WillRead(uint32_t index, GenerationRange wanted,
                      std::optional<uint64_t> position, Place* place) {
   place->index = index;
   place->from = Place::From::kReading;
-  place->wanted = {next_ticket_++, index, wanted, position};
+  place->wanted = {next_ticket_++, keys_.InWhole(index), wanted, position};
   to_read_.push_back(place->wanted);
   ++num_reading_;
 }
@@ -291,7 +294,7 @@ bool Epoch::Ask(uint32_t index, bool also_claimed) {
   // Of what is not kept others have other generations.
   if (!also_claimed && schedule_->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
-      !shared_->job->Claim(index, Wanted(index).least)) {
+      !shared_->job->Claim(keys_.InWhole(index), Wanted(index).least)) {
     ++num_refused_;
     return false;
   }
@@ -315,12 +318,12 @@ bool Epoch::AskUnkept(uint32_t index, bool also_claimed) {
     if (!again) generation = std::max(generation, used.NextUnused(index));
     if (!with_others_) continue;
     const std::optional<Generation> next =
-        job.ClaimNext(index, generation, also_claimed);
+        job.ClaimNext(keys_.InWhole(index), generation, also_claimed);
     if (!next.has_value()) return false;
     generation = *next;
     // Another iterator may use it meanwhile.
   } while (!used.UseOnce(index, generation) && !again);
-  if (!with_others_) job.NoteBegun(index, generation);
+  if (!with_others_) job.NoteBegun(keys_.InWhole(index), generation);
   NoteGeneration(index, generation);
   return true;
 }

@@ -5,13 +5,14 @@
 namespace refurbish_tf {
 
 void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
-                         const Sample& sample, CacheStore<Sample>& store) {
+                         const Sample& sample, const Shard& keys,
+                         CacheStore<Sample>& store) {
   const uint64_t key = EvictionKey(seed, index);
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   bool all_known = false;
   PutResult result;
-  while ((result = store.Put(index, generation, sample)) ==
+  while ((result = store.Put(keys.InWhole(index), generation, sample)) ==
          PutResult::kNoRoom) {
     keys_.erase(key);
     const bool is_largest = keys_.empty() || *keys_.rbegin() < key;
@@ -20,7 +21,9 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
     if (store.shared() && !all_known && (is_largest || !others_found_)) {
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {
-        keys_.insert(EvictionKey(seed, static_cast<uint32_t>(other)));
+        if (!keys.Has(other)) continue;
+        keys_.insert(
+            EvictionKey(seed, static_cast<uint32_t>(keys.InShard(other))));
       }
       continue;
     }
@@ -31,7 +34,7 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
     limit_ = *keys_.rbegin();
     keys_.erase(limit_);
     // The lower half of a key is the index.
-    store.Evict(static_cast<uint32_t>(limit_));
+    store.Evict(keys.InWhole(static_cast<uint32_t>(limit_)));
   }
   if (result == PutResult::kStored) keys_.insert(key);
 }

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/schedule/shard.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -25,8 +26,9 @@ namespace refurbish_tf {
 // would make too much room. Only other puts and a restore wait for it.
 class FittingSamples {
  public:
+  // `keys`: what number a sample has in the store.
   void Put(uint64_t seed, Generation generation, uint32_t index,
-           const Sample& sample, CacheStore<Sample>& store)
+           const Sample& sample, const Shard& keys, CacheStore<Sample>& store)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // How many of the first `num_samples` fit. Takes no lock.

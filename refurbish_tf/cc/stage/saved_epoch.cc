@@ -68,6 +68,17 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
                                ", but must be 0 or 1");
     }
   }
+  for (const auto& [key, number, least, most] :
+       {std::tuple<const char*, int64_t, int64_t, int64_t>{
+            "num_shards", saved.num_shards, kUnsaved, kMaxSamples},
+        {"whole", saved.whole, kUnknownSamples, kMaxSamples},
+        {"schedule_shards", saved.schedule_shards, 0, kMaxShards}}) {
+    if (number < least || number > most) {
+      return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
+                               ", but must be at least ", least,
+                               " and at most ", most);
+    }
+  }
   if (saved.ring_head < 0) {
     return DamagedCheckpoint("refurbish", "its ring_head is ", saved.ring_head,
                              ", but must be at least 0");

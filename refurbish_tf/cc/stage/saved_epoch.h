@@ -53,6 +53,12 @@ struct SavedEpoch {
   // As numbers; kUnsaved fits any.
   int64_t eviction = kUnsaved;
   int64_t shuffle = kUnsaved;
+  // In how many shards the source was divided, how many samples all of them
+  // had, if known, and in how many it was divided when the schedule began: 0 if
+  // it is not known which samples of the source a shard has.
+  int64_t num_shards = kUnsaved;
+  int64_t whole = kUnknownSamples;
+  int64_t schedule_shards = 0;
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.
@@ -98,6 +104,9 @@ void ForEachNumberOfStage(SavedEpoch* saved, const Field& field) {
   field("ring_head", &saved->ring_head);
   field("eviction", &saved->eviction);
   field("shuffle", &saved->shuffle);
+  field("num_shards", &saved->num_shards);
+  field("whole", &saved->whole);
+  field("schedule_shards", &saved->schedule_shards);
 }
 
 // The same for all fields.

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "refurbish_tf/cc/schedule/shard.h"
 #include "refurbish_tf/cc/store/disk/source_sums.h"
 
 namespace refurbish_tf {
@@ -50,17 +51,21 @@ class SumsInMemory {
 };
 
 // What one stage knows of its source's elements: in memory, and in its store on
-// disk of those whose samples were put there. Thread-safe.
+// disk, under the numbers of the whole source, of those whose samples were put
+// there. Thread-safe.
 class SourceChecks {
  public:
   // To be called before the others, once the stage is configured. False if it
   // was called before; then nothing changes. `on_disk`, the store's checksums,
-  // may be null, and must outlive this.
-  bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform) {
+  // may be null, and must outlive this. `shard`: which samples of the whole
+  // source this has.
+  bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform,
+             const Shard& shard) {
     bool first = false;
     std::call_once(once_, [&] {
       on_disk_ = on_disk;
       platform_ = platform;
+      shard_ = shard;
       kind_.store(kind, std::memory_order_relaxed);
       begun_.store(true, std::memory_order_release);
       first = true;
@@ -80,19 +85,18 @@ class SourceChecks {
     return checks() && kind() != SourceKind::kMayChange && on_disk_ != nullptr;
   }
 
+  const Shard& shard() const { return shard_; }
   // Of the store on disk.
   const std::string& path() const { return on_disk_->path(); }
   bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
   // Whether the store knows the sample's checksum.
   bool IsKnown(uint32_t index) const {
-    return on_disk_ != nullptr && on_disk_->Find(index, platform_) != 0;
+    return SumOnDisk(index) != 0;
   }
 
   // `sum`: the checksum, not 0, of an element that the source has yielded.
   Compared Compare(uint32_t index, uint32_t sum) const {
-    if (const uint32_t known =
-            on_disk_ == nullptr ? 0 : on_disk_->Find(index, platform_);
-        known != 0) {
+    if (const uint32_t known = SumOnDisk(index); known != 0) {
       return known == sum ? Compared::kSame
              : refuses()  ? Compared::kRefused
                           : Compared::kOther;
@@ -104,7 +108,7 @@ class SourceChecks {
   // put there, or into the ring.
   void Note(uint32_t index, uint32_t sum, bool in_store) {
     if (!in_store || on_disk_ == nullptr ||
-        !on_disk_->Set(index, platform_, sum)) {
+        !on_disk_->Set(shard_.InWhole(index), platform_, sum)) {
       in_memory_.Set(index, sum);
     }
   }
@@ -116,12 +120,20 @@ class SourceChecks {
   bool begun() const { return begun_.load(std::memory_order_acquire); }
   SourceKind kind() const { return kind_.load(std::memory_order_relaxed); }
 
+  // 0 if none is known.
+  uint32_t SumOnDisk(uint32_t index) const {
+    return on_disk_ == nullptr
+               ? 0
+               : on_disk_->Find(shard_.InWhole(index), platform_);
+  }
+
   std::once_flag once_;
   std::atomic<bool> begun_{false};  // Set last: what is below is known.
   std::atomic<bool> warned_{false};
   std::atomic<SourceKind> kind_{SourceKind::kDraws};
   SourceSums* on_disk_ = nullptr;
   uint64_t platform_ = 0;
+  Shard shard_;
   SumsInMemory in_memory_;
 };
 

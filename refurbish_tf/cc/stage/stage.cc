@@ -19,12 +19,6 @@ namespace {
 // the settings. (Building a stage waits longer.)
 constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 
-RoomOptions RoomOf(const StageOptions& options, SampleStore& store) {
-  return {options.schedule,      options.num_samples,
-          options.sample_bytes,  store.store().max_bytes(),
-          options.random_access, store.disk() != nullptr};
-}
-
 }  // namespace
 
 std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
@@ -34,132 +28,6 @@ std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
 
 std::shared_ptr<Stage> Stage::Find(const std::string& id) {
   return Registry<Stage>::Global().Find(id);
-}
-
-absl::Status Stage::SetShards(const std::string& shards) {
-  absl::MutexLock lock(&mu_);
-  if (!shards_.has_value()) shards_ = shards;
-  if (*shards_ == shards) return absl::OkStatus();
-  const auto name = [](const std::string& which) {
-    return which.empty() ? std::string("the whole source")
-                         : absl::StrCat("shard ", which, " of the source");
-  };
-  return absl::FailedPreconditionError(absl::StrCat(
-      "A refurbish stage that is in use on ", name(*shards_),
-      " was also built on ", name(shards),
-      ". A sample is known by its position, so the two cannot share cached "
-      "samples. Run each worker of a tf.data service in its own process."));
-}
-
-absl::Status Stage::Configure(const StageOptions& options,
-                              std::shared_ptr<SampleStore> store,
-                              const SampleTypes& types) {
-  std::optional<std::string> shards;
-  {
-    absl::MutexLock lock(&mu_);
-    const std::optional<absl::Status> configured = Reconfigure(options);
-    if (configured.has_value()) return *configured;
-    shards = shards_;
-  }
-  const int64_t max_bytes = store->store().max_bytes();
-  const bool limited = max_bytes != kUnlimited;
-  if (options.num_samples > MostSamples()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The source has ", options.num_samples,
-        " elements; refurbish takes at most ", MostSamples(),
-        ", as many as this machine has memory for. Use a machine with more, or "
-        "shard the source over several."));
-  }
-  if (limited && options.sample_bytes > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "A partially augmented sample takes ", options.sample_bytes,
-        " bytes, more than max_bytes=", max_bytes,
-        " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
-        "many samples, or use r=1 without a store, which keeps none."));
-  }
-  if (store->disk() != nullptr) {
-    if (options.num_samples > static_cast<int64_t>(Index::kMaxSamples)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "The source has ", options.num_samples,
-          " elements; a cache store on disk takes at most ", Index::kMaxSamples,
-          ". Shard it, with one stage and one store for each shard."));
-    }
-    if (options.sample_bytes > static_cast<int64_t>(kMaxRecord)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "A partially augmented sample takes ", options.sample_bytes,
-          " bytes; a cache store on disk takes samples of at most ", kMaxRecord,
-          ". Keep them in memory with store=None, or make them smaller."));
-    }
-  }
-  if (store->disk() == nullptr) {
-    absl::Status reserved = store->Reserve(id_, weak_from_this(), types.dtypes);
-    if (!reserved.ok()) return reserved;
-  } else {
-    absl::Status expected = store->Expect(types);
-    if (!expected.ok()) return expected;
-    absl::Status there = store->CheckDirectory();
-    if (!there.ok()) return there;
-  }
-  std::shared_ptr<const Schedule> schedule = MakeSchedule(options, *store);
-  if (store->disk() != nullptr) {
-    auto agreed =
-        AgreeWithStore(*store, options.schedule, options.num_samples, shards,
-                       std::move(schedule), std::chrono::minutes(1));
-    if (!agreed.ok()) return agreed.status();
-    schedule = *std::move(agreed);
-    absl::Status planned = store->disk()->PlanTransit(
-        TransitBytes(RoomOf(options, *store), schedule.get()),
-        options.sample_bytes);
-    if (!planned.ok()) return planned;
-  }
-  absl::MutexLock lock(&mu_);
-  // By another thread meanwhile.
-  const std::optional<absl::Status> configured = Reconfigure(options);
-  if (configured.has_value()) return *configured;
-  options_ = options;
-  store_ = std::move(store);
-  AdoptSchedule(std::move(schedule));
-  configured_ = true;
-  return absl::OkStatus();
-}
-
-std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
-                                                    SampleStore& store) {
-  const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
-  if (!num_kept.has_value()) return nullptr;
-  if (store.disk() != nullptr && options.sample_bytes > 0) {
-    // What others have agreed on stays, if it fits.
-    std::shared_ptr<const Schedule> earlier = AgreedSchedule(
-        store.disk()->settings(), options.schedule, options.num_samples);
-    if (earlier != nullptr && earlier->capacity() <= store.store().max_bytes() /
-                                                         options.sample_bytes) {
-      return earlier;
-    }
-  }
-  return std::make_shared<Schedule>(options.schedule, options.num_samples,
-                                    *num_kept);
-}
-
-std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
-  const bool length_became_known = options.num_samples != kUnknownSamples &&
-                                   options_.num_samples == kUnknownSamples &&
-                                   counters_.empty();
-  if (!configured_ || length_became_known) return std::nullopt;
-  // TensorFlow may have fused `map` and `batch`, which loses random access.
-  // While a shard is not filled in this is unknown.
-  options_.random_access &=
-      options.random_access || options.num_samples == kUnknownSamples;
-  if (options.num_samples == kUnknownSamples ||
-      options_.num_samples == kUnknownSamples ||
-      options.num_samples == options_.num_samples) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "A refurbish stage was built on a source of ", options_.num_samples,
-      " elements, which a later rewrite of the pipeline changed to ",
-      options.num_samples,
-      ". Shard before the stage, source.shard(n, i).refurbish(...), and set "
-      "experimental_distribute.auto_shard_policy to OFF."));
 }
 
 void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
@@ -198,18 +66,18 @@ absl::Status Stage::JoinOthers() {
 absl::Status Stage::AdoptOthersSchedule() {
   std::shared_ptr<SampleStore> store;
   StageOptions options;
-  std::optional<std::string> shards;
+  std::optional<SourceShard> shard;
   {
     absl::MutexLock lock(&mu_);
     if (shared_ == nullptr || schedule_ != nullptr) return absl::OkStatus();
     store = store_;
     options = options_;
-    shards = shards_;
+    shard = shard_;
   }
   // If the directory was deleted, the stage goes on alone.
   if (!store->CheckDirectory().ok()) return absl::OkStatus();
   auto agreed =
-      AgreeWithStore(*store, options.schedule, options.num_samples, shards,
+      AgreeWithStore(*store, options.schedule, options.num_samples, shard,
                      /*schedule=*/nullptr, kPatienceOfAStep);
   // A process was stopped while it writes settings: there is no schedule yet.
   if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
@@ -263,9 +131,11 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     number_begun = ++shared_->num_begun;
     if (schedule_ != nullptr) {
       store_->disk()->records().SetRanks(
-          [schedule = schedule_](uint64_t index) {
-            return index < schedule->num_samples() ? schedule->Rank(index)
-                                                   : ~uint32_t{0};
+          [schedule = schedule_, shard = numbering()](uint64_t in_whole) {
+            const uint64_t index = shard.InShard(in_whole);
+            return shard.Has(in_whole) && index < schedule->num_samples()
+                       ? schedule->Rank(index)
+                       : ~uint32_t{0};
           });
     }
   }
@@ -278,22 +148,29 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
       epochs_.end());
   const auto alive = std::make_shared<char>();
   epochs_.push_back({number, alive});
-  return {number,           options_, scheduled ? schedule_ : nullptr,
-          store_,           shared_,  number_begun,
-          counters_.back(), alive};
+  return {number,
+          options_,
+          numbering(),
+          scheduled ? schedule_ : nullptr,
+          store_,
+          shared_,
+          number_begun,
+          counters_.back(),
+          alive};
 }
 
 std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   std::optional<EpochSchedule> order;
   if (parts.schedule != nullptr) {
     order = parts.schedule->Epoch(parts.number);
-    parts.counters->evicted = parts.schedule->NumEvicted(parts.number);
+    parts.counters->evicted = order->num_evicted();
   } else if (parts.options.num_samples != kUnknownSamples) {
     order = EpochSchedule::AllFresh(parts.options.schedule,
                                     parts.options.num_samples, parts.number);
   }
   if (parts.shared != nullptr && order.has_value()) {
-    parts.store->disk()->MakeRoomFor(order->num_samples());
+    parts.store->disk()->MakeRoomFor(
+        parts.shard.InWhole(order->num_samples() - 1) + 1);
   }
   const TransitRing* ring = nullptr;
   if (parts.shared != nullptr && parts.schedule != nullptr &&
@@ -302,7 +179,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
     ring = parts.store->disk()->transit();
   }
   return std::make_shared<Epoch>(
-      parts.number, parts.options.schedule.seed, std::move(order),
+      parts.number, parts.options.schedule.seed, parts.shard, std::move(order),
       std::move(parts.schedule), parts.options.random_access,
       std::move(parts.store), std::move(parts.shared), ring, parts.number_begun,
       std::move(parts.counters), std::move(parts.alive));
@@ -312,7 +189,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
   const int64_t num_samples = epoch.num_samples();
   std::shared_ptr<SampleStore> store;
   StageOptions options;
-  std::optional<std::string> shards;
+  std::optional<SourceShard> shard;
   std::shared_ptr<const Schedule> schedule;
   {
     absl::MutexLock lock(&mu_);
@@ -340,12 +217,12 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     }
     store = store_;
     options = options_;
-    shards = shards_;
+    shard = shard_;
   }
   if (store->CheckDirectory().ok()) {
     const auto agree_on = [&](std::shared_ptr<const Schedule> own) {
       return AgreeWithStore(*store, options.schedule, options.num_samples,
-                            shards, std::move(own), kPatienceOfAStep);
+                            shard, std::move(own), kPatienceOfAStep);
     };
     auto agreed = agree_on(schedule);
     if (absl::IsFailedPrecondition(agreed.status())) {
@@ -385,18 +262,21 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
                                 uint32_t source_sum) {
   std::shared_ptr<SampleStore> sample_store;
   std::shared_ptr<const Schedule> schedule;
+  Shard keys;
   uint64_t seed;
   bool may_be_too_large, reused;
   {
     absl::MutexLock lock(&mu_);
     sample_store = store_;
     schedule = schedule_;
+    keys = store_->Keys(numbering());
     seed = options_.schedule.seed;
     reused = options_.schedule.reuse_factor > 1;
     // Samples of fixed size were checked when the stage was built.
     may_be_too_large = options_.sample_bytes < 0;
   }
   CacheStore<Sample>& store = sample_store->store();
+  const uint64_t key = keys.InWhole(index);
   may_be_too_large = may_be_too_large && store.max_bytes() != kUnlimited;
   if (const int64_t bytes = may_be_too_large ? sample_store->Bytes(sample) : 0;
       bytes > store.max_bytes()) {
@@ -409,26 +289,26 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
   bool put = true;
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {
-      if (store.Put(index, generation, sample) == PutResult::kNewerKept &&
+      if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
           !store.shared() && !NewerEpochIsAlive(epoch.number())) {
         // A restore set the stage back to before the newer one was prepared,
         // and no iterator is left that could use it.
-        store.Remove(index);
-        store.Put(index, generation, sample);
+        store.Remove(key);
+        store.Put(key, generation, sample);
       }
     } else if (epoch.ToShare(index)) {
-      sample_store->PutInTransit(index, generation, sample);
+      sample_store->PutInTransit(key, generation, sample);
     } else {
       put = false;
     }
   } else if (schedule != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
     put = epoch.number() == schedule->origin() && schedule->Kept(index);
-    if (put) store.Put(index, generation, sample);
+    if (put) store.Put(key, generation, sample);
   } else if (reused && store.max_bytes() == kUnlimited) {
-    store.Put(index, generation, sample);
+    store.Put(key, generation, sample);
   } else if (reused) {
-    fitting_.Put(seed, generation, index, sample, store);
+    fitting_.Put(seed, generation, index, sample, keys, store);
   } else {
     put = false;
   }

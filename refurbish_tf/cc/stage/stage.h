@@ -19,6 +19,8 @@
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/stage/source_checks.h"
+#include "refurbish_tf/cc/stage/source_shard.h"
+#include "refurbish_tf/cc/stage/store_room.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -54,7 +56,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Called before `Configure`, with the shard of the source that CheckSource
   // found. Fails if the stage was given another one before: samples are
   // numbered from 0 in each shard.
-  absl::Status SetShards(const std::string& shards) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SetShard(const SourceShard& shard) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Called each time a dataset object is made for the stage. The first call
   // counts, or, if the stage has not been used by then, the first one that
@@ -114,6 +116,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   struct EpochParts {
     uint64_t number;
     StageOptions options;
+    Shard shard;
     std::shared_ptr<const Schedule> schedule;
     std::shared_ptr<SampleStore> store;
     std::shared_ptr<SharedUse> shared;
@@ -137,12 +140,30 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the source was divided into another number of shards then; fails
+  // if the stage cannot go on for that.
+  bool IsMoved(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckMoved(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage follows the schedule that was saved; that schedule, as
+  // far as the shard can follow it, or null while none can be made.
+  bool HasSchedule(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<const Schedule> SavedSchedule(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
   absl::Status CheckFits(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Which samples of the whole source these are.
+  Shard numbering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return shard_.has_value() ? shard_->numbering() : Shard();
+  }
+  static RoomOptions RoomOf(const StageOptions& options, SampleStore& store);
   // Null while the schedule cannot be known.
   static std::shared_ptr<const Schedule> MakeSchedule(
-      const StageOptions& options, SampleStore& store);
+      const StageOptions& options, const std::optional<SourceShard>& shard,
+      SampleStore& store);
   // Does nothing if there is one.
   void AdoptSchedule(std::shared_ptr<const Schedule> schedule)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -161,7 +182,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.
-  std::optional<std::string> shards_ ABSL_GUARDED_BY(mu_);
+  std::optional<SourceShard> shard_ ABSL_GUARDED_BY(mu_);
   StageOptions options_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
   // Null until the first epoch, and on a store of our own. Goes before

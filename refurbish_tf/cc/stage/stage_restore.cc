@@ -32,6 +32,11 @@ SavedEpoch Stage::Save() const {
   saved.next_epoch = next_epoch_;
   saved.eviction = static_cast<int64_t>(options_.schedule.eviction);
   saved.shuffle = static_cast<int64_t>(options_.schedule.shuffle);
+  if (shard_.has_value()) {
+    saved.num_shards = shard_->num_shards;
+    saved.whole = shard_->whole;
+    if (shard_->shard.has_value()) saved.schedule_shards = shard_->num_shards;
+  }
   if (store_ != nullptr && store_->disk() != nullptr) {
     saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
     // What was handed out was put before, so it lies before the head.
@@ -43,14 +48,90 @@ SavedEpoch Stage::Save() const {
     saved.num_samples = schedule_->num_samples();
     saved.num_kept = schedule_->capacity();
     saved.origin = schedule_->origin();
+    if (schedule_->moved().has_value()) {
+      saved.schedule_shards = schedule_->moved()->former;
+    }
   }
   return saved;
+}
+
+bool Stage::HasSchedule(const SavedEpoch& saved) const {
+  if (schedule_ == nullptr || schedule_->origin() != saved.origin) return false;
+  const int64_t followed = schedule_->moved().has_value()
+                               ? schedule_->moved()->former
+                               : numbering().count;
+  return saved.schedule_shards == 0 || saved.schedule_shards == followed;
+}
+
+bool Stage::IsMoved(const SavedEpoch& saved) const {
+  return saved.num_shards != kUnsaved && shard_.has_value() &&
+         saved.num_shards != shard_->num_shards;
+}
+
+absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
+  const auto refused = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The checkpoint was saved when the source had ", saved.num_shards,
+        saved.num_shards == 1 ? " shard" : " shards",
+        ", and now it has ", shard_->num_shards, ". ", why));
+  };
+  if (saved.begun) {
+    return refused(
+        "In the middle of an epoch it cannot be told which samples of the new "
+        "shards were handed out. Restore it with the former number, and change "
+        "the number with a checkpoint that was saved between two epochs.");
+  }
+  if (saved.schedule_shards == 0 || !shard_->shard.has_value()) {
+    return refused(
+        "It is not known which samples a shard has. Shard next to refurbish, "
+        "by source.shard(n, i).refurbish(...), and not file names; or begin "
+        "with the first epoch.");
+  }
+  if (saved.whole >= 0 && shard_->whole >= 0 && saved.whole != shard_->whole) {
+    return refused(absl::StrCat(
+        "But all shards together had ", saved.whole, " samples, and now have ",
+        shard_->whole,
+        ". Divide the same samples, as by take(n) with an n that both numbers "
+        "divide."));
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Schedule> Stage::SavedSchedule(
+    const SavedEpoch& saved) const {
+  const bool moved = IsMoved(saved);
+  if (!saved.scheduled && !moved) return nullptr;
+  const bool follows_own =
+      saved.schedule_shards == 0 ||
+      saved.schedule_shards == int64_t{numbering().count};
+  const std::optional<uint32_t> num_kept =
+      moved ? NumKept(RoomOf(options_, *store_))
+            : static_cast<uint32_t>(saved.num_kept);
+  const bool keeps_all = saved.scheduled &&
+                         saved.num_kept == saved.num_samples &&
+                         num_kept == (moved ? options_.num_samples
+                                            : saved.num_samples);
+  if (!follows_own && keeps_all) {
+    const std::optional<MovedShard> followed =
+        MovedFrom(*shard_, saved.schedule_shards);
+    if (followed.has_value()) {
+      return std::make_shared<Schedule>(options_.schedule, *followed,
+                                        saved.origin);
+    }
+  }
+  if (!num_kept.has_value()) return nullptr;
+  // Where not every sample is kept, the former schedule does not say which the
+  // new shard keeps. A new one begins, in which every sample is fresh.
+  return std::make_shared<Schedule>(
+      options_.schedule, moved ? options_.num_samples : saved.num_samples,
+      *num_kept, moved && !keeps_all ? saved.next_epoch : saved.origin);
 }
 
 absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
   const auto seed = static_cast<int64_t>(options_.schedule.seed);
   const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
-  if (saved.seed == seed && saved.order_seed == order_seed) {
+  // Each shard may have an order of its own, and the epoch begins anew.
+  if (saved.seed == seed && (saved.order_seed == order_seed || IsMoved(saved))) {
     return absl::OkStatus();
   }
   if (!options_.any_seed) {
@@ -74,7 +155,9 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
 
 void Stage::AdoptSeeds(const SavedEpoch& saved) {
   const auto seed = static_cast<uint64_t>(saved.seed);
-  const auto order_seed = static_cast<uint64_t>(saved.order_seed);
+  const uint64_t order_seed = IsMoved(saved)
+                                  ? *options_.schedule.order_seed
+                                  : static_cast<uint64_t>(saved.order_seed);
   if (seed == options_.schedule.seed &&
       order_seed == *options_.schedule.order_seed) {
     return;
@@ -83,7 +166,7 @@ void Stage::AdoptSeeds(const SavedEpoch& saved) {
   options_.schedule.order_seed = order_seed;
   store_->store().Clear();
   fitting_.Clear();
-  schedule_ = MakeSchedule(options_, *store_);
+  schedule_ = MakeSchedule(options_, shard_, *store_);
 }
 
 absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
@@ -101,6 +184,7 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
                           static_cast<int64_t>(own.shuffle), saved.shuffle));
   same.Update(CheckSeeds(saved));
   if (!same.ok()) return same;
+  if (IsMoved(saved)) return CheckMoved(saved);
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
       saved.num_samples != options_.num_samples) {
@@ -131,11 +215,11 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     absl::Status fits = CheckFits(saved);
     if (!fits.ok()) return fits;
     AdoptSeeds(saved);
-    if (saved.scheduled &&
-        (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
-      schedule_ = std::make_shared<Schedule>(
-          options_.schedule, saved.num_samples, saved.num_kept, saved.origin);
-      options_.num_samples = saved.num_samples;
+    if (IsMoved(saved) || (saved.scheduled && !HasSchedule(saved))) {
+      schedule_ = SavedSchedule(saved);
+      if (schedule_ != nullptr) {
+        options_.num_samples = schedule_->num_samples();
+      }
     }
     if (shared_ != nullptr) {
       shared_->exact_before =

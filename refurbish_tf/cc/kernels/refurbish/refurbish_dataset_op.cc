@@ -219,14 +219,15 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     const SampleTypes types{arguments.sample_types, arguments.sample_shapes};
     options.sample_bytes = (*store)->FixedBytes(types);
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
-    if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(facts.shards));
+    if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShard(facts.shard));
     OP_REQUIRES_OK(ctx, stage->Configure(options, *store, types));
     DiskStore* const disk = (*store)->disk();
     SourceChecks& checks = stage->source_checks();
     if (!facts.hinted &&
         checks.Begin(facts.kind,
                      disk == nullptr ? nullptr : &disk->source_sums(),
-                     Platform(facts.computes_floats)) &&
+                     Platform(facts.computes_floats),
+                     facts.shard.numbering()) &&
         checks.refuses() && options.random_access) {
       OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks, *disk));
     }

@@ -15,13 +15,14 @@ namespace {
 
 // Uses the piece's tensor again, unless a function has kept it: to allocate one
 // took as long as a claim.
-const Tensor& SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
+const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
                          SamplePiece* piece) {
   Tensor& tensor = piece->seed;
   if (!tensor.RefCountIsOne()) {
     tensor = Tensor(tensorflow::DT_INT32, TensorShape({2}));
   }
-  const auto values = StatelessSeed(seed, purpose, time, *piece->place.index);
+  const auto values = StatelessSeed(epoch.seed(), purpose, time,
+                                    epoch.InWhole(*piece->place.index));
   std::copy(values.begin(), values.end(), tensor.vec<int32_t>().data());
   return tensor;
 }
@@ -111,7 +112,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
-    arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kPartialFunction,
+    arguments.push_back(SeedTensor(*epoch_, Purpose::kPartialFunction,
                                    generation, piece));
   }
   absl::Status status = functions_.partial.function->Run(
@@ -127,7 +128,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
   if (!functions_.final.with_seed) return;
-  piece->tensors.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
+  piece->tensors.push_back(SeedTensor(*epoch_, Purpose::kFinalFunction,
                                       epoch_->number(), piece));
 }
 

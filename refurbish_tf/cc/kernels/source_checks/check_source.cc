@@ -149,6 +149,12 @@ bool IsInfinite(const DatasetBase* dataset) {
   return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
 }
 
+// kUnknownSamples if it is not known.
+int64_t KnownCardinality(const DatasetBase* source) {
+  const int64_t cardinality = source->Cardinality(CardinalityOptions());
+  return cardinality < 0 ? kUnknownSamples : cardinality;
+}
+
 SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
   SourceKind kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {
@@ -182,7 +188,22 @@ bool ComputesFloats(const NodeDef& node) {
                      });
 }
 
-void FindShards(const GraphDef& graph, SourceFacts* facts) {
+// The dataset of `shard` whose elements those of `source` are, one for one and
+// in order, or null.
+const DatasetBase* ShardOf(const DatasetBase* source) {
+  while (source->type_string() != "ShardDataset") {
+    std::vector<const DatasetBase*> inputs;
+    if (!MakesOneOfEach(source->type_string()) ||
+        !source->InputDatasets(&inputs).ok() || inputs.size() != 1) {
+      return nullptr;
+    }
+    source = inputs.front();
+  }
+  return source;
+}
+
+void FindShards(const GraphDef& graph, const DatasetBase* source,
+                SourceFacts* facts) {
   std::unordered_map<std::string, const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
   const auto value = [&nodes](const NodeDef& node, int input) -> int64_t {
@@ -194,16 +215,36 @@ void FindShards(const GraphDef& graph, SourceFacts* facts) {
     }
     return tensor.scalar<int64_t>()();
   };
+  SourceShard& shard = facts->shard;
   std::multiset<std::string> names;
+  int64_t index = 0;
   for (const NodeDef& node : graph.node()) {
     if (node.op() != "ShardDataset") continue;
     const int64_t num_shards = value(node, 1);
     facts->hinted |= num_shards == tensorflow::data::kShardHint;
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
-    names.insert(absl::StrCat(value(node, 2), " of ", num_shards));
+    index = value(node, 2);
+    shard.num_shards *= num_shards;
+    names.insert(absl::StrCat(index, " of ", num_shards));
   }
-  if (!facts->hinted) facts->shards = absl::StrJoin(names, ", ");
+  if (facts->hinted) return;
+  shard.names = absl::StrJoin(names, ", ");
+  if (names.empty()) {
+    shard.whole = KnownCardinality(source);
+    return;
+  }
+  shard.shard.reset();
+  const DatasetBase* const dataset = ShardOf(source);
+  std::vector<const DatasetBase*> inputs;
+  if (names.size() > 1 || dataset == nullptr || index < 0 ||
+      index >= shard.num_shards || shard.num_shards > kMaxShards ||
+      !dataset->InputDatasets(&inputs).ok()) {
+    return;
+  }
+  shard.shard = Shard{static_cast<uint32_t>(index),
+                      static_cast<uint32_t>(shard.num_shards)};
+  shard.whole = KnownCardinality(inputs.front());
 }
 
 absl::Status CheckLength(const DatasetBase* source, const char* method) {
@@ -240,7 +281,7 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
            .ok()) {
     return CheckLength(source, method);
   }
-  FindShards(graph, facts);
+  FindShards(graph, source, facts);
   if (!facts->hinted) {
     absl::Status length = CheckLength(source, method);
     if (!length.ok()) return length;

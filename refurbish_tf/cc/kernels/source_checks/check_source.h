@@ -1,11 +1,10 @@
 // Refuses sources that have no end or whose order changes.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/source_checks.h"
+#include "refurbish_tf/cc/stage/source_shard.h"
 
 namespace refurbish_tf {
 
@@ -13,7 +12,7 @@ namespace refurbish_tf {
 // written with SHARD_HINT, with another one in each worker.
 struct SourceFacts {
   bool hinted = false;  // Not filled in yet, so there is no length either.
-  std::string shards;   // "0 of 2", by commas if several; empty for the whole.
+  SourceShard shard;
   // A source that has no graph cannot be examined.
   SourceKind kind = SourceKind::kMayChange;
   bool computes_floats = true;

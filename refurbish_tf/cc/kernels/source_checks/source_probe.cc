@@ -34,8 +34,12 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
                               const DiskStore& store, uint64_t num_samples) {
   std::vector<uint32_t> known;
   if (!checks.knows_any()) return known;
-  for (const uint64_t index : store.Indices()) {
-    if (index < num_samples && checks.IsKnown(index)) known.push_back(index);
+  const Shard& shard = checks.shard();
+  for (const uint64_t in_whole : store.Indices()) {
+    const uint64_t index = shard.InShard(in_whole);
+    if (shard.Has(in_whole) && index < num_samples && checks.IsKnown(index)) {
+      known.push_back(index);
+    }
   }
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());

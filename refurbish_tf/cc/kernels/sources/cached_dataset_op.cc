@@ -311,13 +311,13 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
         CachedSource::GetOrCreate(arguments.stage);
     OP_REQUIRES_OK(
         ctx, elements->Configure(
-                 input->Cardinality(CardinalityOptions()), facts.shards, *store,
+                 input->Cardinality(CardinalityOptions()), facts.shard.names, *store,
                  {input->output_dtypes(), input->output_shapes()}));
     DiskStore* const disk = elements->store().disk();
     SourceChecks& checks = elements->source_checks();
     if (disk != nullptr &&
         checks.Begin(facts.kind, &disk->source_sums(),
-                     Platform(facts.computes_floats)) &&
+                     Platform(facts.computes_floats), Shard()) &&
         checks.checks()) {
       OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, kCached, &checks, *disk));
     }

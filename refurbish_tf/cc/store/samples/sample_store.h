@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/schedule/shard.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -75,6 +76,12 @@ class SampleStore {
   CacheStore<Sample>& store() { return *store_; }
   // Null for a store in memory.
   DiskStore* disk();
+  // What numbers the samples of a shard have here: on disk, where they are
+  // found again when the source is divided otherwise, those of the whole
+  // source.
+  Shard Keys(const Shard& shard) const {
+    return disk_samples_ == nullptr ? Shard() : shard;
+  }
   // As DiskStore's; for a store on disk.
   PutResult PutInTransit(uint64_t index, Generation generation,
                          const Sample& sample);

@@ -1,0 +1,237 @@
+"""Shards of a source: how samples are numbered, and training that goes on with another number of them."""
+import collections
+import gc
+import math
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.checkpoints import restore, save
+
+N = 24
+
+
+def partial_fn(index, seed):
+  return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+
+def sharded(n, i, r, *, total=N, store=None, **options):
+  """Elements tell their index in the whole source, and the seed of their generation."""
+  source = tf.data.Dataset.range(total)
+  return (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, seed=1, order_seed=i, store=store, **options)
+
+
+class Workers:
+  """A stage for each of `n` shards, and its store, if it is on disk, in a directory for each of them."""
+
+  def __init__(self, n, r, directory=None, **options):
+    self.n = n
+    self.stages = [
+        sharded(n, i, r, store=None if directory is None else directory / str(i), **options) for i in range(n)]
+    self.iterators = []
+
+  def epoch(self):
+    """What each worker yields: {index: seed}. Every sample comes once."""
+    self.iterators = [iter(stage) for stage in self.stages]
+    shares = [[element.numpy().tolist() for element in iterator] for iterator in self.iterators]
+    assert sorted(index for share in shares for index, *_ in share) == list(range(N))  # G1.
+    return [{index: tuple(seed) for index, *seed in share} for share in shares]
+
+  def fresh(self):
+    return [rtf.stats(stage)[0].epochs[-1].fresh for stage in self.stages]
+
+  def save(self, directory):
+    directory.mkdir()
+    return [save(iterator, directory / str(i)) for i, iterator in enumerate(self.iterators)]
+
+  def restore(self, paths):
+    """Each worker takes the checkpoint of its number, those that are new the first one."""
+    for i, stage in enumerate(self.stages):
+      assert list(restore(stage, paths[i if i < len(paths) else 0])) == []
+
+
+def moved(n, m):
+  """Which samples are at another worker when n shards become m."""
+  return {index for index in range(N) if index % n != index % m}
+
+
+@cases.each_value
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("m", [4, 3, 2, 1])
+@pytest.mark.parametrize("r", [1.5, 2, 3])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, on_disk):
+  """At the end of every epoch: each sample has the generation that it would have had, and only those that moved are lost."""
+  unbroken = Workers(n, r)
+  num_epochs = 2 * math.ceil(r) + 1
+  expected = [collections.ChainMap(*unbroken.epoch()) for _ in range(2 * num_epochs)]
+  for number in cases.some(range(num_epochs), 3):
+    directory = tmp_path / f"stores {number}" if on_disk else None
+    before, uses = Workers(n, r, directory), collections.Counter()
+    for each in expected[:number + 1]:
+      before.epoch()
+      uses.update(each.items())
+    paths = before.save(tmp_path / f"checkpoints {number}")
+    del before
+    gc.collect()  # Closing a store writes what is in memory.
+    after = Workers(m, r, directory)
+    after.restore(paths)
+    for later in range(number + 1, number + num_epochs):
+      shares = after.epoch()
+      assert dict(collections.ChainMap(*shares)) == dict(expected[later])
+      uses.update(expected[later].items())
+      evicted = {index for index in range(N) if expected[later][index] != expected[later - 1][index]}
+      if later == number + 1:
+        # Those of a worker without its store are prepared once more, too.
+        evicted |= moved(n, m) if on_disk else set(range(N))
+      assert after.fresh() == [len(evicted & set(share)) for share in shares]  # G5.
+      for share in shares:
+        most = 1 + len(moved(n, m)) if later > number + 1 else N
+        assert abs(len(evicted & set(share)) - len(share) / r) < most  # G3.
+    assert max(uses.values()) <= math.ceil(r)  # G2.
+
+
+def test_the_number_changes_again_and_again(tmp_path):
+  r, unbroken = 2, Workers(4, 2)
+  workers = Workers(4, r, tmp_path / "stores")
+  for number, n in enumerate([4, 2, 3, 1, 4, 4, 2]):
+    if number:
+      paths = workers.save(tmp_path / f"checkpoints {number}")
+      del workers
+      gc.collect()
+      workers = Workers(n, r, tmp_path / "stores")
+      workers.restore(paths)
+    assert dict(collections.ChainMap(*workers.epoch())) == dict(collections.ChainMap(*unbroken.epoch()))
+
+
+def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
+  """So workers with one seed augment different samples differently, and one worker alone as all together."""
+  whole, shards = Workers(1, 2), Workers(3, 2, tmp_path)
+  for number in range(4):
+    alone, shares = whole.epoch()[0], shards.epoch()
+    if not number:
+      assert alone == dict(collections.ChainMap(*shares))
+      assert len(set(alone.values())) == N
+  del shards
+  gc.collect()
+  for i in range(3):
+    store = rtf.CacheStore(tmp_path / str(i))
+    assert {index for index in range(N) if index in store} <= set(range(i, N, 3)) and len(store) > 2
+
+
+@pytest.mark.parametrize("source, known", [
+    (lambda: tf.data.Dataset.range(N).shard(2, 1), True),
+    (lambda: tf.data.Dataset.range(N).shard(2, 1).map(tf.identity).prefetch(1).cache(), True),
+    (lambda: tf.data.Dataset.range(N).filter(lambda i: True).shard(2, 1), True),
+    (lambda: tf.data.Dataset.range(N).skip(2).shard(2, 1), True),
+    (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2), False),
+    (lambda: tf.data.Dataset.range(N).shard(2, 1).filter(lambda i: i > 2), False),
+    (lambda: tf.data.Dataset.range(N).shard(2, 1).shard(2, 0), False),
+    (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False)])
+def test_where_the_numbers_in_the_whole_source_are_known(source, known):
+  """Elsewhere a sample has its number in what the stage reads."""
+  def number(source):
+    seeds = {tuple(seed.tolist()) for seed in source.refurbish(
+        lambda element, seed: seed, r=2, seed=1, shuffle_buffer_size=1).as_numpy_iterator()}
+    return {k for k in range(2 * N) if tuple(all_seeds[k]) in seeds}
+
+  all_seeds = list(tf.data.Dataset.range(2 * N).refurbish(
+      lambda element, seed: tf.concat([[tf.cast(element, tf.int32)], seed], 0), r=2, seed=1).as_numpy_iterator())
+  all_seeds = {row[0]: row[1:].tolist() for row in all_seeds}
+  count = len(list(source()))
+  assert number(source()) == (set(range(1, 2 * count, 2)) if known else set(range(count)))
+
+
+def refused(n, i, path, match, **options):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+    restore(sharded(n, i, 2, **options), path)
+
+
+def test_refused_in_the_middle_of_an_epoch(tmp_path):
+  iterator = iter(sharded(4, 1, 2))
+  next(iterator)
+  path = save(iterator, tmp_path)
+  refused(2, 1, path, "had 4 shards, and now it has 2. In the middle of an epoch")
+  refused(1, 0, path, "had 4 shards, and now it has 1. In the middle of an epoch")
+  assert len(list(restore(sharded(4, 1, 2), path))) == N // 4 - 1
+
+
+def test_refused_where_the_samples_of_a_shard_are_not_known(tmp_path):
+  def files(n):
+    return tf.data.Dataset.range(4).shard(n, 0).flat_map(lambda k: tf.data.Dataset.range(3)).refurbish(partial_fn, r=2, seed=1)
+
+  iterator = iter(files(4))
+  assert len(list(iterator)) == 3
+  with pytest.raises(tf.errors.InvalidArgumentError, match="had 4 shards, and now it has 2. It is not known which samples"):
+    restore(files(2), save(iterator, tmp_path))
+
+
+def test_refused_with_another_source_or_seed(tmp_path):
+  iterator = iter(sharded(4, 0, 2))
+  list(iterator)
+  path = save(iterator, tmp_path)
+  refused(3, 0, path, f"all shards together had {N} samples, and now have 21", total=21)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="seed of refurbish is 2, but was 1"):
+    restore(tf.data.Dataset.range(N).shard(2, 0).refurbish(partial_fn, r=2, seed=2), path)
+
+
+@pytest.mark.parametrize("why", ["limit", "stream"])
+def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why):
+  """Under a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
+  def make(n, i):
+    source = tf.data.Dataset.range(N)
+    if why == "stream":
+      return source.filter(lambda index: True).shard(n, i).refurbish(partial_fn, r=2, seed=1, shuffle_buffer_size=1)
+    return source.shard(n, i).refurbish(partial_fn, r=2, seed=1, store=rtf.CacheStore(max_bytes=4 * 24))
+
+  uses, paths = collections.Counter(), []
+  for n in (3, 2):
+    for i in range(n):
+      stage = make(n, i)
+      if n == 2:
+        assert list(restore(stage, paths[i])) == []
+      for number in range(5):
+        iterator = iter(stage)
+        elements = [tuple(element.numpy().tolist()) for element in iterator]
+        assert sorted(index for index, *_ in elements) == list(range(i, N, n))
+        uses.update(elements)
+        if number == 0:
+          assert rtf.stats(stage)[0].epochs[-1].fresh == N // n
+      (tmp_path / f"{n} {i}").mkdir()
+      paths.append(save(iterator, tmp_path / f"{n} {i}"))
+  assert max(uses.values()) == 2
+
+
+def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
+  unbroken = Workers(2, 2)
+  expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(5)]
+  workers = Workers(2, 2, tmp_path)
+  for number in range(2):
+    assert dict(collections.ChainMap(*workers.epoch())) == expected[number]
+  del workers
+  gc.collect()
+  alone = Workers(1, 2, tmp_path)
+  for number in range(2, 5):
+    assert alone.epoch() == [expected[number]]
+  with pytest.raises(ValueError, match="(?s)filled by a worker of 1, and this is one of 2.*A job of the former number is at work"):
+    sharded(2, 0, 2, store=tmp_path / "0")
+  del alone
+  gc.collect()
+  again = sharded(2, 0, 2, store=tmp_path / "0")
+  assert sorted(element[0] for element in again.as_numpy_iterator()) == list(range(0, N, 2))
+  with pytest.raises(ValueError, match="shard is 1 of 2, but it was 0 of 2"):
+    sharded(2, 1, 2, store=tmp_path / "0")
+
+
+@pytest.mark.parametrize("change, match", [
+    ({"total": 20}, "all workers together had 24 samples, and now have 20"),
+    ({"r": 3}, "r is 3, but it was 2"),
+    ({"max_bytes": 600}, "all of them are kept.*overwrite=True")])
+def test_stores_that_cannot_be_taken_over(tmp_path, change, match):
+  list(sharded(3, 0, 2, store=tmp_path))
+  gc.collect()
+  store = rtf.CacheStore(tmp_path, max_bytes=change.pop("max_bytes", None))
+  with pytest.raises(ValueError, match=match):
+    sharded(2, 0, **{"r": 2, "store": store, **change})
