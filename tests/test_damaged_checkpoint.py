@@ -22,9 +22,9 @@ from support.checkpoints import make, restore, save, take
 STAGE = "Refurbish"
 N = 11
 # What older packages did not save.
-POLICIES = ("eviction", "shuffle")
+UNSAVED = ("eviction", "shuffle", "num_shards", "whole", "schedule_shards")
 KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",
-        "store_id", "ring_head", *POLICIES, "reuse_factor", "begun", "number", "yielded", "yielded_since")
+        "store_id", "ring_head", *UNSAVED, "reuse_factor", "begun", "number", "yielded", "yielded_since")
 TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32}
 
 
@@ -124,6 +124,9 @@ DAMAGE = [
     ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
     ({"eviction": 2}, "eviction is 2, but must be 0 or 1"),
     ({"shuffle": -1}, "shuffle is -1, but must be 0 or 1"),
+    ({"num_shards": -3}, "num_shards is -3, but must be at least -2"),
+    ({"whole": 2**32}, "whole is 4294967296, but must be at least -2 and at most"),
+    ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least -2 and at most 65536"),
     ({"origin": 2}, "epoch 1 .*schedule, 2"),
     *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
     ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
@@ -164,7 +167,7 @@ def test_more_samples_than_memory_holds_are_refused():
     tf.data.Dataset.range(most + 1).refurbish(lambda x: x)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in POLICIES])
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in UNSAVED])
 def test_a_missing_entry_is_named(state, key):
   del state.values[key]
   assert_refused(state, f"no {key} for the refurbish stage .*{STAGE}")
@@ -172,7 +175,7 @@ def test_a_missing_entry_is_named(state, key):
 
 def test_a_checkpoint_without_the_policies_is_read(state):
   """One of an older package. It is not known whether they fit."""
-  for key in POLICIES:
+  for key in UNSAVED:
     del state.values[key]
   expected = take(iter(make(n=N, epochs=2)))
   iterator = iter(make(n=N, epochs=None))

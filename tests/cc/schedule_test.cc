@@ -111,11 +111,12 @@ TEST_P(BalancedTest, ReusedMeansSameGenerationInTheNextEpoch) {
 // G3 and G8.
 TEST_P(BalancedTest, EpochsEvictTheSameNumber) {
   EXPECT_EQ(schedule_.Epoch(origin_).num_fresh(), samples_);
-  EXPECT_EQ(schedule_.NumEvicted(origin_), 0u);
+  EXPECT_EQ(schedule_.Epoch(origin_).num_evicted(), 0u);
   const double evicted = capacity_ / reuse_factor_;
   for (uint64_t epoch = origin_ + 1; epoch < origin_ + NumEpochs(); ++epoch) {
-    EXPECT_LT(std::abs(schedule_.NumEvicted(epoch) - evicted), 1);
-    EXPECT_EQ(schedule_.Epoch(epoch).num_fresh(), samples_ - capacity_ + schedule_.NumEvicted(epoch));
+    const EpochSchedule order = schedule_.Epoch(epoch);
+    EXPECT_LT(std::abs(order.num_evicted() - evicted), 1);
+    EXPECT_EQ(order.num_fresh(), samples_ - capacity_ + order.num_evicted());
   }
 }
 
@@ -301,6 +302,51 @@ TEST(OrderTest, DiffersBetweenEpochsAndSeeds) {
   EXPECT_EQ(order_of(1, 5), order_of(1, 5));
   EXPECT_NE(order_of(1, 5), order_of(1, 6));
   EXPECT_NE(order_of(1, 5), order_of(2, 5));
+}
+
+// Whatever shard a sample is in, it has the generations of its former shard.
+TEST(MovedShardTest, SamplesKeepTheScheduleOfTheirFormerShards) {
+  constexpr uint64_t kOrigin = 2;
+  for (const uint64_t whole : {1u, 7u, 24u, 103u}) {
+    for (const double reuse_factor : {1.0, 1.5, 2.0, 3.0}) {
+      for (uint32_t former = 1; former <= 5; ++former) {
+        std::vector<Schedule> before;
+        for (uint32_t i = 0; i < former; ++i) {
+          const auto size = static_cast<uint32_t>(Shard{i, former}.Size(whole));
+          before.emplace_back(OptionsOf(reuse_factor), size, size, kOrigin);
+        }
+        for (uint32_t count = 1; count <= 5; ++count) {
+          for (uint32_t i = 0; i < count; ++i) {
+            const Shard shard{i, count};
+            const Schedule moved(OptionsOf(reuse_factor), MovedShard{shard, former, whole}, kOrigin);
+            ASSERT_EQ(moved.num_samples(), shard.Size(whole));
+            for (uint64_t epoch = kOrigin; epoch < kOrigin + 8; ++epoch) {
+              const EpochSchedule order = moved.Epoch(epoch);
+              uint32_t evicted = 0;
+              std::set<uint32_t> seen;
+              for (uint32_t k = 0; k < order.num_samples(); ++k) {
+                const Slot slot = order.At(k);
+                seen.insert(slot.index);
+                const uint64_t in_whole = shard.InWhole(slot.index);
+                const EpochSchedule then = before[in_whole % former].Epoch(epoch);
+                const auto index = static_cast<uint32_t>(in_whole / former);
+                EXPECT_EQ(order.Generation(slot.index), then.Generation(index));
+                EXPECT_EQ(order.Reused(slot.index), then.Reused(index));
+                EXPECT_TRUE(order.Kept(slot.index));
+                const bool is_evicted =
+                    epoch > kOrigin && then.Generation(index) !=
+                                           before[in_whole % former].Epoch(epoch - 1).Generation(index);
+                EXPECT_EQ(slot.fresh, epoch == kOrigin || is_evicted);
+                evicted += is_evicted;
+              }
+              EXPECT_EQ(seen.size(), order.num_samples());
+              EXPECT_EQ(order.num_evicted(), evicted);
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(EvictionKeyTest, OrdersTheKeptSamplesFirst) {

@@ -137,7 +137,10 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
     return setting == settings.end() ? "" : setting->second;
   };
   const std::optional<Shard> former = ReadShard(text(kShardSetting));
-  if (!HasStageSettings(settings) || HoldsElements(settings) ||
+  // While tf.data is yet to fill in a shard, neither is there.
+  const bool undivided =
+      settings.count(kShardSetting) + settings.count(kSamplesSetting) == 0;
+  if (!HasStageSettings(settings) || HoldsElements(settings) || undivided ||
       !former.has_value() || !shard.shard.has_value() ||
       former->count == shard.shard->count) {
     return absl::OkStatus();

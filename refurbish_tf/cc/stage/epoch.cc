@@ -98,7 +98,7 @@ void Epoch::Save(SavedEpoch* saved) {
   saved->scheduled = scheduled();
   saved->num_kept = scheduled() ? owner_->capacity() : 0;
   saved->origin = scheduled() ? owner_->origin() : 0;
-  if (scheduled() && saved->schedule_shards != 0) {
+  if (scheduled() && saved->schedule_shards > 0) {
     saved->schedule_shards =
         owner_->moved().has_value() ? owner_->moved()->former : shard_.count;
   }

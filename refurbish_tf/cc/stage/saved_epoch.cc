@@ -71,8 +71,8 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
   for (const auto& [key, number, least, most] :
        {std::tuple<const char*, int64_t, int64_t, int64_t>{
             "num_shards", saved.num_shards, kUnsaved, kMaxSamples},
-        {"whole", saved.whole, kUnknownSamples, kMaxSamples},
-        {"schedule_shards", saved.schedule_shards, 0, kMaxShards}}) {
+        {"whole", saved.whole, kUnsaved, kMaxSamples},
+        {"schedule_shards", saved.schedule_shards, kUnsaved, kMaxShards}}) {
     if (number < least || number > most) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
                                ", but must be at least ", least,

@@ -57,8 +57,8 @@ struct SavedEpoch {
   // had, if known, and in how many it was divided when the schedule began: 0 if
   // it is not known which samples of the source a shard has.
   int64_t num_shards = kUnsaved;
-  int64_t whole = kUnknownSamples;
-  int64_t schedule_shards = 0;
+  int64_t whole = kUnsaved;
+  int64_t schedule_shards = kUnsaved;
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.

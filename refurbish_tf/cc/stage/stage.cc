@@ -98,6 +98,16 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (!end_error_.ok()) {
       return std::exchange(end_error_, absl::OkStatus());
     }
+    if (position_lost_ && !restored_ && next_epoch_ == 0) {
+      return absl::FailedPreconditionError(
+          "The checkpoint that was restored has nothing of refurbish, so it is "
+          "not known which epoch comes next: the stage behind it, such as "
+          "batch, had come to the end of an epoch. Write "
+          ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
+          "and save again; or use rtf.keras.RestoreDataset or a loader. To "
+          "begin with the first epoch again, restore everything but the "
+          "iterator.");
+    }
     // The schedule of another job, or our own after a restore, may begin at a
     // later epoch.
     if (schedule_ != nullptr) {
@@ -250,6 +260,11 @@ absl::Status Stage::CheckLength(int64_t num_samples) const {
       " elements to one iterator and ", options_.num_samples,
       " to another, so its samples cannot be known by position. Use a source "
       "that is the same in every epoch."));
+}
+
+void Stage::NoteLostPosition() {
+  absl::MutexLock lock(&mu_);
+  position_lost_ = true;
 }
 
 void Stage::NoteEndError(const absl::Status& error) {

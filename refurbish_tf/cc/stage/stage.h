@@ -78,6 +78,12 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // the end, and drops what a `prefetch` has read there.
   void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // A checkpoint was restored that holds nothing of the stage: the one behind
+  // it had dropped its iterator at the end of an epoch, as `batch` does. The
+  // first epoch of this process is then an error, unless it is known otherwise
+  // which one comes.
+  void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_);
+
   // For a checkpoint of an iterator that is in no epoch.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -189,6 +195,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // `store_`.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
   absl::Status end_error_ ABSL_GUARDED_BY(mu_);
+  // `repeat` makes an iterator for a restore, and drops it for another one,
+  // which it restores.
+  bool position_lost_ ABSL_GUARDED_BY(mu_) = false;
+  bool restored_ ABSL_GUARDED_BY(mu_) = false;
   // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   // The highest of all epochs that were begun.

@@ -35,7 +35,8 @@ SavedEpoch Stage::Save() const {
   if (shard_.has_value()) {
     saved.num_shards = shard_->num_shards;
     saved.whole = shard_->whole;
-    if (shard_->shard.has_value()) saved.schedule_shards = shard_->num_shards;
+    saved.schedule_shards =
+        shard_->shard.has_value() ? shard_->num_shards : 0;
   }
   if (store_ != nullptr && store_->disk() != nullptr) {
     saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
@@ -60,7 +61,7 @@ bool Stage::HasSchedule(const SavedEpoch& saved) const {
   const int64_t followed = schedule_->moved().has_value()
                                ? schedule_->moved()->former
                                : numbering().count;
-  return saved.schedule_shards == 0 || saved.schedule_shards == followed;
+  return saved.schedule_shards <= 0 || saved.schedule_shards == followed;
 }
 
 bool Stage::IsMoved(const SavedEpoch& saved) const {
@@ -81,7 +82,7 @@ absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
         "shards were handed out. Restore it with the former number, and change "
         "the number with a checkpoint that was saved between two epochs.");
   }
-  if (saved.schedule_shards == 0 || !shard_->shard.has_value()) {
+  if (saved.schedule_shards <= 0 || !shard_->shard.has_value()) {
     return refused(
         "It is not known which samples a shard has. Shard next to refurbish, "
         "by source.shard(n, i).refurbish(...), and not file names; or begin "
@@ -102,7 +103,7 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   const bool moved = IsMoved(saved);
   if (!saved.scheduled && !moved) return nullptr;
   const bool follows_own =
-      saved.schedule_shards == 0 ||
+      saved.schedule_shards <= 0 ||
       saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
       moved ? NumKept(RoomOf(options_, *store_))
@@ -231,6 +232,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
       shared_->ring_from = saved.store_id == id ? saved.ring_head : 0;
     }
     next_epoch_ = saved.next_epoch;
+    restored_ = true;
     end_error_ = absl::OkStatus();
     if (!saved.begun) return nullptr;
     parts = BeginEpoch(saved.number, saved.scheduled);

@@ -21,6 +21,7 @@ RefurbishIterator::~RefurbishIterator() {
   workers_.Cancel();
   workers_.Stop();
   absl::MutexLock lock(&mu_);
+  if (to_be_restored_) dataset()->stage_->NoteLostPosition();
   running_.source.reset();
 }
 
@@ -44,6 +45,10 @@ TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
 
 // Begins no epoch: an iterator that is made but never read must not take one.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
+  {
+    absl::MutexLock lock(&mu_);
+    to_be_restored_ = ctx->is_restoring();
+  }
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
   const RefurbishArguments& arguments = dataset()->arguments_;
   functions_.partial.with_seed = arguments.partial_seed;
@@ -171,6 +176,7 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
 absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
                                                 IteratorStateReader* reader) {
   absl::MutexLock lock(&mu_);
+  to_be_restored_ = false;
   const CheckpointReader checkpoint("refurbish", prefix(), ctx, reader);
   int64_t version = 0;
   TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kVersion, &version));

@@ -68,6 +68,8 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // It was made for a restore, which has not come to it.
+  bool to_be_restored_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the error of a source that has changed was returned in place of an
   // element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
