@@ -22,6 +22,7 @@ from refurbish_tf.advice.ways import Way
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE, echo
+from refurbish_tf.epoch_position import EpochPosition
 from refurbish_tf.fuse_op import finished, fuse
 from refurbish_tf.loaders.jax_loader import jax_loader
 from refurbish_tf.loaders.loader import Loader
@@ -30,7 +31,7 @@ from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, stats
 
 __all__ = [
-    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochStats", "FuseStats", "Loader",
+    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats", "FuseStats", "Loader",
     "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo", "finished", "fuse",
     "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
 

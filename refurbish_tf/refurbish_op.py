@@ -278,6 +278,11 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     state, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
     return {"state": state.numpy().tolist(), "reuse_factor": float(reuse_factor)}
 
+  def is_in_epoch(self):
+    """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
+    stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
+    return stage["epochs_under_way"] > 0
+
   def progress(self, saved):
     """Of a saved state: the number of the next epoch, and of how many samples a checkpoint may have a bit."""
     return saved["state"][2], max(0, saved["state"][4])

@@ -8,7 +8,7 @@ PACKAGE = ROOT / "refurbish_tf"
 
 # The folders of cc/ that each one may include from, besides itself.
 CC_MAY_INCLUDE = {
-    "base": (), "schedule": (), "workers": (), "image": (), "store": ("base",), "sources": ("base",),
+    "base": (), "schedule": ("base",), "workers": (), "image": (), "store": ("base",), "sources": ("base",),
     "stage": ("base", "schedule", "store"),
     "kernels": ("base", "schedule", "workers", "store", "stage", "image", "sources"), "ops": ("image",)}
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
@@ -17,7 +17,7 @@ KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source
 # Modules and folders of the package, each with those above it: it may import any that comes before its own line.
 LAYERS = (
     ("_internal",), ("cache_store",), ("augment", "echo_op", "sources", "stats"),
-    ("describe", "fuse_op", "keras", "loaders", "refurbish_op"),
+    ("describe", "epoch_position", "fuse_op", "keras", "loaders", "refurbish_op"),
     ("diversity",), ("advice",), ("__init__",), ("experiments",), ("cli",))
 
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/schedule/random.h"
-#include "refurbish_tf/cc/schedule/shard.h"
+#include "refurbish_tf/cc/base/shard.h"
 
 namespace refurbish_tf {
 

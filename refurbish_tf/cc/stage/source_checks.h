@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "refurbish_tf/cc/schedule/shard.h"
+#include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/store/disk/source_sums.h"
 
 namespace refurbish_tf {

@@ -371,6 +371,11 @@ NamedNumbers Stage::Describe() const {
           {"random_access", options_.random_access},
           {"seed", static_cast<int64_t>(schedule.seed)},
           {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
+          {"epochs_under_way",
+           std::count_if(epochs_.begin(), epochs_.end(),
+                         [](const auto& epoch) {
+                           return !epoch.alive.expired();
+                         })},
           {"source_draws", source_checks_.draws()},
           {"partial_inline", options_.partial_inline},
           {"final_inline", options_.final_inline}};

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/schedule/shard.h"
+#include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
