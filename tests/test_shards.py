@@ -9,6 +9,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save
+from support.loaders import FRAMEWORKS, as_numpy, loader_of
 
 N = 24
 
@@ -235,3 +236,30 @@ def test_stores_that_cannot_be_taken_over(tmp_path, change, match):
   store = rtf.CacheStore(tmp_path, max_bytes=change.pop("max_bytes", None))
   with pytest.raises(ValueError, match=match):
     sharded(2, 0, **{"r": 2, "store": store, **change})
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_state_of_a_loader_goes_on_between_epochs_and_is_refused_within_one(framework):
+  def loaders(n):
+    return [loader_of(framework, sharded(n, i, 2).batch(2)) for i in range(n)]
+
+  def epoch(workers):
+    rows = [tuple(row) for loader in workers for batch in loader for row in as_numpy(framework, batch).tolist()]
+    assert sorted(index for index, *_ in rows) == list(range(N))
+    return {index: tuple(seed) for index, *seed in rows}
+
+  unbroken = loaders(4)
+  expected = [epoch(unbroken) for _ in range(4)]
+  workers = loaders(4)
+  assert [epoch(workers) for _ in range(2)] == expected[:2]
+  states = [loader.state_dict() for loader in workers]
+  batches = iter(workers[0])
+  next(batches)
+  within = workers[0].state_dict()
+  two = loaders(2)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="had 4 shards, and now it has 2. In the middle of an epoch"):
+    two[0].load_state_dict(within)
+  assert epoch(two) == expected[0]  # Nothing has changed.
+  for loader, state in zip(two, states):
+    loader.load_state_dict(state)
+  assert [epoch(two) for _ in range(2)] == expected[2:]
