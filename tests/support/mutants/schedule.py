@@ -8,10 +8,10 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
-           "!Kept(i) || Evictions(i, before) != Evictions(i, schedule.now_);", "!Kept(i);", SCHEDULE),
+           "Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);", "false && before.longer.rounds;", SCHEDULE),
     Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
-           "      EvictionsUntil(count, capacity_, options_.reuse_factor);",
-           "      EvictionsUntil(count, capacity_, options_.reuse_factor) + count;",
+           "      EvictionsUntil(count, length, options_.reuse_factor);",
+           "      EvictionsUntil(count, length, options_.reuse_factor) + count;",
            "tests/test_guarantees.py::test_unbroken_training"),
     Mutant("evictions counted in floating point", "refurbish_tf/cc/schedule/schedule.cc",
            "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",

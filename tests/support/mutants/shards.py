@@ -4,7 +4,6 @@ from support.mutants import Mutant
 SETTINGS = "refurbish_tf/cc/stage/agreed_settings.cc"
 SCHEDULE = "refurbish_tf/cc/schedule/schedule.cc"
 RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
-PAIRS = "tests/test_shards.py::test_another_number_of_shards_goes_on_with_the_schedule"
 AGAIN = "tests/test_shards.py::test_the_number_changes_again_and_again"
 
 MUTANTS = [
@@ -15,7 +14,7 @@ MUTANTS = [
            "return disk_samples_ == nullptr ? Shard() : shard;", "return Shard();", AGAIN),
     Mutant("shorter and longer orders have one hand", SCHEDULE,
            "{HandAt(epoch, shorter + 1), HandAt(epoch, shorter)}", "{HandAt(epoch, shorter), HandAt(epoch, shorter)}",
-           "tests/test_cc.py::test_schedule"),
+           "tests/test_cc.py::test_cc[address_undefined-schedule_test]"),
     Mutant("samples take the places of the new shard's schedule", RESTORE, "  if (!follows_own && keeps_all) {",
            "  if (false) {", AGAIN),
     Mutant("a new worker takes the order of the checkpoint's", RESTORE,

@@ -75,7 +75,7 @@ MUTANTS = [
            "tests/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
     Mutant("tfrecord: a restored iterator by a mapper begins anew", RECORDS, "    num_requests_ = num_requests;\n  ", "  ",
            "tests/test_tfrecord.py::TfrecordCheckpointTest"),
-    Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/stage/stage.cc",
+    Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/stage/stage_configure.cc",
            """  options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
 """, "", "tests/test_dataset_sources.py::test_sources"),
