@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph
+from refurbish_tf._internal import dataset_graph
 from refurbish_tf.stats import datasets
 
 _FORMAT = 1  # Raise it for a change that an older package cannot read.

@@ -55,9 +55,9 @@ def refurbish(
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
-  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands behind
-  the stage. Without one, `batch` and similar stages drop this stage's iterator at its end, and a checkpoint saved after
-  that starts over with the first epoch. `rtf.keras.RestoreDataset` needs no `.repeat()`.
+  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands directly
+  behind the stage. Else `batch` and similar stages drop this stage's iterator at its end, and to go on from a checkpoint
+  saved after that is an error. `rtf.EpochPosition`, `rtf.keras.RestoreDataset` and the loaders need no `.repeat()`.
 
   The stage turns tf.data's autotuner off, unless an option before or behind it turns it on: with the autotuner an epoch
   can end up to a minute late, as its iterator waits for the autotuner's thread. Like all options this one holds for the
@@ -66,7 +66,8 @@ def refurbish(
   at the end. If an option behind the stage turns it on, TensorFlow warns about the changed option.
 
   A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
-  shuffles. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
+  shuffles. Behind `shard` a sample has the number that it has in the whole source, for the seeds that functions get and in
+  a store on disk, unless something stands in between that makes other elements. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
   these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
   that need not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the
   cached samples. If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first
@@ -145,7 +146,7 @@ def refurbish(
     TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
       list; `targets` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
-    tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
+    tf.errors.FailedPreconditionError: when it runs, a restored checkpoint had lost the position; a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`; or the source yields another element than the one from which a sample of
       a `store` on disk was prepared.
     tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure

@@ -334,8 +334,8 @@ TEST(MovedShardTest, SamplesKeepTheScheduleOfTheirFormerShards) {
                 EXPECT_EQ(order.Reused(slot.index), then.Reused(index));
                 EXPECT_TRUE(order.Kept(slot.index));
                 const bool is_evicted =
-                    epoch > kOrigin && then.Generation(index) !=
-                                           before[in_whole % former].Epoch(epoch - 1).Generation(index);
+                    epoch > kOrigin &&
+                    then.Generation(index) != before[in_whole % former].Epoch(epoch - 1).Generation(index);
                 EXPECT_EQ(slot.fresh, epoch == kOrigin || is_evicted);
                 evicted += is_evicted;
               }

@@ -180,7 +180,8 @@ EpochSchedule Schedule::Epoch(uint64_t epoch) const {
       *(evicted || !Kept(i) ? fresh++ : --cached) = i;
     }
     std::reverse(cached, schedule.order_.end());
-    schedule.num_fresh_ = static_cast<uint32_t>(fresh - schedule.order_.begin());
+    schedule.num_fresh_ =
+        static_cast<uint32_t>(fresh - schedule.order_.begin());
   }
   schedule.Arrange(options_);
   return schedule;

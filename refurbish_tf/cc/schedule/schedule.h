@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "refurbish_tf/cc/schedule/random.h"
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/schedule/random.h"
 
 namespace refurbish_tf {
 

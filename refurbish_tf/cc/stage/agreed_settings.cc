@@ -47,8 +47,8 @@ std::optional<Shard> ReadShard(const std::string& text) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   Shard shard;
   if (words.size() != 3 || !absl::SimpleAtoi(words[0], &shard.index) ||
-      !absl::SimpleAtoi(words[2], &shard.count) ||
-      shard.index >= shard.count || shard.count > kMaxShards) {
+      !absl::SimpleAtoi(words[2], &shard.count) || shard.index >= shard.count ||
+      shard.count > kMaxShards) {
     return std::nullopt;
   }
   return shard;
@@ -166,9 +166,8 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
       ReadNumber(settings, former->count == 1 ? kSamplesSetting : kWholeSetting,
                  &then) &&
       shard.whole >= 0;
-  const bool keeps_all =
-      kept == before && num_kept == num_samples &&
-      MovedFrom(shard, former->count).has_value();
+  const bool keeps_all = kept == before && num_kept == num_samples &&
+                         MovedFrom(shard, former->count).has_value();
   const bool keeps_none = kept == 0 && num_kept == 0;
   if (!known || !(keeps_all || keeps_none)) {
     return refused(absl::StrCat(
@@ -215,10 +214,10 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       store.store().Stats().entries > 0) {
     return SamplesPutByHand();
   }
-  RTF_RETURN_IF_ERROR(store.Agree(
-      StageSettings(options, num_samples, shard.value_or(SourceShard()),
-                    schedule.get()),
-      /*replace=*/false, patience));
+  RTF_RETURN_IF_ERROR(
+      store.Agree(StageSettings(options, num_samples,
+                                shard.value_or(SourceShard()), schedule.get()),
+                  /*replace=*/false, patience));
   // While the shard of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
   Settings settings = store.disk()->settings();

@@ -90,9 +90,7 @@ class SourceChecks {
   const std::string& path() const { return on_disk_->path(); }
   bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
   // Whether the store knows the sample's checksum.
-  bool IsKnown(uint32_t index) const {
-    return SumOnDisk(index) != 0;
-  }
+  bool IsKnown(uint32_t index) const { return SumOnDisk(index) != 0; }
 
   // `sum`: the checksum, not 0, of an element that the source has yielded.
   Compared Compare(uint32_t index, uint32_t sum) const {

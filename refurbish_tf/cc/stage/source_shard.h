@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 
 namespace refurbish_tf {

@@ -158,14 +158,8 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
       epochs_.end());
   const auto alive = std::make_shared<char>();
   epochs_.push_back({number, alive});
-  return {number,
-          options_,
-          numbering(),
-          scheduled ? schedule_ : nullptr,
-          store_,
-          shared_,
-          number_begun,
-          counters_.back(),
+  return {number, options_, numbering(),  scheduled ? schedule_ : nullptr,
+          store_, shared_,  number_begun, counters_.back(),
           alive};
 }
 
@@ -371,11 +365,10 @@ NamedNumbers Stage::Describe() const {
           {"random_access", options_.random_access},
           {"seed", static_cast<int64_t>(schedule.seed)},
           {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
-          {"epochs_under_way",
-           std::count_if(epochs_.begin(), epochs_.end(),
-                         [](const auto& epoch) {
-                           return !epoch.alive.expired();
-                         })},
+          {"epochs_under_way", std::count_if(epochs_.begin(), epochs_.end(),
+                                             [](const auto& epoch) {
+                                               return !epoch.alive.expired();
+                                             })},
           {"source_draws", source_checks_.draws()},
           {"partial_inline", options_.partial_inline},
           {"final_inline", options_.final_inline}};

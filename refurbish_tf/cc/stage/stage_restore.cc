@@ -35,8 +35,7 @@ SavedEpoch Stage::Save() const {
   if (shard_.has_value()) {
     saved.num_shards = shard_->num_shards;
     saved.whole = shard_->whole;
-    saved.schedule_shards =
-        shard_->shard.has_value() ? shard_->num_shards : 0;
+    saved.schedule_shards = shard_->shard.has_value() ? shard_->num_shards : 0;
   }
   if (store_ != nullptr && store_->disk() != nullptr) {
     saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
@@ -73,8 +72,8 @@ absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
   const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The checkpoint was saved when the source had ", saved.num_shards,
-        saved.num_shards == 1 ? " shard" : " shards",
-        ", and now it has ", shard_->num_shards, ". ", why));
+        saved.num_shards == 1 ? " shard" : " shards", ", and now it has ",
+        shard_->num_shards, ". ", why));
   };
   if (saved.begun) {
     return refused(
@@ -102,16 +101,14 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
     const SavedEpoch& saved) const {
   const bool moved = IsMoved(saved);
   if (!saved.scheduled && !moved) return nullptr;
-  const bool follows_own =
-      saved.schedule_shards <= 0 ||
-      saved.schedule_shards == int64_t{numbering().count};
+  const bool follows_own = saved.schedule_shards <= 0 ||
+                           saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
       moved ? NumKept(RoomOf(options_, *store_))
             : static_cast<uint32_t>(saved.num_kept);
-  const bool keeps_all = saved.scheduled &&
-                         saved.num_kept == saved.num_samples &&
-                         num_kept == (moved ? options_.num_samples
-                                            : saved.num_samples);
+  const bool keeps_all =
+      saved.scheduled && saved.num_kept == saved.num_samples &&
+      num_kept == (moved ? options_.num_samples : saved.num_samples);
   if (!follows_own && keeps_all) {
     const std::optional<MovedShard> followed =
         MovedFrom(*shard_, saved.schedule_shards);
@@ -132,7 +129,8 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
   const auto seed = static_cast<int64_t>(options_.schedule.seed);
   const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
   // Each shard may have an order of its own, and the epoch begins anew.
-  if (saved.seed == seed && (saved.order_seed == order_seed || IsMoved(saved))) {
+  if (saved.seed == seed &&
+      (saved.order_seed == order_seed || IsMoved(saved))) {
     return absl::OkStatus();
   }
   if (!options_.any_seed) {

@@ -35,7 +35,7 @@ MUTANTS = [
            f"{BYTES}::TestStatesThatAreHidden::test_in_slots_and_classes"),
     Mutant("a program ends within a call", f"{IN}/pool.py", "        atexit.register(_end)\n", "", f"{DEATHS}::TestProcesses::test_none_is_left_of_a_program"),
     Mutant("modules beside a function are imported", "refurbish_tf/augment/numpy_layer.py",
-           "      if isinstance(value, types.ModuleType) and value", "      if isinstance(value, str) and value", f"{DEATHS}::TestProcesses::test_modules_go_by_value"),
+           "        met.append(value)\n", "", f"{DEATHS}::TestProcesses::test_modules_go_by_value"),
     Mutant("the closure of a function is not looked at", "refurbish_tf/_internal/fingerprint.py",
            "    held = [cells, value.__defaults__,", "    held = [value.__defaults__,", f"{BYTES}::TestFingerprint"),
 ]

@@ -224,10 +224,9 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     DiskStore* const disk = (*store)->disk();
     SourceChecks& checks = stage->source_checks();
     if (!facts.hinted &&
-        checks.Begin(facts.kind,
-                     disk == nullptr ? nullptr : &disk->source_sums(),
-                     Platform(facts.computes_floats),
-                     facts.shard.numbering()) &&
+        checks.Begin(
+            facts.kind, disk == nullptr ? nullptr : &disk->source_sums(),
+            Platform(facts.computes_floats), facts.shard.numbering()) &&
         checks.refuses() && options.random_access) {
       OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks, *disk));
     }

@@ -112,8 +112,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
-    arguments.push_back(SeedTensor(*epoch_, Purpose::kPartialFunction,
-                                   generation, piece));
+    arguments.push_back(
+        SeedTensor(*epoch_, Purpose::kPartialFunction, generation, piece));
   }
   absl::Status status = functions_.partial.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
@@ -128,8 +128,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
   if (!functions_.final.with_seed) return;
-  piece->tensors.push_back(SeedTensor(*epoch_, Purpose::kFinalFunction,
-                                      epoch_->number(), piece));
+  piece->tensors.push_back(
+      SeedTensor(*epoch_, Purpose::kFinalFunction, epoch_->number(), piece));
 }
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {

@@ -311,8 +311,8 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
         CachedSource::GetOrCreate(arguments.stage);
     OP_REQUIRES_OK(
         ctx, elements->Configure(
-                 input->Cardinality(CardinalityOptions()), facts.shard.names, *store,
-                 {input->output_dtypes(), input->output_shapes()}));
+                 input->Cardinality(CardinalityOptions()), facts.shard.names,
+                 *store, {input->output_dtypes(), input->output_shapes()}));
     DiskStore* const disk = elements->store().disk();
     SourceChecks& checks = elements->source_checks();
     if (disk != nullptr &&
