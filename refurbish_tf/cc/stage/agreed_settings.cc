@@ -202,6 +202,14 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
   return absl::OkStatus();
 }
 
+absl::Status AgreeAnew(SampleStore& store, const ScheduleOptions& options,
+                       const SourceShard& shard, const Schedule& schedule) {
+  Settings settings =
+      StageSettings(options, schedule.num_samples(), shard, &schedule);
+  settings.emplace(kFormerSetting, absl::StrCat(shard.numbering().count));
+  return store.Agree(settings, /*replace=*/true, kPatienceOfAStep);
+}
+
 absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
     const std::optional<SourceShard>& shard,

@@ -16,6 +16,11 @@
 
 namespace refurbish_tf {
 
+// How long a step of training waits for a process that writes the settings:
+// the beginning and the end of an epoch, and a restore. (Building a stage waits
+// longer.)
+inline constexpr std::chrono::milliseconds kPatienceOfAStep(500);
+
 // Whether a stage has agreed on settings with this store.
 bool HasStageSettings(const Settings& settings);
 
@@ -42,6 +47,11 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
                                                const ScheduleOptions& options,
                                                int64_t num_samples,
                                                const SourceShard& shard);
+
+// Notes another schedule than the one agreed on, for later runs: a checkpoint
+// of another number of shards had it. Does I/O.
+absl::Status AgreeAnew(SampleStore& store, const ScheduleOptions& options,
+                       const SourceShard& shard, const Schedule& schedule);
 
 // Compares the settings of a stage with those of a store on disk. Returns
 // `schedule`, or, if that is null, the one that others have begun, if any.

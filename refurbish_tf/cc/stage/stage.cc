@@ -13,13 +13,7 @@
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
-namespace {
-
-// How long the beginning and the end of an epoch wait for a process that writes
-// the settings. (Building a stage waits longer.)
-constexpr std::chrono::milliseconds kPatienceOfAStep(500);
-
-}  // namespace
+namespace {}  // namespace
 
 std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
   return Registry<Stage>::Global().GetOrCreate(

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/stage/agreed_settings.h"
 #include "refurbish_tf/cc/stage/stage.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
 namespace {
@@ -208,6 +210,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
   absl::Status joined = JoinOthers();
   if (!joined.ok()) return joined;
   EpochParts parts;
+  SourceShard shard;
   {
     absl::MutexLock lock(&mu_);
     // Another thread may have begun an epoch meanwhile.
@@ -232,8 +235,22 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     next_epoch_ = saved.next_epoch;
     restored_ = true;
     end_error_ = absl::OkStatus();
-    if (!saved.begun) return nullptr;
-    parts = BeginEpoch(saved.number, saved.scheduled);
+    if (saved.begun) {
+      parts = BeginEpoch(saved.number, saved.scheduled);
+    } else if (IsMoved(saved) && shared_ != nullptr && schedule_ != nullptr) {
+      parts.options = options_;
+      parts.store = store_;
+      parts.schedule = schedule_;
+      shard = *shard_;
+    }
+  }
+  if (!saved.begun) {
+    if (parts.schedule == nullptr) return nullptr;
+    const absl::Status noted =
+        AgreeAnew(*parts.store, parts.options.schedule, shard, *parts.schedule);
+    // A later run without this checkpoint then follows another schedule.
+    if (!noted.ok()) LOG(WARNING) << noted.message();
+    return nullptr;
   }
   std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(parts));
   epoch->Resume(saved);
