@@ -227,6 +227,12 @@ class _FuseDataset(dataset_ops.UnaryDataset):
   def _restore_state(self, saved):
     native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
 
+  def advance(self, number):
+    """As that of refurbish."""
+    seed, next_epoch = self._saved_state()["state"]
+    if next_epoch < number:
+      self._restore_state({"state": [seed, number]})
+
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
     num_divided = self._layers.num_divided

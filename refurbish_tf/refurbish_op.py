@@ -293,6 +293,13 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         stage=self.refurbish_stage, state=tf.constant(saved["state"], tf.int64),
         reuse_factor=tf.constant(saved["reuse_factor"], tf.float64))
 
+  def advance(self, number):
+    """Goes to the beginning of epoch `number`, if that is still to come."""
+    saved = self.saved_state()
+    if saved["state"][2] < number:
+      saved["state"][2] = number
+      self.restore_state(saved)
+
   @property
   def element_spec(self):
     return self._element_spec

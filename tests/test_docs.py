@@ -36,7 +36,7 @@ SMALLER = {
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
-    ".batch(128)": ".batch(8)", "range(epoch, 90)": "range(epoch, 2)", "range(90)": "range(2)", "max_epochs=90": "max_epochs=2",
+    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "range(90)": "range(2)", "max_epochs=90": "max_epochs=2",
     "step % 500": "step % 2", "every_n_train_steps=500": "every_n_train_steps=4", "/ssd/cache": "cache",
 }
 SERVICE = '"grpc://host0:5050"'
@@ -222,14 +222,14 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
-def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), **variables):
+def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
   """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
   page = ROOT / "docs" / page
   (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
                         for _, program, mark in examples(page) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
   if importlib.util.find_spec(needed) is None:
     pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
-  for given, run_here in SMALLER_PROGRAMS.items():
+  for given, run_here in {**SMALLER_PROGRAMS, **dict(smaller)}.items():
     program = program.replace(given, run_here)
   pathlib.Path(name).write_text(program, encoding="utf-8")
   done = subprocess.run([sys.executable, *arguments, name, *program_arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False,
@@ -245,6 +245,24 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
   unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
   assert "epoch 0" not in resumed
   assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("name, saves, counts, printed", [
+    ("train_torch.py", "step % 500", "range(loader.epoch, 90)", 1), ("train_lightning.py", "every_n_train_steps=500", "max_epochs=90", 0)])
+def test_a_program_goes_on_behind_the_last_batch_of_an_epoch(name, saves, counts, printed, photographs):
+  """With the next one, under its own number: three epochs of three steps, and two and one."""
+  def run(epochs):
+    smaller = {saves: saves.replace("500", "3"), counts: counts.replace("90", str(epochs))}
+    return run_program_of("torch_jax.md", name, smaller=smaller).splitlines()
+
+  unbroken = run(3)
+  for saved in [*pathlib.Path().glob("checkpoint.pt"), *pathlib.Path().glob("checkpoints/*")]:
+    saved.unlink()
+  run(2)
+  resumed = run(3)
+  assert resumed == unbroken[-1:]
+  assert not printed or resumed[0].startswith("epoch 2: loss")
 
 
 @cases.only_exhaustive

@@ -2,6 +2,7 @@
 import collections
 import itertools
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def resume_in_torch(path, after):
   torch.nn.Linear(2, 2).load_state_dict(checkpoint["model"])
   loader = rtf.torch_loader(make())
   loader.load_state_dict(checkpoint["data"])
-  torch.save(read(loader, EPOCHS - checkpoint["epoch"]), after)
+  torch.save(read(loader, EPOCHS - loader.epoch), after)
 
 
 @pytest.mark.parametrize("epoch, step", [(1, 2), pytest.param(0, 5, marks=cases.only_exhaustive)])
@@ -58,9 +59,10 @@ def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
   batches = iter(loader)
   for _ in range(step):
     next(batches)
-  torch.save({"model": torch.nn.Linear(2, 2).state_dict(), "data": loader.state_dict(), "epoch": epoch}, tmp_path / "checkpoint")
+  torch.save({"model": torch.nn.Linear(2, 2).state_dict(), "data": loader.state_dict()}, tmp_path / "checkpoint")
   assert run_forked(resume_in_torch, tmp_path / "checkpoint", tmp_path / "after") == 0
-  assert torch.load(tmp_path / "after") == [expected[epoch][step:], *expected[epoch + 1:]]
+  rest = expected[epoch][step:]
+  assert torch.load(tmp_path / "after") == [*([rest] if rest else []), *expected[epoch + 1:]]
 
 
 # Lightning. It tells its modules the epoch, and the test what they have seen in it.
@@ -89,7 +91,7 @@ def lightning_module(lightning, torch):
 
 
 def data_module(lightning, loader):
-  """As in docs/torch_jax.md: Lightning loads no state from a checkpoint of the end of an epoch, but a data module's."""
+  """From a checkpoint of an epoch's end Lightning loads no loader's state, but a data module's."""
   class Data(lightning.LightningDataModule):
 
     def train_dataloader(self):
@@ -104,7 +106,7 @@ def data_module(lightning, loader):
   return Data()
 
 
-def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=False, **when):
+def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=False, limit=None, **when):
   """The batches of each epoch that training has seen. Saves to `directory`, named by the step."""
   torch, lightning = needs("torch", "lightning")
   module = lightning_module(lightning, torch)
@@ -113,7 +115,8 @@ def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=F
     callbacks.append(lightning.pytorch.callbacks.ModelCheckpoint(directory, filename="{step}", save_top_k=-1, **when))
   trainer = lightning.Trainer(
       max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-      enable_checkpointing=bool(callbacks), callbacks=callbacks, num_sanity_val_steps=0)
+      enable_checkpointing=bool(callbacks), callbacks=callbacks, num_sanity_val_steps=0,
+      limit_train_batches=limit)
   data = {"datamodule": data_module(lightning, loader)} if in_module else {"train_dataloaders": loader}
   if validates:
     data["val_dataloaders"] = rtf.torch_loader(tf.data.Dataset.range(2))
@@ -126,8 +129,9 @@ def steps_of(directory):
 
 
 def after(epochs, step):
-  """What is left of epochs of N / 2 batches, after `step`."""
-  return [epoch[max(0, step - number * N // 2):] for number, epoch in enumerate(epochs)]
+  """What is left of the epochs after `step`."""
+  before = itertools.accumulate(map(len, epochs), initial=0)
+  return [epoch[max(0, step - begin):] for begin, epoch in zip(before, epochs)]
 
 
 def resume_in_lightning(path, saved):
@@ -171,24 +175,34 @@ def test_lightning_in_a_new_process_and_with_the_same_loader(tmp_path):
 
 @cases.only_exhaustive
 @quiet
-def test_lightning_at_the_end_of_an_epoch(tmp_path):
-  """It gives the state to a data module alone, before it has seen the loader's end."""
+@pytest.mark.parametrize("saved, more", [
+    ([5, 10, 15], {}),
+    ([5, 10, 15], {"validates": True}),
+    ([5, 10, 15], {"in_module": True}),
+    ([10], {"every_n_epochs": 2}),
+    ([3, 6, 9], {"limit": 3}),
+    ([2, 3, 4, 6, 8, 9], {"limit": 3, "every_n_train_steps": 1})])
+def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
+  """From there it loads no state of a loader, but tells the number of the epoch."""
   needs("torch", "lightning")
-  expected = read(rtf.torch_loader(make()), EPOCHS)
-  fit(rtf.torch_loader(make()), directory=tmp_path, in_module=True, save_on_train_epoch_end=True)
-  for step, path in steps_of(tmp_path):
-    assert fit(rtf.torch_loader(make()), checkpoint=path, in_module=True) == after(expected, step)
-    rest = fit(rtf.torch_loader(make()), checkpoint=path)
-    # Else the epochs are whole, but begin with the first once more.
-    assert [[sorted(index for batch in epoch for index, *_ in batch)] for epoch in rest if epoch] == [[list(range(N))]] * (
-        EPOCHS - 2 * step // N)
+  how = {key: value for key, value in more.items() if not key.startswith("every")}
+  at_steps = "every_n_train_steps" in more
+  whole = fit(rtf.torch_loader(make()), directory=tmp_path, save_on_train_epoch_end=not at_steps, **more)
+  assert whole == [epoch[:more.get("limit")] for epoch in read(rtf.torch_loader(make()), EPOCHS)]
+  paths = dict(steps_of(tmp_path))
+  assert at_steps or list(paths) == saved
+  for step in saved:
+    assert fit(rtf.torch_loader(make()), checkpoint=paths[step], **how) == after(whole, step), step
 
 
 @cases.only_exhaustive
 @quiet
 @pytest.mark.parametrize("known", [False, True])
 def test_lightning_where_the_length_is_not_known(tmp_path, known):
-  """It takes a batch ahead by itself, which its checkpoints lose, as they do with torchdata's StatefulDataLoader."""
+  """It takes a batch ahead by itself, which its checkpoints lose, as they do with torchdata's StatefulDataLoader.
+
+  From an epoch's end it asks for a batch before it tells the epoch. A warning says so.
+  """
   needs("torch", "lightning", "torchdata")
   from torchdata import stateful_dataloader
 
@@ -224,9 +238,20 @@ def test_lightning_where_the_length_is_not_known(tmp_path, known):
   for name, new in [("refurbish", filtered), ("torchdata", lambda: stateful_dataloader.StatefulDataLoader(Stream(), batch_size=1))]:
     if known and name == "torchdata":
       continue
-    whole = fit(new(), directory=tmp_path / name, every_n_train_steps=3)
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always", rtf.PipelineWarning)
+      whole = fit(new(), directory=tmp_path / name, every_n_train_steps=3)
+    told = {str(each.message) for each in caught if each.category is rtf.PipelineWarning}
+    assert len(told) == (lost if name == "refurbish" else 0)
+    assert all("rtf.torch_loader: Lightning does not know how many batches an epoch has" in each for each in told)
     step, path = steps_of(tmp_path / name)[0]
     assert fit(new(), checkpoint=path) == [whole[0][step + lost:], *whole[1:]]
+  whole = read(filtered(), EPOCHS)
+  for in_module in (False, True):
+    directory = tmp_path / f"ends {in_module}"
+    fit(filtered(), directory=directory, in_module=in_module, save_on_train_epoch_end=True)
+    resumed = fit(filtered(), checkpoint=dict(steps_of(directory))[N // 2], in_module=in_module)
+    assert resumed == [[], whole[0 if lost and not in_module else 1], whole[2]]
 
 
 # orbax.

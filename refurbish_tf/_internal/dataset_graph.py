@@ -1,4 +1,6 @@
 """The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
+import collections
+import math
 import os
 import re
 
@@ -51,6 +53,16 @@ def upstream_first(dataset):
 def stages_with_state(datasets):
   """The stages among `datasets` whose state is saved between epochs. Their names differ between processes, their order does not."""
   return [each for each in datasets if hasattr(each, "saved_state")]
+
+
+def passes(dataset, upstream):
+  """How often `dataset`, read once, reads each of `upstream`; infinity behind a `repeat` without a number."""
+  times = collections.Counter({id(dataset): 1})
+  for each in reversed(upstream_first(dataset)):
+    count = int(tf.get_static_value(each._count)) if type(each).__name__ == "_RepeatDataset" else 1
+    for read in each._inputs():
+      times[id(read)] += times[id(each)] * (math.inf if count < 0 else count)
+  return [times[id(each)] for each in upstream]
 
 
 def stage_title(kind, name):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import threading
 from typing import Any, Iterator
 
@@ -9,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import none_tensor
 
-from refurbish_tf._internal import checks, dataset_graph
+from refurbish_tf._internal import checks, dataset_graph, mistakes
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
 
@@ -17,8 +18,8 @@ from refurbish_tf.loaders import state as states
 class Loader:
   """Batches of a `tf.data` pipeline for another framework. Made by `rtf.torch_loader` and `rtf.jax_loader`.
 
-  `iter` gives the batches of the next epoch, `len` their number where it is known. `state_dict` and `load_state_dict`
-  are those of a checkpoint.
+  `iter` gives the batches of the next epoch, `len` their number where it is known, `epoch` which one it is. `state_dict`
+  and `load_state_dict` are those of a checkpoint.
   """
 
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
@@ -35,12 +36,13 @@ class Loader:
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
     self._epoch = None  # The newest one.
-    self._restored = None  # An iterator for the next epoch to be read.
-    self._restored_number = None  # What number that epoch had when it was saved.
+    self._next_number = 0  # Of the epoch that is begun next.
+    self._rest = None  # Of that epoch, if a state was loaded and is not read yet.
+    self._told = None  # The number by which Lightning knows the epoch.
+    self._is_read_early = False  # By Lightning: a batch more than it trains on.
     self._num_loads = 0
     # Threads may share the epochs and the state. Reentrant for signal handlers, which run in the middle of anything.
     self._lock = threading.RLock()
-    self.batch_sampler = _EpochNumber()  # Where Lightning looks for it.
 
   def __len__(self) -> int:
     return len(self._pipeline)
@@ -55,6 +57,23 @@ class Loader:
       self._epoch = _Epoch(self)
       return self._epoch
 
+  @property
+  def epoch(self) -> int:
+    """The number of the epoch that is being read, from 0; where none is, of the next one.
+
+    It is part of the state. Behind `load_state_dict` it is the number of the epoch whose rest comes next, or, where nothing
+    is left of it, of the one after that: to know, this reads a batch. So a program that may be started again trains
+    `for epoch in range(loader.epoch, num_epochs)`.
+    """
+    with self._lock:
+      if self._position() is not None:
+        return self._epoch.number
+      return self._next_number + self._rest_is_over()
+
+  @property
+  def batch_sampler(self):
+    return _BatchSampler(self)  # Where Lightning looks for a sampler that wants to know the epoch.
+
   def state_dict(self) -> dict[str, Any]:
     """The position behind the last batch that was handed out, whatever is read ahead.
 
@@ -67,56 +86,95 @@ class Loader:
       tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
         numbers without a seed or reads a Python generator.
     """
+    if self._is_read_early:
+      mistakes.warn(
+          f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it trains on. A "
+          "state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch begins with the order "
+          "of the first one. Tell the number: .apply(tf.data.experimental.assert_cardinality(number)).")
     with self._lock, checks.save_errors(self._function):
-      iterator = self._restored
-      if iterator is None and self._epoch is not None:
-        iterator = self._epoch.position()
-      state = states.of(self._stages, iterator, self._described, self._number())
+      if self._rest is not None:
+        state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
+      else:
+        state = states.of(self._stages, self._position(), self._described, self.epoch, self._told)
     return {"state": self._mover.state(state)}
 
   def load_state_dict(self, state_dict: dict[str, Any]) -> None:
     """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
 
-    The epoch that is being read is left: its iterator gives an error when it is read again.
+    Where nothing is left of it, it is the whole next one; `epoch` tells which one it is. The epoch that is being read is
+    left: its iterator gives an error when it is read again.
 
     Args:
       state_dict: what `state_dict()` has returned, of a loader of the same pipeline in this or another process, for
         any device.
 
     Raises:
-      ValueError: it is damaged, of another pipeline, or of a newer version.
+      ValueError: it is damaged, of another pipeline, or of another version.
       TypeError: it is not what `state_dict()` returns.
-      tf.errors.OpError: the pipeline does not fit. The next epoch follows.
+      tf.errors.OpError: the pipeline does not fit. The next epoch follows, or the rest that was loaded before and not read.
     """
     with self._lock:
-      self._load(*states.read(self._function, self._as_array(state_dict), self._described, self._stages))
+      self._load(self._as_array(state_dict))
 
-  def _load(self, stages, parts, number):
+  def _load(self, state):
+    saved = states.read(self._function, state, self._described, self._stages)
+    unread = self._rest and self._rest.state
     if self._epoch is not None:
       self._epoch.leave()
-      self._epoch = None
+    self._epoch = self._rest = None  # Reading ahead, they would take the stages on to their next epoch.
     self._num_loads += 1
     before = [stage.saved_state() for stage in self._stages]
     try:
       # Stages before the iterator, whose word on them counts.
-      for stage, saved in zip(self._stages, stages):
-        stage.restore_state(saved)
-      restored = None
-      if parts is not None:
-        restored = iter(self._pipeline)
-        states.restore(restored, parts)
+      for stage, each in zip(self._stages, saved.stages):
+        stage.restore_state(each)
+      if saved.iterator is not None:
+        rest = _Rest(self, state.copy(), saved.told)
+        states.restore(rest.batches.iterator, saved.iterator)
+        self._rest = rest
     except Exception as error:
-      for stage, saved in zip(self._stages, before):
-        stage.restore_state(saved)
+      for stage, each in zip(self._stages, before):
+        stage.restore_state(each)
+      if unread is not None:
+        self._load(unread)
       if isinstance(error, tf.errors.OpError):
         raise type(error)(
             error.node_def, error.op, f"{self._function} cannot load the state: {checks.message_of(error)}") from error
       raise
-    self._restored = restored
-    self._restored_number = self.batch_sampler.number = number
+    self._next_number = saved.epoch
+    self._told = None
 
-  def _number(self):
-    return self.batch_sampler.number if self._restored is None else self._restored_number
+  def _rest_is_over(self):
+    """Whether the next epoch comes in place of the rest of the one that was loaded."""
+    if self._rest is None:
+      return False
+    if self._told is not None and self._rest.told is not None:
+      return self._told != self._rest.told
+    # Where the length is not known, Lightning asks for a batch before it tells the epoch.
+    return self._rest.batches.is_empty() and (self._rest.told is None or int(self._pipeline.cardinality()) >= 0)
+
+  def _position(self):
+    """The iterator of the epoch that is being read."""
+    return None if self._epoch is None else self._epoch.position()
+
+  def _tell(self, number):
+    """Lightning begins epoch `number`. If it does not know how many batches that has, it has read the first one."""
+    with self._lock:
+      is_first, self._told = self._told is None, number
+      if not is_first:
+        return
+      self._is_read_early = self._position() is not None and int(self._pipeline.cardinality()) < 0
+      number += self._is_read_early
+      if self._num_loads == 0 and number > self._next_number:
+        self._next_number = number
+        for stage, passes in zip(self._stages, dataset_graph.passes(self._pipeline, self._stages)):
+          if passes == math.inf:
+            mistakes.warn(
+                f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first one "
+                "again, as behind .repeat() without a number nobody knows how many epochs of the source were read. Give "
+                ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
+          else:
+            stage.advance(number * passes)
 
   def _as_array(self, state_dict):
     state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
@@ -135,16 +193,14 @@ class Loader:
 
 class _Epoch:
   """The batches of an epoch, or of its rest. The pipeline is started by the first `next`."""
+  number = None  # Of the epoch, once it is begun.
 
   def __init__(self, loader):
     self._loader = loader
     self._mover = loader._mover
-    self._iterator = None
+    self._batches = None
     self._num_loads = None  # The loader's when this was begun.
-    self._passed_over_if_empty = False
-    self._read_to_end = False
     self._ended = False
-    self._on_their_way = collections.deque()
 
   def __iter__(self):
     return self
@@ -165,68 +221,92 @@ class _Epoch:
       raise RuntimeError(
           f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
           "iter() again.")
-    self._read_ahead()
-    if self._passed_over_if_empty and not self._on_their_way:
-      self._iterator = iter(self._loader._pipeline)
-      self._read_to_end = False
-      self._read_ahead()
-    self._passed_over_if_empty = False
-    if not self._on_their_way:
+    self._batches.read_ahead(self._mover.num_ahead)
+    if self._batches.is_empty():
       self._ended = True
       raise StopIteration
-    begun, error = self._on_their_way.popleft()
-    if error is not None:
-      raise error
-    return self._loader._pack(self._mover.finish(begun))
+    return self._loader._pack(self._mover.finish(self._batches.take()))
+
+  def _begin(self):
+    loader = self._loader
+    number = loader.epoch
+    batches = _Batches(loader) if loader._rest is None or loader._rest_is_over() else loader._rest.batches
+    # In this order: a signal's handler may ask for the state at any time.
+    self._num_loads, self.number, self._batches = loader._num_loads, number, batches
+    loader._rest, loader._next_number = None, number + 1
 
   def position(self):
     """The iterator, if the epoch has begun and not ended."""
-    return None if self._ended else self._iterator
+    return None if self._ended or self._batches is None else self._batches.iterator
 
   def leave(self):
-    """Ends the reading ahead, which would take the stages on to their next epoch."""
-    self._iterator = None
+    self._batches = None
 
-  def _begin(self):
-    self._num_loads = self._loader._num_loads
-    self._iterator, self._loader._restored = self._loader._restored, None
-    if self._iterator is None:
-      self._iterator = iter(self._loader._pipeline)
-    else:
-      self._passed_over_if_empty = self._loader._restored_number != self._loader.batch_sampler.number
 
-  def _read_ahead(self):
-    while not self._read_to_end and len(self._on_their_way) <= self._mover.num_ahead:
+class _Batches:
+  """What the pipeline yields in an epoch, or its rest, on its way to the user."""
+
+  def __init__(self, loader):
+    self._begin = loader._mover.begin
+    self._outputs = loader._outputs
+    self._read_to_end = False
+    self._on_their_way = collections.deque()
+    self.iterator = iter(loader._pipeline)
+
+  def read_ahead(self, number):
+    while not self._read_to_end and len(self._on_their_way) <= number:
       self._read()
+
+  def is_empty(self):
+    """Whether none is left. Reads one to know."""
+    self.read_ahead(0)
+    return not self._on_their_way
+
+  def take(self):
+    begun, error = self._on_their_way.popleft()
+    if error is not None:
+      raise error
+    return begun
 
   def _read(self):
     """Reads a batch, or the error that comes in its place, or the end."""
     try:
       # `next` of the iterator would take 35 us longer, also to pack them.
-      tensors = tf.raw_ops.IteratorGetNext(iterator=self._iterator._iterator_resource, **self._loader._outputs)
-      self._on_their_way.append((self._mover.begin(tensors), None))
+      tensors = tf.raw_ops.IteratorGetNext(iterator=self.iterator._iterator_resource, **self._outputs)
+      self._on_their_way.append((self._begin(tensors), None))
     except tf.errors.OutOfRangeError:
       self._read_to_end = True
     except Exception as error:
       self._on_their_way.append((None, error))
 
 
-class _EpochNumber:
-  """The number of the epoch, as Lightning tells a batch sampler's sampler when it begins one.
+class _Rest:
+  """The rest of an epoch that was loaded and is not read yet."""
 
-  From a checkpoint of an epoch's last batch Lightning goes on with the next epoch, and asks for its batches without having
-  seen the other one end. Told another number than the state has, a loader passes over an empty rest. A loop that tells no
-  number gets it, as an epoch without batches.
+  def __init__(self, loader, state, told):
+    self.state = state
+    self.told = told  # The number by which Lightning knew the epoch, if it was told.
+    self.batches = _Batches(loader)
+
+
+class _BatchSampler:
+  """Takes the number of the epoch, as Lightning tells a batch sampler's sampler when it begins one.
+
+  Some versions of it go on from a checkpoint of an epoch's last batch with the end of that epoch, and ask for an empty rest.
+  Told another number than the state has, a loader begins another epoch. From a checkpoint of an epoch's end none loads the
+  loader's state: a new loader begins with the epoch that it is told.
   """
   batch_size = 1  # Lightning's DeepSpeed strategy asks for it.
-  number = None
+
+  def __init__(self, loader):
+    self._loader = loader
 
   @property
   def sampler(self):
     return self
 
   def set_epoch(self, number):
-    self.number = number
+    self._loader._tell(number)
 
 
 def _packer(element_spec):

@@ -1,17 +1,30 @@
 """The state of a loader, as bytes: the state of each `refurbish` stage, and, in mid-epoch, of the iterator."""
+from __future__ import annotations
+
 import json
+from typing import NamedTuple
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
 _MAGIC = b"rtf loader state"
-_FORMAT = 2  # Raise it for a change that an older package cannot read.
+_FORMAT = 3  # Raise it for a change that another package cannot read.
 _LEAST_BYTES = 1 << 16
 
 
-def of(stages, iterator, described, number):
-  """The state as a vector of uint8; `iterator` is None between two epochs, `number` if nobody gave the epoch one.
+class Saved(NamedTuple):
+  """What a state says."""
+  stages: list  # The state of each.
+  iterator: list | None
+  epoch: int
+  told: int | None
+
+
+def of(stages, iterator, described, epoch, told):
+  """The state as a vector of uint8, in the epoch with the number `epoch`, or before it: then `iterator` is None.
+
+  `told` is the number by which the program knows the epoch, None if it told none.
 
   `described`, for JSON, must be equal where the state is loaded. The length is a power of two that, for a pipeline, does
   not depend on the position: some libraries restore arrays only into arrays of the same shape.
@@ -24,7 +37,7 @@ def of(stages, iterator, described, number):
     parts = [] if iterator is None else _saved(iterator)
     before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
-      "format": _FORMAT, "described": described, "number": number, "kinds": _kinds(stages), "stages": saved,
+      "format": _FORMAT, "described": described, "epoch": epoch, "told": told, "kinds": _kinds(stages), "stages": saved,
       "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
@@ -36,7 +49,7 @@ def of(stages, iterator, described, number):
 
 
 def read(function, state, described, stages):
-  """The state of the stages, that of the iterator or None, and the number of the epoch or None; ValueError if it is unfit."""
+  """What the state says; ValueError if it is unfit."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
   body = content[size:size + int.from_bytes(content[size - 12:size - 4], "little")]
@@ -46,22 +59,21 @@ def read(function, state, described, stages):
         "load_state_dict() to start over.")
   begin = 8 + int.from_bytes(body[:8], "little")
   header = json.loads(body[8:begin])
-  if header["format"] > _FORMAT:
+  if header["format"] != _FORMAT:
     raise ValueError(
-        f"{function}: the state has format {header['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the "
-        "one that saved it.")
-  kinds = header.get("kinds", _kinds(stages))  # Not in what an older package has saved.
-  if (header["described"], kinds) != (described, _kinds(stages)):
+        f"{function}: the state has format {header['format']}, but this refurbish_tf reads format {_FORMAT}. Use the one that "
+        "saved it.")
+  if (header["described"], header["kinds"]) != (described, _kinds(stages)):
     raise ValueError(
-        f"{function}: the state is of another pipeline, with {header['described']} and the stages {kinds}, but this one has "
-        f"{described} and {_kinds(stages)}. Build the same pipeline.")
-  if header["iterator"] is None:
-    return header["stages"], None, header["number"]
-  parts = []
-  for length in header["iterator"]:
-    parts.append(body[begin:begin + length])
-    begin += length
-  return header["stages"], parts, header["number"]
+        f"{function}: the state is of another pipeline, with {header['described']} and the stages {header['kinds']}, but this "
+        f"one has {described} and {_kinds(stages)}. Build the same pipeline.")
+  parts = None
+  if header["iterator"] is not None:
+    parts = []
+    for length in header["iterator"]:
+      parts.append(body[begin:begin + length])
+      begin += length
+  return Saved(header["stages"], parts, header["epoch"], header["told"])
 
 
 def _kinds(stages):

@@ -39,6 +39,8 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch, as those of torchdata's
   `StatefulDataLoader` do, also within Lightning. The state is that of the last batch that was handed out. The rest of the
   epoch has exactly the samples that were not handed out; with functions that take a `seed` it is the same bit for bit.
+  Behind the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be
+  started again trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
   Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow can share a

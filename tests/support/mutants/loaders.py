@@ -3,6 +3,8 @@ from support.mutants import Mutant
 
 BATCHES = "tests/test_loaders.py::"
 RESTART = "tests/test_loader_restart.py::"
+EPOCHS = "tests/test_loader_epochs.py::"
+EDGE = EPOCHS + "test_epochs_go_on_from_each_edge"
 STEPS = RESTART + "test_at_every_step_the_rest_is_the_rest"
 OP = "refurbish_tf/cc/kernels/loader/hand_over_dataset_op.cc"
 END = "refurbish_tf/loaders/hand_over.py"
@@ -29,7 +31,7 @@ MUTANTS = [
            BATCHES + "test_copies_to_a_gpu_and_training_wait_for_each_other"),
     Mutant("pinned memory is let go during the copy", TORCH, "    self._under_way.append((copied, pinned))\n", "",
            BATCHES + "test_copies_to_a_gpu_and_training_wait_for_each_other"),
-    Mutant("nothing is sent ahead", LOADER, "len(self._on_their_way) <= self._mover.num_ahead:", "not self._on_their_way:",
+    Mutant("nothing is sent ahead", LOADER, "read_ahead(self._mover.num_ahead)", "read_ahead(0)",
            BATCHES + "test_a_batch_is_sent_to_the_device_ahead"),
     Mutant("an error of the batch ahead is raised at once", LOADER, "      self._on_their_way.append((None, error))\n", "      raise\n",
            BATCHES + "test_an_error_takes_the_place_of_its_batch"),
@@ -55,7 +57,7 @@ MUTANTS = [
     Mutant("a damaged state is loaded", STATE, " or zlib.crc32(body).to_bytes(4, \"little\") != content[size - 4:size]", "",
            RESTART + "test_a_damaged_state_changes_nothing"),
     Mutant("a refused state leaves the stages changed", LOADER,
-           "      for stage, saved in zip(self._stages, before):\n        stage.restore_state(saved)\n", "",
+           "      for stage, each in zip(self._stages, before):\n        stage.restore_state(each)\n", "",
            RESTART + "test_a_state_that_does_not_fit_changes_nothing"),
     Mutant("threads take the batches at once", LOADER, "    with self._loader._lock:\n", "    if True:\n",
            BATCHES + "test_threads_may_share_an_epoch"),
@@ -69,13 +71,38 @@ MUTANTS = [
            "tests/test_loaders_jax.py::test_the_state_is_of_one_moment"),
     Mutant("an epoch that was left reads on", LOADER, "      self._epoch.leave()\n", "",
            "tests/test_loaders_jax.py::test_an_epoch_that_is_left_takes_the_stage_no_further"),
-    Mutant("every empty rest is passed over", LOADER, "self._loader._restored_number != self._loader.batch_sampler.number", "True",
-           "tests/test_loaders_jax.py::test_an_empty_rest_is_passed_over_if_another_epoch_is_told"),
     Mutant("an old iterator reads on", LOADER, "    if self._num_loads != self._loader._num_loads:\n", "    if False:\n",
            RESTART + "test_iterators_made_before_the_state_is_loaded"),
     Mutant("an iterator that was not read begins a new epoch", LOADER,
-           "self._iterator, self._loader._restored = self._loader._restored, None", "self._iterator = None",
+           "if loader._rest is None or loader._rest_is_over() else loader._rest.batches", "",
            RESTART + "test_iterators_made_before_the_state_is_loaded"),
+    # Epochs.
+    Mutant("the state of an epoch's last batch goes on with no batch", LOADER, "return self._rest.batches.is_empty() and (",
+           "return False and (", EDGE + "[memory-jax]"),
+    Mutant("the epoch in place of an empty rest has the number of the former one", LOADER,
+           "self._next_number + self._rest_is_over()", "self._next_number", EDGE + "[memory-jax]"),
+    Mutant("a rest of which a batch was read, but not handed out, is saved as none", LOADER,
+           "      if self._rest is not None:\n", "      if False:\n", EDGE + "[memory-jax]"),
+    Mutant("a refused state loses the rest that is not read", LOADER,
+           "      if unread is not None:\n        self._load(unread)\n", "",
+           EPOCHS + "test_a_refused_state_leaves_the_rest_that_is_not_read"),
+    Mutant("no rest is empty, whatever Lightning tells", LOADER, "return self._told != self._rest.told",
+           "return self._rest.batches.is_empty()", EPOCHS + "test_the_number_that_is_told_says_which_epoch_it_is[4-0-0]"),
+    Mutant("a rest comes, though Lightning begins another epoch", LOADER, "return self._told != self._rest.told", "return False",
+           EPOCHS + "test_the_number_that_is_told_says_which_epoch_it_is[2-1-0]"),
+    Mutant("where the length is not known, a whole epoch comes in place of a batch that was lost", LOADER,
+           " and (self._rest.told is None or int(self._pipeline.cardinality()) >= 0)", "",
+           EPOCHS + "test_a_batch_that_is_read_before_the_epoch_is_told"),
+    Mutant("a new loader begins with the first epoch, whatever it is told", LOADER,
+           "if self._num_loads == 0 and number > self._next_number:", "if False:",
+           EPOCHS + "test_a_new_loader_begins_with_the_epoch_that_it_is_told[memory]"),
+    Mutant("a loader goes back to the epoch that it is told", LOADER,
+           "if self._num_loads == 0 and number > self._next_number:", "if self._num_loads == 0:",
+           EPOCHS + "test_a_new_loader_begins_with_the_epoch_that_it_is_told[memory]"),
+    Mutant("the first orders come twice, where Lightning has read a batch", LOADER, "      number += self._is_read_early\n", "",
+           EPOCHS + "test_a_batch_that_is_read_before_the_epoch_is_told"),
+    Mutant("a repeat is one epoch", "refurbish_tf/_internal/dataset_graph.py", "(math.inf if count < 0 else count)", "1",
+           EPOCHS + "test_a_new_loader_begins_with_the_epoch_that_it_is_told[repeat]"),
     Mutant("what draws other numbers is saved silently", "refurbish_tf/cc/kernels/input_iterator.h",
            ": tensorflow::data::ExternalStatePolicy::POLICY_FAIL;",
            ": tensorflow::data::ExternalStatePolicy::POLICY_IGNORE;", RESTART + "test_what_cannot_be_saved_says_so"),

@@ -1,0 +1,236 @@
+"""Whatever the edge of an epoch at which a loader's state was saved, the epochs go on: each is whole, and none is empty."""
+import importlib.util
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.loaders import state as states
+from support import cases
+from support.loaders import loader_of, numpy_loader
+
+N = 11
+BATCH = 3
+EPOCHS = 5
+JAX = "jax" if importlib.util.find_spec("jax") else "numpy"
+
+
+def partial(index, seed):
+  return index, tf.random.stateless_uniform([], seed)
+
+
+def final(index, value, seed):
+  return index, value + tf.random.stateless_uniform([], seed)
+
+
+def refurbished(source, **arguments):
+  return source.refurbish(partial, final, **{"r": 2, "seed": 7, **arguments}).batch(BATCH).prefetch(2)
+
+
+def by_index():
+  return tf.data.Dataset.range(N)
+
+
+def stream():
+  return by_index().filter(lambda x: x >= 0)
+
+
+def symbolic(dataset):
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = True
+  return dataset.with_options(options)
+
+
+# Of each a new one, as in a new process; a path that is not used yet.
+PIPELINES = {
+    "memory": lambda path: refurbished(by_index()),
+    "stream on disk": lambda path: refurbished(stream(), store=path, order_seed=3, shuffle_buffer_size=1),
+    "unknown length": lambda path: refurbished(by_index()).filter(lambda index, _: tf.size(index) > 0),
+    "repeat": lambda path: by_index().refurbish(partial, final, r=2, seed=7).repeat(2).batch(BATCH),
+    "disk": lambda path: refurbished(by_index(), store=path),
+    "stream": lambda path: refurbished(stream(), shuffle_buffer_size=1),
+    "little memory": lambda path: refurbished(by_index(), store=rtf.CacheStore(max_bytes=60)),
+    "no remainder": lambda path: refurbished(by_index()).unbatch().batch(BATCH, drop_remainder=True),
+    "parallel map": lambda path: refurbished(by_index()).map(lambda *batch: batch, num_parallel_calls=2),
+    "symbolic": lambda path: symbolic(refurbished(by_index())),
+    "fuse": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).refurbish(
+        lambda image: image, r=2, seed=7).fuse(rtf.augment.rand_augment(1), BATCH, on_device=0.5, drop_remainder=False),
+    "fuse alone": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).fuse(
+        rtf.augment.rand_augment(1), BATCH, on_device=0.5, seed=7, drop_remainder=False),
+    "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
+}
+IN_DEFAULT_RUN = ("memory", "stream on disk", "unknown length", "repeat")
+EACH = pytest.mark.parametrize("make", [
+    pytest.param(make, id=name, marks=() if name in IN_DEFAULT_RUN else cases.only_exhaustive)
+    for name, make in PIPELINES.items()])
+# jax_loader hands over at once on the CPU; the other one reads a batch ahead, as to a device.
+LOADERS = {JAX: lambda dataset: loader_of(JAX, dataset), "a batch ahead": lambda dataset: numpy_loader(dataset, 1)}
+if importlib.util.find_spec("torch"):
+  LOADERS["torch"] = lambda dataset: loader_of("torch", dataset)
+EACH_LOADER = pytest.mark.parametrize("load", [
+    pytest.param(load, id=name, marks=cases.only_exhaustive if name == "torch" else ()) for name, load in LOADERS.items()])
+
+
+def values(batch):
+  return [np.array(array).tolist() for array in tf.nest.flatten(batch)]
+
+
+class Stopped(Exception):
+  pass
+
+
+def train(loader, seen, stop=None):
+  """The loop of the guide. Notes the batches of each epoch in `seen`, and calls `stop(epoch, step)` behind each."""
+  for epoch in range(loader.epoch, EPOCHS):
+    batches = seen.setdefault(epoch, [])
+    for step, batch in enumerate(loader, 1):
+      assert loader.epoch == epoch
+      batches.append(values(batch))
+      if stop is not None:
+        stop(epoch, step)
+    assert step  # A loop without steps would be an error here, at the latest.
+    del step
+    if stop is not None:
+      stop(epoch, None)
+
+
+def stopped_at(loader, seen, edge):
+  """What is saved at an edge: the number of the epoch and of the step, None for the end of the loop."""
+  def stop(*at):
+    if at == edge:
+      raise Stopped
+
+  if edge is not None:
+    with pytest.raises(Stopped):
+      train(loader, seen, stop)
+  return loader.state_dict()
+
+
+@EACH
+@EACH_LOADER
+@cases.each_value
+def test_epochs_go_on_from_each_edge(make, load, tmp_path):
+  """Before the first batch, at the last one, behind an epoch, behind two whole ones; and in the middle."""
+  expected = {}
+  train(load(make(str(tmp_path / "unbroken"))), expected)
+  steps = len(expected[0])
+  assert len(expected) == EPOCHS and all(len(batches) == steps for batches in expected.values())
+  edges = [None, (0, steps), (1, None), (2, 2), (2, steps), (0, None), (0, 1), (EPOCHS - 1, steps)]
+  for number, edge in cases.some(enumerate(edges), 5):
+    seen, path = {}, str(tmp_path / str(number))
+    state = stopped_at(load(make(path)), seen, edge)
+    resumed = load(make(path))
+    # Loaded twice, and saved again before anything is read, in one of two cases behind what is read ahead.
+    for each in (state, state, resumed.state_dict):
+      resumed.load_state_dict(each() if callable(each) else each)
+      assert number % 2 or resumed.epoch == max(seen, default=0) + (edge is not None and edge[1] in (None, steps))
+    train(resumed, seen)
+    if make in (PIPELINES["stream on disk"], PIPELINES["stream"], PIPELINES["little memory"]):
+      # What is prepared anew may come in another order.
+      indices = {epoch: sorted(itertools.chain.from_iterable(batch[0] for batch in batches)) for epoch, batches in seen.items()}
+      assert indices == {epoch: list(range(N)) for epoch in range(EPOCHS)}
+    else:
+      assert seen == expected, edge
+
+
+def test_a_refused_state_leaves_the_rest_that_is_not_read():
+  seen, expected = {}, {}
+  train(numpy_loader(refurbished(by_index())), expected)
+  state = stopped_at(numpy_loader(refurbished(by_index())), seen, (1, 2))
+  other = stopped_at(numpy_loader(refurbished(by_index(), r=3)), {}, (0, 1))
+  resumed = numpy_loader(refurbished(by_index()))
+  resumed.load_state_dict(state)
+  assert resumed.epoch == 1
+  with pytest.raises(tf.errors.InvalidArgumentError, match="numpy_loader cannot load the state"):
+    resumed.load_state_dict(other)
+  train(resumed, seen)
+  assert seen == expected
+
+
+def test_a_state_of_another_format_is_refused():
+  loader = numpy_loader(refurbished(by_index()))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(states, "_FORMAT", 2)
+    state = loader.state_dict()
+  with pytest.raises(ValueError, match="numpy_loader: the state has format 2, but this refurbish_tf reads format 3. Use the one"):
+    loader.load_state_dict(state)
+
+
+# What Lightning does: it tells a loader the number of each epoch before it reads it, and goes on from some checkpoints without
+# the loader's state. test_loaders_interop.py runs it.
+
+
+def read(loader, epochs=1):
+  return [list(map(values, loader)) for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("steps, told, left", [
+    (4, 1, 0),  # From an epoch's last batch it begins the next one.
+    (4, 0, 0),  # Or it ends that one, in some versions.
+    (2, 0, 2),
+    (2, 1, 0),  # With limit_train_batches=2 an epoch has no more.
+])
+def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
+  expected = read(numpy_loader(refurbished(by_index())), 2)
+  loader = numpy_loader(refurbished(by_index()))
+  loader.batch_sampler.sampler.set_epoch(0)
+  batches = iter(loader)
+  for _ in range(steps):
+    next(batches)
+  resumed = numpy_loader(refurbished(by_index()))
+  resumed.load_state_dict(loader.state_dict())
+  resumed.load_state_dict(resumed.state_dict())
+  for number in range(told, 2):
+    resumed.batch_sampler.sampler.set_epoch(number)
+    assert read(resumed) == [expected[1] if number else expected[0][len(expected[0]) - left:]]
+
+
+@pytest.mark.parametrize("name", ["memory", "repeat", "disk", pytest.param("fuse alone", marks=cases.only_exhaustive)])
+def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
+  """As from a checkpoint of an epoch's end, in another process: with the batches of the unbroken run."""
+  make = PIPELINES[name]
+  expected = read(numpy_loader(make(str(tmp_path / "unbroken"))), 4)
+  loader = numpy_loader(make(str(tmp_path / "resumed")))
+  batches = iter(loader)
+  for _ in range(2):
+    loader.batch_sampler.sampler.set_epoch(2)
+  assert loader.epoch == 2
+  assert [list(map(values, batches)), *read(loader)] == expected[2:]
+  # A loader that was read goes on, whatever another training tells.
+  loader.batch_sampler.sampler.set_epoch(0)
+  other = numpy_loader(make(str(tmp_path / "other")))
+  list(other)
+  other.batch_sampler.sampler.set_epoch(0)
+  assert (loader.epoch, other.epoch) == (4, 1)
+  assert read(other) == expected[1:2]
+
+
+def test_an_epoch_that_nobody_knows_is_told():
+  loader = numpy_loader(by_index().refurbish(partial, final, r=2, seed=7).repeat().batch(BATCH).take(3))
+  with pytest.warns(rtf.PipelineWarning, match="numpy_loader: training goes on with epoch 2, whose samples .* Give .repeat"):
+    loader.batch_sampler.sampler.set_epoch(2)
+
+
+def test_a_batch_that_is_read_before_the_epoch_is_told():
+  """Lightning does so where it does not know the length. Its checkpoints lack that batch."""
+  loader = numpy_loader(PIPELINES["unknown length"](None))
+  expected = read(numpy_loader(PIPELINES["unknown length"](None)), 3)
+  batches = iter(loader)
+  first = values(next(batches))
+  loader.batch_sampler.sampler.set_epoch(1)
+  # The first order comes once, and no more.
+  assert [first, *map(values, batches)] == expected[0]
+  assert read(loader) == [expected[2]]
+  with pytest.warns(rtf.PipelineWarning, match="Lightning does not know how many batches .*assert_cardinality"):
+    state = loader.state_dict()
+  assert len(state["state"]) == 65536
+  # Behind its end it asks for the rest of an epoch of which one batch was lost, without telling a number.
+  batches = iter(loader)
+  for _ in range(len(expected[0])):
+    next(batches)
+  with pytest.warns(rtf.PipelineWarning):
+    state = loader.state_dict()
+  loader.load_state_dict(state)
+  assert read(loader) == [[]]
