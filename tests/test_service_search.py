@@ -1,20 +1,30 @@
 """Trainers on several machines share one preparation by a tf.data service, as docs/search.md says."""
 import collections
+import contextlib
+import os
+import pathlib
 import random
+import re
+import sys
 import time
 
+import keras
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases, services
+from support.fusing import finished_by_host, layers, source
+from support.loaders import FRAMEWORKS, as_numpy, loader_of
+from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
 
+GUIDE = pathlib.Path(__file__).parent.parent / "docs" / "search.md"
 TRAINERS = "abcd"
 SHARE = N // 2
 # A trainer behind by so many elements of each worker loses none.
 LAG = 60
-PAYLOAD = 12_000
+PAYLOAD = 100_000
 
 
 def cache_bytes(lag, element_bytes):
@@ -128,41 +138,24 @@ def test_the_first_trainer_says_what_is_prepared(cluster):
 ROUNDS = 20 if cases.exhaustive else 1
 
 
-def test_killed_workers_come_back_with_their_stores(tmp_path):
+def test_killed_workers_come_back_with_their_stores(cluster):
   """No trainer hangs; each start of a worker yields whole epochs to all; no version comes more than R times."""
-  draw = random.Random(7)
-  cluster, job = Cluster(tmp_path, (0, 0), TRAINERS), Job("killed", store=True)
-  try:
-    found = {name: [] for name in TRAINERS}
-    num_killed = {0: 0, 1: 0}
-    for turn in range(ROUNDS):
-      counts = {name: draw.randrange(N, 3 * N) for name in TRAINERS}
-      for name, elements in cluster.read(job, counts).items():
-        found[name] += elements
-      killed = draw.choice([[0], [1], [0, 1], [0, "dispatcher"]]) if turn else [0]
-      for name, count in counts.items():
-        cluster.machines[name].put(job, count)
-      time.sleep(draw.random() / 20)
-      for machine in killed:
-        cluster.machines[machine].kill()
-      time.sleep(draw.random() / 20)
-      for machine in killed:
-        if machine == "dispatcher":
-          cluster.start_dispatcher()
-      for machine in killed:
-        if machine != "dispatcher":
-          num_killed[machine] += 1
-          cluster.start_worker(machine)
-      for name in TRAINERS:
-        found[name] += cluster.machines[name].get()
-    for name, elements in cluster.read(job, dict.fromkeys(TRAINERS, 4 * N)).items():
-      found[name] += elements
-    _check_lives(cluster, job, found, num_killed)
-  finally:
-    cluster.close()
-
-
-def _check_lives(cluster, job, found, num_killed):
+  draw, job = random.Random(7), Job("killed", store=True)
+  found, num_killed = {name: [] for name in TRAINERS}, collections.Counter()
+  for turn in range(ROUNDS):
+    _extend(found, cluster.read(job, {name: draw.randrange(N, 3 * N) for name in TRAINERS}))
+    killed = draw.choice([[0], [1], [0, 1], ["dispatcher", 0]]) if turn else [0]
+    num_killed.update(killed)
+    for name in TRAINERS:
+      cluster.machines[name].put(job, draw.randrange(N, 3 * N))
+    time.sleep(draw.random() / 20)
+    for machine in killed:
+      cluster.machines[machine].kill()
+    time.sleep(draw.random() / 20)
+    for machine in killed:
+      cluster.start(machine)
+    _extend(found, {name: cluster.machines[name].get() for name in TRAINERS})
+  _extend(found, cluster.read(job, dict.fromkeys(TRAINERS, 4 * N)))
   lives = collections.defaultdict(list)
   for elements in found.values():
     assert uses(elements) <= R
@@ -172,9 +165,117 @@ def _check_lives(cluster, job, found, num_killed):
   for of_all in lives.values():
     longest = max(of_all, key=len)
     assert all(elements == longest[:len(elements)] for elements in of_all)
-  total = [cluster.prepared(job, worker) for worker in range(2)]
-  print("killed", num_killed, "prepared", [len(each) for each in total], "versions", [len(set(each)) for each in total],
-        "most", [max(collections.Counter(each).values()) for each in total], "elements", {name: len(e) for name, e in found.items()})
-  for worker, made in enumerate(total):
-    assert max(collections.Counter(made).values()) <= (2 if num_killed[worker] else 1)
+  made = [cluster.prepared(job, worker) for worker in range(2)]
+  print(f"killed {dict(num_killed)}, prepared {sum(map(len, made))}, of which {sum(len(each) - len(set(each)) for each in made)} again")
+  for worker in range(2):
+    assert max(collections.Counter(made[worker]).values()) <= (2 if num_killed[worker] else 1)
     assert len({start for of, start in lives if of == worker}) == num_killed[worker] + 1
+
+
+def _extend(found, more):
+  for name, elements in more.items():
+    found[name] += elements
+
+
+@pytest.fixture(name="own_service")
+def fixture_own_service():
+  """The function that distributes a dataset by a service of one worker, in this process."""
+  dispatcher = services.service.DispatchServer()
+  worker = services.service.WorkerServer(services.service.WorkerConfig(
+      dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200))
+
+  def distribute(dataset):
+    return dataset.apply(services.service.distribute(
+        services.service.ShardingPolicy.OFF, dispatcher.target, job_name="job", max_outstanding_requests=1,
+        cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
+
+  yield distribute
+  # In this order, or each waits for the other.
+  del worker
+  del dispatcher
+
+
+def test_fuse_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
+  def fused():
+    return source(N).refurbish(lambda *element: element, None, r=R, seed=7).fuse(layers(), 4, on_device=0.5).repeat()
+
+  def values(dataset):
+    return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes()) for batch, labels in dataset.take(2 * N // 4)]
+
+  assert values(own_service(fused())) == values(fused())
+
+
+def test_fuse_behind_the_service_takes_what_comes(own_service):
+  dataset = own_service(source(N).refurbish(lambda *element: element, None, r=R, seed=7).repeat()).fuse(layers(), 4)
+  labels = [label for _, batch in dataset.take(2 * N // 4) for label in batch.numpy().tolist()]
+  assert sorted(labels[:N]) == sorted(labels[N:]) == list(range(N))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
+  batches = own_service(tf.data.Dataset.range(N).refurbish(lambda index: index, r=R, seed=7).repeat().batch(4))
+  with pytest.raises(ValueError, match="got one that repeats without end"):
+    loader_of(framework, batches)
+  loader = loader_of(framework, batches.take(2 * N // 4))
+  refused = pytest.raises(tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name")
+  with refused:
+    loader.state_dict()
+  found = []
+  for batch in loader:
+    found += as_numpy(framework, batch).tolist()
+    with refused:
+      loader.state_dict()
+  assert sorted(found[:N]) == sorted(found[N:]) == list(range(N))
+  with refused:
+    loader.state_dict()
+  with pytest.raises(tf.errors.InvalidArgumentError, match="disallows multiple repetitions"):
+    next(iter(loader))
+
+
+def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
+  batches = own_service(tf.data.Dataset.range(N).refurbish(lambda index: (tf.cast([index], tf.float32), 1.0), r=R).repeat().batch(4))
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  with pytest.raises(tf.errors.UnimplementedError, match="RestoreDataset cannot save the pipeline: .*a tf.data service"):
+    model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path)])
+  with pytest.raises(IndexError, match="on the workers of a tf.data service"):
+    rtf.stats(batches)[0]
+
+
+def run_program(directory, program, arguments, output):
+  """Runs the text of a program as `python machines.py ARGUMENTS` does, in a process of its own, as on a machine of its own."""
+  os.chdir(directory)
+  services.name_own_store()
+  sys.argv = ["machines.py", *arguments]
+  with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    exec(compile(program, "machines.py", "exec"), {"__name__": "__main__"})
+
+
+def test_the_guides_program_trains(tmp_path):
+  """As the guide says, on one machine in place of four."""
+  program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+  ports = [free_port() for _ in range(3)]
+  hosts = {f"host{number}:{given}": f"localhost:{port}" for number, (given, port) in enumerate(zip((5050, 5051, 5051), ports))}
+  for given, there in [*hosts.items(), ("/ssd/search", services.OWN_STORE)]:
+    assert given in program
+    program = program.replace(given, there)
+
+  def start(name, *arguments):
+    (tmp_path / name).mkdir()
+    return start_forked(run_program, str(tmp_path / name), program, arguments, str(tmp_path / f"{name}.txt"))
+
+  _, *workers = hosts.values()
+  servers = [start("dispatcher", "dispatch"), *(start(f"worker {number}", "work", address) for number, address in enumerate(workers))]
+  names = "1234" if cases.exhaustive else "1"
+  trainers = [start(name, "train", name, f"0.0{name}") for name in names]
+  try:
+    assert [end_of(trainer) for trainer in trainers] == [0] * len(trainers)
+  finally:
+    for server in servers:
+      server.kill()
+      server.join()
+  for name in names:
+    assert re.fullmatch(
+        rf"trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", (tmp_path / f"{name}.txt").read_text(encoding="utf-8"))
+  for number in range(2):
+    assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250

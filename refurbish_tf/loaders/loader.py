@@ -30,7 +30,9 @@ class Loader:
     self._function = function
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
-    self._stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(dataset))
+    datasets = dataset_graph.upstream_first(dataset)
+    self._stages = dataset_graph.stages_with_state(datasets)
+    self._reads_endless_service = dataset_graph.reads_endless_service(datasets)
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
@@ -65,9 +67,12 @@ class Loader:
 
     Raises:
       tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
-        numbers without a seed or reads a Python generator.
+        numbers without a seed, or reads a Python generator or a tf.data service.
     """
     with self._lock, checks.save_errors(self._function):
+      if self._reads_endless_service:
+        # Between epochs, too: the stages that count them are on the workers.
+        raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       iterator = self._restored
       if iterator is None and self._epoch is not None:
         iterator = self._epoch.position()

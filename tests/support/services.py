@@ -2,6 +2,7 @@
 import dataclasses
 import multiprocessing
 import os
+import pathlib
 
 import tensorflow as tf
 from tensorflow.core.protobuf import service_config_pb2
@@ -71,8 +72,9 @@ def _dispatch(directory, port, workers, pipe):
   server.join()
 
 
-def _work(directory, dispatcher, port, cache_bytes, pipe):
+def _work(directory, dispatcher, port, cache_bytes, who, pipe):
   os.chdir(directory)
+  pathlib.Path("who").write_text(who)
   server = service.WorkerServer(service_config_pb2.WorkerConfig(
       dispatcher_address=dispatcher, worker_address=f"localhost:{port}", port=port, protocol="grpc", heartbeat_interval_ms=200,
       cross_trainer_cache_size_bytes=cache_bytes))
@@ -123,25 +125,19 @@ class Cluster:
     self.address = f"localhost:{self._port}"
     self._starts = [0] * len(cache_bytes)
     self.machines = {}
-    self.start_dispatcher()
-    for worker in range(len(cache_bytes)):
-      self.start_worker(worker)
-    for name in trainers:
-      self.start_trainer(name)
+    for name in ("dispatcher", *range(len(cache_bytes)), *trainers):
+      self.start(name)
 
-  def start_dispatcher(self):
-    self.machines["dispatcher"] = Machine(
-        _dispatch, self._directory / "dispatcher", self._port, [f"localhost:{port}" for port in self._ports])
-
-  def start_worker(self, worker):
-    directory = self._directory / f"worker {worker}"
-    directory.mkdir(exist_ok=True)
-    (directory / "who").write_text(f"{worker} {self._starts[worker]}")
-    self._starts[worker] += 1
-    self.machines[worker] = Machine(_work, directory, self.address, self._ports[worker], self._cache_bytes[worker])
-
-  def start_trainer(self, name):
-    self.machines[name] = Machine(_train, self._directory / f"trainer {name}", self.address, name)
+  def start(self, name):
+    """The dispatcher, a worker by its number, or a trainer."""
+    if name == "dispatcher":
+      function, args = _dispatch, (self._port, [f"localhost:{port}" for port in self._ports])
+    elif name in range(len(self._ports)):
+      function, args = _work, (self.address, self._ports[name], self._cache_bytes[name], f"{name} {self._starts[name]}")
+      self._starts[name] += 1
+    else:
+      function, args = _train, (self.address, name)
+    self.machines[name] = Machine(function, self._directory / str(name), *args)
 
   def read(self, job, counts):
     """The next elements of each trainer: so many for each name."""
@@ -151,7 +147,7 @@ class Cluster:
 
   def prepared(self, job, worker):
     """What the worker has prepared for the job, ever: (index, version), in order."""
-    path = self._directory / f"worker {worker}" / job.name
+    path = self._directory / str(worker) / job.name
     return [tuple(map(int, line.split())) for line in path.read_text().splitlines()]
 
   def close(self):
