@@ -1,6 +1,7 @@
 """Trainers on several machines share one preparation by a tf.data service, as docs/search.md says."""
 import collections
 import contextlib
+import itertools
 import os
 import pathlib
 import random
@@ -35,10 +36,11 @@ def cache_bytes(lag, element_bytes):
 @pytest.fixture(scope="module", name="cluster")
 def fixture_cluster(tmp_path_factory):
   # Worker 0 has too little for `test_a_trainer_that_falls_behind`, and enough for the others.
-  cluster = Cluster(
-      tmp_path_factory.mktemp("cluster"), (cache_bytes(LAG // 2, PAYLOAD), cache_bytes(LAG, PAYLOAD)), TRAINERS)
-  yield cluster
-  cluster.close()
+  sizes = cache_bytes(LAG // 2, PAYLOAD), cache_bytes(LAG, PAYLOAD)
+  with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"), sizes)) as cluster:
+    for name in ("dispatcher", 0, 1, *TRAINERS):
+      cluster.start(name)
+    yield cluster
 
 
 def by_worker(elements):
@@ -50,7 +52,7 @@ def by_worker(elements):
 
 
 def whole(elements, samples):
-  """Checks that elements of one worker are whole epochs of `samples`, but for the last, and that none is lost between."""
+  """Checks that elements of one worker are whole epochs of `samples`, but for the last, and that none is lost."""
   assert [element.position for element in elements] == list(range(len(elements)))
   n = len(samples)
   for begin in range(0, len(elements), n):
@@ -71,7 +73,7 @@ def share_of(elements):
 def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, store):
   epochs, job = 4, Job(f"shared {store}", store=store)
   found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
-  assert len({tuple(sorted(elements, key=lambda each: (each.worker, each.position))) for elements in found.values()}) == 1
+  assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
   for elements in found.values():
     # One request at a time takes turns of the workers.
     for begin in range(0, epochs * N, N):
@@ -115,7 +117,8 @@ def test_a_trainer_that_falls_behind(cluster):
   late = by_worker(first + cluster.read(job, {"b": LAG})["b"])
   for worker, elements in late.items():
     positions = [element.position for element in elements]
-    gaps = [after - before - 1 for before, after in zip(positions, positions[1:]) if after > before + 1]
+    assert positions == sorted(set(positions))
+    gaps = [after - before - 1 for before, after in itertools.pairwise(positions) if after > before + 1]
     if worker == (1, 0):
       assert gaps == []
     else:
@@ -127,7 +130,7 @@ def test_a_trainer_that_falls_behind(cluster):
 
 
 def test_the_first_trainer_says_what_is_prepared(cluster):
-  """A trainer with another seed under the same name of a job gets what the others get. Another id begins with the oldest element."""
+  """Another seed under the same name of a job changes nothing. Another trainer begins with the oldest element."""
   job, other = Job("named"), Job("named", seed=2)
   found = cluster.read(job, {"a": 2 * N})["a"]
   assert by_worker(cluster.read(other, {"b": 2 * N})["b"]) == by_worker(found)
@@ -166,7 +169,6 @@ def test_killed_workers_come_back_with_their_stores(cluster):
     longest = max(of_all, key=len)
     assert all(elements == longest[:len(elements)] for elements in of_all)
   made = [cluster.prepared(job, worker) for worker in range(2)]
-  print(f"killed {dict(num_killed)}, prepared {sum(map(len, made))}, of which {sum(len(each) - len(set(each)) for each in made)} again")
   for worker in range(2):
     assert max(collections.Counter(made[worker]).values()) <= (2 if num_killed[worker] else 1)
     assert len({start for of, start in lives if of == worker}) == num_killed[worker] + 1
@@ -184,12 +186,9 @@ def fixture_own_service():
   worker = services.service.WorkerServer(services.service.WorkerConfig(
       dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200))
 
-  def distribute(dataset):
-    return dataset.apply(services.service.distribute(
-        services.service.ShardingPolicy.OFF, dispatcher.target, job_name="job", max_outstanding_requests=1,
-        cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
-
-  yield distribute
+  yield lambda dataset, target=dispatcher.target: dataset.apply(services.service.distribute(
+      services.service.ShardingPolicy.OFF, target, job_name="job", max_outstanding_requests=1,
+      cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
   # In this order, or each waits for the other.
   del worker
   del dispatcher
@@ -200,7 +199,8 @@ def test_fuse_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
     return source(N).refurbish(lambda *element: element, None, r=R, seed=7).fuse(layers(), 4, on_device=0.5).repeat()
 
   def values(dataset):
-    return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes()) for batch, labels in dataset.take(2 * N // 4)]
+    return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes())
+            for batch, labels in dataset.take(2 * N // 4)]
 
   assert values(own_service(fused())) == values(fused())
 
@@ -217,7 +217,8 @@ def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
   with pytest.raises(ValueError, match="got one that repeats without end"):
     loader_of(framework, batches)
   loader = loader_of(framework, batches.take(2 * N // 4))
-  refused = pytest.raises(tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name")
+  refused = pytest.raises(
+      tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name")
   with refused:
     loader.state_dict()
   found = []
@@ -233,17 +234,18 @@ def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
 
 
 def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
-  batches = own_service(tf.data.Dataset.range(N).refurbish(lambda index: (tf.cast([index], tf.float32), 1.0), r=R).repeat().batch(4))
+  samples = tf.data.Dataset.range(N).refurbish(lambda index: (tf.cast([index], tf.float32), 1.0), r=R)
+  batches = own_service(samples.repeat().batch(4))
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
-  with pytest.raises(tf.errors.UnimplementedError, match="RestoreDataset cannot save the pipeline: .*a tf.data service"):
+  with pytest.raises(tf.errors.UnimplementedError, match="RestoreDataset cannot save .*a tf.data service.*job_name"):
     model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path)])
   with pytest.raises(IndexError, match="on the workers of a tf.data service"):
     rtf.stats(batches)[0]
 
 
 def run_program(directory, program, arguments, output):
-  """Runs the text of a program as `python machines.py ARGUMENTS` does, in a process of its own, as on a machine of its own."""
+  """Runs the text of a program as `python machines.py ARGUMENTS` does, as on a machine of its own."""
   os.chdir(directory)
   services.name_own_store()
   sys.argv = ["machines.py", *arguments]
@@ -253,10 +255,11 @@ def run_program(directory, program, arguments, output):
 
 def test_the_guides_program_trains(tmp_path):
   """As the guide says, on one machine in place of four."""
-  program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+  page = GUIDE.read_text(encoding="utf-8")
+  program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
   ports = [free_port() for _ in range(3)]
-  hosts = {f"host{number}:{given}": f"localhost:{port}" for number, (given, port) in enumerate(zip((5050, 5051, 5051), ports))}
-  for given, there in [*hosts.items(), ("/ssd/search", services.OWN_STORE)]:
+  hosts = dict(zip(("host0:5050", "host1:5051", "host2:5051"), (f"localhost:{port}" for port in ports)))
+  for given, there in {**hosts, "/ssd/search": services.OWN_STORE}.items():
     assert given in program
     program = program.replace(given, there)
 
@@ -265,7 +268,8 @@ def test_the_guides_program_trains(tmp_path):
     return start_forked(run_program, str(tmp_path / name), program, arguments, str(tmp_path / f"{name}.txt"))
 
   _, *workers = hosts.values()
-  servers = [start("dispatcher", "dispatch"), *(start(f"worker {number}", "work", address) for number, address in enumerate(workers))]
+  servers = [start("dispatcher", "dispatch")]
+  servers += [start(f"worker {number}", "work", address) for number, address in enumerate(workers)]
   names = "1234" if cases.exhaustive else "1"
   trainers = [start(name, "train", name, f"0.0{name}") for name in names]
   try:
@@ -275,7 +279,7 @@ def test_the_guides_program_trains(tmp_path):
       server.kill()
       server.join()
   for name in names:
-    assert re.fullmatch(
-        rf"trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", (tmp_path / f"{name}.txt").read_text(encoding="utf-8"))
+    printed = (tmp_path / f"{name}.txt").read_text(encoding="utf-8")
+    assert re.fullmatch(rf"trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed)
   for number in range(2):
     assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250

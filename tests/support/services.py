@@ -7,7 +7,7 @@ import pathlib
 import tensorflow as tf
 from tensorflow.core.protobuf import service_config_pb2
 
-import refurbish_tf as rtf
+import refurbish_tf  # noqa: F401  (attaches the methods)
 from support.processes import TIMEOUT, free_port, start_forked
 
 service = tf.data.experimental.service
@@ -117,16 +117,14 @@ class Machine:
 
 
 class Cluster:
-  """A dispatcher, two workers with a cache of so many bytes each, and trainers."""
+  """A dispatcher, workers with a cache of so many bytes each, and trainers; to be started."""
 
-  def __init__(self, directory, cache_bytes, trainers):
+  def __init__(self, directory, cache_bytes):
     self._directory, self._cache_bytes = directory, cache_bytes
     self._port, *self._ports = [free_port() for _ in range(1 + len(cache_bytes))]
     self.address = f"localhost:{self._port}"
     self._starts = [0] * len(cache_bytes)
     self.machines = {}
-    for name in ("dispatcher", *range(len(cache_bytes)), *trainers):
-      self.start(name)
 
   def start(self, name):
     """The dispatcher, a worker by its number, or a trainer."""
