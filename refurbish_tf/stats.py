@@ -212,7 +212,7 @@ class _Stages(list):
       raise IndexError(
           "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor fuse. Give it the dataset "
           "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
-          "inside a function, such as that of flat_map, cannot be seen.")
+          "inside a function, such as that of flat_map, cannot be seen, nor one on the workers of a tf.data service.")
     return super().__getitem__(index)
 
 

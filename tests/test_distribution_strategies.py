@@ -1,9 +1,6 @@
 """Distribution strategies: which epochs each worker sees whole, as docs/workers.md says."""
-import contextlib
 import gc
 import json
-import random
-import socket
 import subprocess
 import sys
 
@@ -12,7 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
+from support.processes import N, TIMEOUT, environment, free_port, killed_at_the_end, write_files
 
 
 @pytest.fixture(scope="module", name="files")
@@ -159,15 +156,6 @@ result["hint, the same disk"] = distribute(share, Policy.HINT, store=f"{sys.argv
 result["function"] = read(strategy.distribute_datasets_from_function(make)), None
 print(json.dumps(result))
 """
-
-
-def free_port():
-  """A free port below the range that the system assigns from, so that no other test gets it meanwhile."""
-  while True:
-    port = random.randrange(20_000, 32_768)
-    with socket.socket() as found, contextlib.suppress(OSError):
-      found.bind(("localhost", port))
-      return port
 
 
 # What it adds to the policies above and to the shares of processes in test_distribution.py is TensorFlow's own strategy.

@@ -24,12 +24,17 @@ def save_errors(function):
   try:
     yield
   except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
-    raise type(error)(
-        error.node_def, error.op,
-        f"{function} cannot save the pipeline: {message_of(error)} Draw random numbers with a seed "
-        "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run "
-        "draws other numbers: options.experimental_external_state_policy = "
-        "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+    if isinstance(error, tf.errors.FailedPreconditionError):
+      way_out = (
+          "Draw random numbers with a seed (tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or "
+          "accept that a resumed run draws other numbers: options.experimental_external_state_policy = "
+          "tf.data.experimental.ExternalStatePolicy.IGNORE.")
+    else:
+      way_out = (
+          "TensorFlow cannot save the position in one of its datasets, such as that of a tf.data service. Save the weights "
+          "alone: with the same job_name and trainer_id a service goes on where it is. Or prepare in this process.")
+    message = message_of(error).rstrip(".")
+    raise type(error)(error.node_def, error.op, f"{function} cannot save the pipeline: {message}. {way_out}") from error
 
 
 def message_of(error):

@@ -65,6 +65,12 @@ def passes(dataset, upstream):
   return [times[id(each)] for each in upstream]
 
 
+def reads_endless_service(datasets):
+  """Whether one of `datasets` is a tf.data service whose jobs never end: how far they are only its workers know."""
+  return any(type(each).__name__.startswith("_DataServiceDataset") and each.cardinality() == tf.data.INFINITE_CARDINALITY
+             for each in datasets)
+
+
 def stage_title(kind, name):
   """The title of a stage in a description: its kind, and the name that the user gave it, if any."""
   return kind if name is None else f'{kind} "{name}"'

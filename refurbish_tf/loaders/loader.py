@@ -31,7 +31,9 @@ class Loader:
     self._function = function
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
-    self._stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(dataset))
+    datasets = dataset_graph.upstream_first(dataset)
+    self._stages = dataset_graph.stages_with_state(datasets)
+    self._reads_endless_service = dataset_graph.reads_endless_service(datasets)
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
@@ -84,7 +86,7 @@ class Loader:
 
     Raises:
       tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
-        numbers without a seed or reads a Python generator.
+        numbers without a seed, or reads a Python generator or a tf.data service.
     """
     if self._is_read_early:
       mistakes.warn(
@@ -92,6 +94,9 @@ class Loader:
           "state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch begins with the order "
           "of the first one. Tell the number: .apply(tf.data.experimental.assert_cardinality(number)).")
     with self._lock, checks.save_errors(self._function):
+      if self._reads_endless_service:
+        # Between epochs, too: the stages that count them are on the workers.
+        raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       if self._rest is not None:
         state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
       else:

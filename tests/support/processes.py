@@ -3,6 +3,8 @@ import contextlib
 import multiprocessing
 import os
 import pathlib
+import random
+import socket
 
 import tensorflow as tf
 
@@ -16,6 +18,15 @@ TIMEOUT = 180
 def environment():
   path = [str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
   return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def free_port():
+  """A free port below the range that the system assigns from, so that no other test gets it meanwhile."""
+  while True:
+    port = random.randrange(20_000, 32_768)
+    with socket.socket() as found, contextlib.suppress(OSError):
+      found.bind(("localhost", port))
+      return port
 
 
 @contextlib.contextmanager

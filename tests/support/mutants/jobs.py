@@ -18,6 +18,9 @@ MUTANTS = [
     Mutant("a job that joins begins anew", STAGE,
            "    next_epoch_ = first_epoch;\n", "    (void)first_epoch;\n",
            "tests/test_disk_store_jobs.py::test_job_that_joins_begins_where_the_others_are"),
+    Mutant("a worker that comes back begins anew", "refurbish_tf/cc/store/disk/shared_state.cc",
+           "furthest > 0 ? furthest - 1 : CheckedValue(next);", "furthest > 0 ? furthest - 1 : 0;",
+           "tests/test_service_search.py::test_killed_workers_come_back_with_their_stores"),
     # Restart.
     Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/stage/saved_epoch.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),

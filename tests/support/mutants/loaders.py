@@ -38,6 +38,11 @@ MUTANTS = [
     Mutant("a crash to come is not told", TORCH, '"triton" not in sys.modules', '"triton" in sys.modules',
            BATCHES + "test_a_crash_to_come_is_told"),
     # The state.
+    Mutant("the state of a loader is without the service that it reads", LOADER, "      if self._reads_endless_service:\n",
+           "      if False:\n", "tests/test_service_search.py::test_loaders_read_a_service_once_and_have_no_state[numpy]"),
+    Mutant("what a service cannot save is taken for random numbers", "refurbish_tf/_internal/checks.py",
+           "    if isinstance(error, tf.errors.FailedPreconditionError):\n", "    if error is not None:\n",
+           "tests/test_service_search.py::test_what_needs_the_position_in_a_service_says_so"),
     Mutant("the state is of what was read ahead", OP, "LeaveLast(options().num_ahead + 1, &snapshots_)", "LeaveLast(1, &snapshots_)",
            STEPS + "[1-batch, prefetch]"),
     Mutant("the state at the end lacks the last batch", OP, "      LeaveLast(1, &snapshots_);\n", "", STEPS + "[1-batch, prefetch]"),
