@@ -2,11 +2,17 @@
 import itertools
 
 import keras
+import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 
 N, BATCH, EPOCHS = 20, 4, 4
+BACKEND = keras.backend.backend()
+# How many epochs of a stage `fit` takes before its own: elsewhere it reads a batch to build the model.
+NUM_BUILT = int(BACKEND != "tensorflow")
+not_torch = pytest.mark.skipif(BACKEND == "torch", reason="PyTorch's executions have one step")
+only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="what only Keras on TensorFlow does")
 
 
 def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=False, ahead=False, seed=7, store=None):
@@ -57,6 +63,13 @@ class Recorder(keras.layers.Layer):
       seen.append(indices.tolist())
       return indices
 
+    if BACKEND == "torch":
+      record(indices)
+      return x
+    if BACKEND == "jax":
+      import jax
+      jax.debug.callback(record, indices, ordered=True)
+      return x
     recorded = tf.numpy_function(record, [indices], tf.int64)
     with tf.control_dependencies([recorded]):
       return tf.identity(x)
@@ -77,6 +90,9 @@ class Steps(keras.callbacks.Callback):
     seen.clear()
 
   def on_train_batch_end(self, batch, logs=None):
+    if BACKEND == "jax":
+      import jax
+      jax.effects_barrier()
     if not seen:
       return
     self.trained[self.epoch, batch] = list(itertools.chain(*seen))
