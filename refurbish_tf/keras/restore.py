@@ -1,7 +1,8 @@
 """A callback that resumes training where it stopped.
 
-The backup is saved before a training step, when the iterator is exactly where training is. `fit` cannot begin in the
-middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
+The backup is saved before a training step. On TensorFlow the iterator is then exactly where training is; elsewhere its
+position was saved by the `Reader` when the step's batch was about to be read. `fit` cannot begin in the middle of an epoch,
+so in a resumed epoch the steps that were done before are called and do nothing.
 """
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from refurbish_tf.keras.step import StepCallback
 class RestoreDataset(StepCallback):
   """Resumes an interrupted `model.fit` at the same step, with the position in the data and the state of the model.
 
+  With Keras on TensorFlow, JAX and PyTorch.
+
   >>> import keras, tempfile
   >>> backup_dir = tempfile.mkdtemp()
   >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
@@ -38,10 +41,12 @@ class RestoreDataset(StepCallback):
 
   Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
-  stage. They are saved together, so a process killed at any time leaves a complete backup. It does not save the state
-  of other callbacks, such as how long `EarlyStopping` has waited, nor global random states, such as that of
-  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted but not run, so the
-  progress bar and the other callbacks show what they would have shown without a break.
+  stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of the
+  step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a seed
+  draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how long
+  `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps of the
+  resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what they
+  would have shown without a break.
 
   After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If
   `model.stop_training` ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume
@@ -64,10 +69,10 @@ class RestoreDataset(StepCallback):
       a newer version of this package, of more epochs than asked for, or of a fit with another number of batches in an
       epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
       number of `refurbish` stages, or the model is not built. The model is then left unchanged.
-    TypeError: `backup_dir` is not a path.
-    RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the
-      known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
-      strategy, whose iterators cannot be saved.
+    TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
+    RuntimeError: this version of Keras has other internals than the known ones; when `fit` begins, there are two
+      `RestoreDataset`, or a distribution of Keras over several processes; at its first step, it reads through a
+      `tf.distribute` strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.
@@ -101,6 +106,12 @@ class RestoreDataset(StepCallback):
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
+    if getattr(keras.distribution.distribution(), "_is_multi_process", False):
+      # A process may be killed between its own backup and that of another.
+      raise RuntimeError(
+          "RestoreDataset cannot resume a fit that goes over several processes, as their backups may be of different steps. In "
+          "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
+          "the weights in one checkpoint of all, as orbax makes them.")
     # Kept, as on JAX a callback that looks up its `model` in a step takes the state of training away from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
