@@ -1,4 +1,5 @@
 """`rtf.keras` with Keras on JAX and PyTorch, and Keras' distribution of a pipeline over processes."""
+import itertools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf.keras.reader import Reader
 from support import cases
 from support.fits import EPOCHS, N, make_dataset
 from support.processes import TIMEOUT, environment, killed_at_the_end
@@ -58,6 +60,48 @@ def test_the_callbacks_on_other_backends(backend):
           str(HERE / name) for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py"))],
       env=environment_of(backend), cwd=HERE.parent, capture_output=True, text=True, timeout=1800, check=False)
   assert result.returncode == 0, result.stdout + result.stderr
+
+
+class Fitted:
+  """A model whose `fit` has a reader of this data."""
+  steps_per_execution = 2
+
+  def __init__(self, data):
+    self.adapter = types.SimpleNamespace(_dataset=data)
+    self.calls = []
+
+  def fit(self):
+    epoch_iterator = types.SimpleNamespace(data_adapter=self.adapter, steps_per_epoch=None)
+    reader = Reader("RestoreDataset", self, lambda iterator: 0, lambda *call: self.calls.append(call[:2]))
+    assert epoch_iterator.data_adapter._dataset is reader
+    return reader
+
+
+def test_the_reader_knows_what_was_read_for_which_step():
+  """Also if Keras leaves an iterator of which it has read a batch for the next step, as where epochs differ in length."""
+  def run(number, iterator, batches):
+    reader.begin_execution(number, "state", iterator)
+    begun = reader.num_read
+    assert [next(iterator) for _ in batches] == list(batches)
+    reader.check_that_it_was_read(number)
+    return begun
+
+  def one_ahead():
+    for batch, _ in itertools.pairwise(reader):
+      yield int(batch)
+
+  model = Fitted(tf.data.Dataset.range(10))
+  reader = model.fit()
+  first, second = one_ahead(), one_ahead()
+  assert [run(0, first, [0, 1]), run(1, first, [2, 3]), run(2, second, [0, 1])] == [0, 2, 2]
+  assert model.calls == [(0, 0), (1, 1), (2, 2), (2, 0), (3, 1)]
+  for batches in [[], range(5)]:
+    with pytest.raises(RuntimeError, match="cannot follow Keras .* one step ahead of training. Install a supported version"):
+      run(3, iter(reader), batches)
+  with pytest.raises(TypeError, match="position in a tf.data.Dataset"):
+    Fitted([1, 2]).fit()
+  with pytest.raises(RuntimeError, match="something else has called it"):
+    Reader("RestoreDataset", model, None, None)
 
 
 # Each process reads its share. A batch is one array over all processes.
