@@ -171,7 +171,7 @@ def test_keras_data_parallel_over_two_processes(tmp_path):
     for process in started:
       output, errors = process.communicate(timeout=TIMEOUT)
       assert process.returncode == 0, errors
-      weights.append(output)
+      weights.append(output.splitlines()[-1])
     assert weights[0] == weights[1]
 
 

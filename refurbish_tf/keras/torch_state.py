@@ -23,14 +23,16 @@ class _Held:
 
   def assign(self, array):
     import torch
-    self._put(torch.from_numpy(array))
+    self._put(torch.as_tensor(array))
 
 
 def buffers(model):
   """Those of PyTorch's modules in a Keras model, such as the means of its normalizations."""
   if keras.backend.backend() != "torch":
     return []
-  return [_Held(lambda buffer=buffer: buffer, buffer.copy_) for buffer in model.buffers()]
+  # The layers of a functional model are no submodules of it.
+  found = {id(buffer): buffer for layer in model._flatten_layers() for buffer in layer.buffers()}
+  return [_Held(lambda buffer=buffer: buffer, buffer.copy_) for buffer in found.values()]
 
 
 def generators():

@@ -41,7 +41,7 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
 
 
 def make_model(**options):
-  """A model with every kind of state: an optimizer with moments, dropout, a metric."""
+  """A model with every kind of state: an optimizer with moments, dropout, a metric, on PyTorch a module with buffers."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
@@ -55,6 +55,12 @@ seen = []
 
 
 class Recorder(keras.layers.Layer):
+  def __init__(self):
+    super().__init__()
+    if BACKEND == "torch":
+      import torch
+      self.norm = torch.nn.BatchNorm1d(4)
+
   def call(self, x, indices, training=None):
     if not training or isinstance(x, keras.KerasTensor):
       return x
@@ -65,7 +71,7 @@ class Recorder(keras.layers.Layer):
 
     if BACKEND == "torch":
       record(indices)
-      return x
+      return self.norm(x)
     if BACKEND == "jax":
       import jax
       jax.debug.callback(record, indices, ordered=True)

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 import refurbish_tf as rtf
-from support.fits import EPOCHS, N, Steps, assert_epochs_whole, make_dataset, make_model
+from support.fits import EPOCHS, N, Recorder, Steps, assert_epochs_whole, make_dataset, make_model
 
 DIRECTORY, AHEAD, ENDS = pathlib.Path(sys.argv[1]), sys.argv[2] == "ahead", json.loads(sys.argv[3])
 
@@ -55,7 +55,12 @@ def fit(name, *end):
   logger = rtf.keras.RefurbishLogger(dataset)
   history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[
       rtf.keras.RestoreDataset(DIRECTORY / "backup", save_freq=2), logger, Killed(*end)]).history
-  np.savez(DIRECTORY / name, *model.get_weights())
+  buffers = []
+  if keras.backend.backend() == "torch":
+    recorder, = (layer for layer in model.layers if isinstance(layer, Recorder))
+    buffers = [buffer.numpy() for buffer in recorder.buffers()]
+    assert len(buffers) == 3  # Mean, variance and count.
+  np.savez(DIRECTORY / name, *model.get_weights(), *buffers)
   counts = [fresh + cached for fresh, cached in zip(history["refurbish_fresh"], history["refurbish_cached"], strict=True)]
   if name == "unbroken":
     # Keras reads a batch to build the model, which is an epoch that was stopped early: some samples are cached in the next one.
