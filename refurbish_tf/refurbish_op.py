@@ -193,6 +193,7 @@ def refurbish(
     if on_disk:
       fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
     mistakes.check_source(source)
+    mistakes.check_distribution()
     return dataset
 
   return transformation

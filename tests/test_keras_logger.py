@@ -1,9 +1,6 @@
 """`rtf.keras.RefurbishLogger`: the history of a fit reports what really happened."""
 import collections
 import csv
-import os
-import subprocess
-import sys
 import threading
 import time
 import types
@@ -184,32 +181,3 @@ def test_bad_arguments_of_the_logger():
     rtf.keras.RefurbishLogger([1])
   with pytest.raises(TypeError, match="^log_dir "):
     rtf.keras.RefurbishLogger(make_dataset(), 3)
-
-
-JAX = """
-import keras, tensorflow as tf
-import refurbish_tf as rtf
-from refurbish_tf.keras import logger as module
-dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=1).batch(2)
-model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
-# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early. How many samples the workers had
-# prepared by then depends on time: 0 to 4 of them are cached in the first epoch of training. Each epoch of training is whole.
-assert [a + b for a, b in zip(history["refurbish_fresh"], history["refurbish_cached"])] == [8, 8, 8], history
-assert history["refurbish_fresh"][0] >= 4 and history["refurbish_fresh"][1:] == [4, 4], history
-assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1
-try:
-  model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])
-except RuntimeError as error:
-  print(error)
-"""
-
-
-def test_with_keras_on_jax():
-  pytest.importorskip("jax")
-  result = subprocess.run(
-      [sys.executable, "-c", JAX], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True, timeout=300)
-  assert result.returncode == 0, result.stderr
-  assert "needs Keras' TensorFlow backend, got jax" in result.stdout
-  assert "read rtf.jax_loader(dataset), and save its state_dict() with the weights." in result.stdout

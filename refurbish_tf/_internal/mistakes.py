@@ -12,6 +12,12 @@ BATCHED_SOURCE = (
     "and batch behind refurbish: source.refurbish(...).batch(...). For single images from a folder use "
     "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
     f"be one sample, such as a sequence, silence this: {SILENCE}.")
+SHARDED_BY_KERAS = (
+    "Keras' distribution shards what fit is given, behind refurbish: each process prepares all samples and drops those of the "
+    "others. Samples come twice, or not at all, if the source was sharded, too, or the processes have different seeds. Make "
+    "keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
+    "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may prepare all "
+    f"samples, silence this: {SILENCE}.")
 
 # Class names of datasets that yield batches, and of those that pass on their input's elements unchanged.
 _BATCHES = frozenset({
@@ -41,6 +47,16 @@ def yields_batches(source):
   while type(source).__name__ in _HANDS_ON:
     source, = source._inputs()
   return type(source).__name__ in _BATCHES and not _has_batches_of_one(source)
+
+
+def check_distribution():
+  """Warns if Keras, which has been imported, will shard what it is given among several processes."""
+  keras = sys.modules.get("keras")
+  if hasattr(keras, "distribution"):
+    distribution = keras.distribution.distribution()
+    # With model parallelism all processes may need the same samples.
+    if isinstance(distribution, keras.distribution.DataParallel) and distribution._is_multi_process and distribution._auto_shard_dataset:
+      warn(SHARDED_BY_KERAS)
 
 
 def warn(message):

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph
+from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
 _FORMAT = 2  # Of a backup. Raise it for a change that an older package cannot read.
@@ -68,18 +69,25 @@ class Backup:
     finally:
       shutil.rmtree(self._new, ignore_errors=True)
 
-  def save(self, model, iterator, state):
+  def save_position(self, iterator):
+    """Begins a new backup, which `save` completes when training has come to this position."""
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
-    variables = _variables(model)
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
     # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
     # put.
-    stages = [stage.saved_state() for stage in dataset_graph.stages_with_state(pipeline(iterator))]
-    tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
-        str(self._new / "variables"))
+    self._stages = [stage.saved_state() for stage in dataset_graph.stages_with_state(pipeline(iterator))]
+
+  def save(self, model, state):
+    """Completes the backup that `save_position` has begun."""
+    variables = _variables(model)
+    values = [keras.ops.convert_to_numpy(variable.value) for group in variables.values() for variable in group]
+    with tf.device("cpu"):
+      tf.raw_ops.SaveV2(
+          prefix=str(self._new / "variables"), tensor_names=list(map(_key, range(len(values)))),
+          shape_and_slices=[""] * len(values), tensors=list(map(tf.convert_to_tensor, values)))
     (self._new / "state.json").write_text(json.dumps({
-        "format": _FORMAT, **state, "stages": stages, "metrics": _metric_names(model),
+        "format": _FORMAT, **state, "stages": self._stages, "metrics": _metric_names(model),
         "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
     # Against a loss of power: the files are on disk before they are renamed.
     for path in [*self._new.iterdir(), self._new]:
@@ -105,7 +113,7 @@ class Backup:
     try:
       reader = tf.train.load_checkpoint(str(path / "variables"))
       number = sum(map(len, state["variables"].values()))
-      values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
+      values = iter([reader.get_tensor(_key(i)) for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
     # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
@@ -182,11 +190,16 @@ def _variables(model):
   """All variables that training changes: a list for each group, in an order that depends on the model alone."""
   weights = {id(variable) for variable in model.weights}
   return {
-      "weights": model.weights,
+      "weights": [*model.weights, *torch_state.buffers(model)],
       # Those of dropout and the like, which are not among Keras' weights.
-      "random states": [variable for variable in model.variables if id(variable) not in weights],
+      "random states": [*(each for each in model.variables if id(each) not in weights), *torch_state.generators()],
       "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
       "metrics": model.metrics_variables}
+
+
+def _key(number):
+  """The name of a variable in the file."""
+  return f"variables/{number}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def _specs(variables):

@@ -146,7 +146,10 @@ def _num_devices(model):
 
 
 def _trains_on_processors(model):
-  return all("cpu" in str(variable.value.device).lower() for variable in model.trainable_variables)
+  values = [variable.value for variable in model.trainable_variables]
+  # On JAX the `device` of an array may be a sharding.
+  devices = [device for value in values for device in (value.devices() if hasattr(value, "devices") else [value.device])]
+  return all("cpu" in str(device).lower() for device in devices)
 
 
 def _fraction(times):

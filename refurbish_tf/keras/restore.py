@@ -1,13 +1,14 @@
 """A callback that resumes training where it stopped.
 
-The backup is saved before a training step, when the iterator is exactly where training is. `fit` cannot begin in the
-middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
+The backup is saved before a training step. On TensorFlow the iterator is then exactly where training is; elsewhere its
+position was saved by the `Reader` when the step's batch was about to be read. `fit` cannot begin in the middle of an epoch,
+so in a resumed epoch the steps that were done before are called and do nothing.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
-import types
 import warnings
 from typing import Literal
 
@@ -16,11 +17,14 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks
 from refurbish_tf.keras import backup
+from refurbish_tf.keras.reader import Reader
 from refurbish_tf.keras.step import StepCallback
 
 
 class RestoreDataset(StepCallback):
   """Resumes an interrupted `model.fit` at the same step, with the position in the data and the state of the model.
+
+  With Keras on TensorFlow, JAX and PyTorch.
 
   >>> import keras, tempfile
   >>> backup_dir = tempfile.mkdtemp()
@@ -37,10 +41,12 @@ class RestoreDataset(StepCallback):
 
   Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
-  stage. They are saved together, so a process killed at any time leaves a complete backup. It does not save the state
-  of other callbacks, such as how long `EarlyStopping` has waited, nor global random states, such as that of
-  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted but not run, so the
-  progress bar and the other callbacks show what they would have shown without a break.
+  stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of the
+  step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a seed
+  draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how long
+  `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps of the
+  resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what they
+  would have shown without a break.
 
   After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If
   `model.stop_training` ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume
@@ -63,10 +69,10 @@ class RestoreDataset(StepCallback):
       a newer version of this package, of more epochs than asked for, or of a fit with another number of batches in an
       epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
       number of `refurbish` stages, or the model is not built. The model is then left unchanged.
-    TypeError: `backup_dir` is not a path.
-    RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the
-      known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
-      strategy, whose iterators cannot be saved.
+    TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
+    RuntimeError: this version of Keras has other internals than the known ones; when `fit` begins, there are two
+      `RestoreDataset`, or a distribution of Keras over several processes; at its first step, it reads through a
+      `tf.distribute` strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.
@@ -75,14 +81,8 @@ class RestoreDataset(StepCallback):
 
   def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
     super().__init__()
-    self._need(keras.Model, "fit", "_initial_epoch")
+    self._need(keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"]))
     self._need(keras.Model, "_symbolic_build", "data_batch")
-    if keras.backend.backend() != "tensorflow":
-      raise RuntimeError(
-          f"RestoreDataset needs Keras' TensorFlow backend, got {(backend := keras.backend.backend())}, which reads ahead of "
-          "training by an unknown number of batches. In a training loop of your own, " + (
-              f"read rtf.{backend}_loader(dataset), and save its state_dict() with the weights." if backend in ("jax", "torch") else
-              "save tf.train.Checkpoint(iterator=...) with the weights."))
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if checks.scheme_of(backup_dir) is not None:
@@ -106,12 +106,23 @@ class RestoreDataset(StepCallback):
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
-    # The backup to resume from, until the first step of this fit.
+    if getattr(keras.distribution.distribution(), "_is_multi_process", False):
+      # A process may be killed between its own backup and that of another.
+      raise RuntimeError(
+          "RestoreDataset cannot resume a fit that goes over several processes, as their backups may be of different steps. In "
+          "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
+          "the weights in one checkpoint of all, as orbax makes them.")
+    # Kept, as on JAX a callback that looks up its `model` in a step takes the state of training away from `fit`.
+    self._fitted = self.model
+    # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
-    self._first_step = True
+    self._begun = False
+    self._num_run = 0  # Executions of this fit.
     self._num_done = 0  # Batches of the epoch.
     self._num_resumed = 0  # How many of them were done before the break.
-    self._num_unsaved = 0
+    self._position = None  # The number of the execution for which the position in the data is saved.
+    self._args = None  # Of the step that is being run.
+    self._reader = None
     if self._saved is not None:
       self._check(self._saved)
       self.model._initial_epoch = self._saved["epoch"]
@@ -126,7 +137,7 @@ class RestoreDataset(StepCallback):
       self._backup.refuse(f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. Give fit more epochs")
 
   def _fit_arguments(self):
-    return {"steps": self.params["steps"], "steps_per_execution": self.model.steps_per_execution}
+    return {"steps": self.params["steps"], "steps_per_execution": self._fitted.steps_per_execution}
 
   def on_epoch_begin(self, epoch, logs=None):
     # Keras has read it; the next fit must not.
@@ -134,6 +145,10 @@ class RestoreDataset(StepCallback):
     super().on_epoch_begin(epoch, logs)
     self._epoch = epoch
     self._num_done = 0
+    if self._reader is None and keras.backend.backend() != "tensorflow":
+      self._reader = Reader("RestoreDataset", self.model, self._begin, self._save_position_if_due)
+      if keras.backend.backend() == "jax":
+        self._reader.begin()  # In a step the variables are empty.
 
   def _join(self, callbacks):
     if any(isinstance(callback, RestoreDataset) for callback in callbacks):
@@ -141,24 +156,43 @@ class RestoreDataset(StepCallback):
     # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)
 
-  def run_step(self, function, iterator):
-    if isinstance(iterator, types.GeneratorType):
-      return function(iterator)  # Called by train_on_batch, after this fit was interrupted.
-    if self._first_step:
-      self._begin(iterator)
-    elif self._save_freq == "epoch":
-      if self._num_done == 0:
-        self._save(iterator)
-    elif self._num_unsaved >= self._save_freq:
-      self._save(iterator)
+  def run_step(self, function, *args):
+    """A step has the argument `iterator` on TensorFlow, `data` on PyTorch, `state, iterator` on JAX."""
+    if not self._begun:
+      self._begin(*args)
     if self._num_done < self._num_resumed:
-      logs = self._resumed_logs
+      result = self._resumed_logs if len(args) == 1 else (self._resumed_logs, args[0])
     else:
       self._num_resumed = 0
-      logs = function(iterator)
-      self._num_unsaved += self.model.steps_per_execution
-    self._num_done += self.model.steps_per_execution
-    return logs
+      self._args = args
+      try:
+        result = self._run(function, *args)
+      finally:
+        self._args = None
+      self._num_run += 1
+    self._num_done += self._fitted.steps_per_execution
+    return result
+
+  def _run(self, function, *args):
+    if self._reader is None:
+      self._save_position_if_due(self._num_run, self._num_done, *args)
+      return function(*args)
+    self._reader.begin_execution(self._num_run, *args)
+    if self._reader.num_read > self._num_run and self._position == self._num_run:
+      self._save()  # This step's batch was read ahead.
+    result = function(*args)
+    self._reader.check_that_it_was_read(self._num_run)
+    return result
+
+  def _save_position_if_due(self, number, place, iterator):
+    """Begins a backup if one is due before the execution of this number, at this place in its epoch."""
+    freq = self._save_freq
+    if number == 0 or (place if freq == "epoch" else number % -(-freq // self._fitted.steps_per_execution)):
+      return
+    self._backup.save_position(iterator)
+    self._position = number
+    if self._args is not None and number == self._num_run:
+      self._save()
 
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
@@ -176,16 +210,28 @@ class RestoreDataset(StepCallback):
       self._resumed_logs = self._backup.restore(self.model, iterator, self._saved)
       self._num_resumed = self._saved["step"]
       self._saved = None
-    self._first_step = False
+    self._begun = True
+    return self._num_resumed
 
-  def _save(self, iterator):
-    self._backup.save(self.model, iterator, {"epoch": self._epoch, "step": self._num_done, **self._fit_arguments()})
-    self._num_unsaved = 0
+  def _save(self):
+    with _state_of(self._fitted, self._args):
+      self._backup.save(self._fitted, {"epoch": self._epoch, "step": self._num_done, **self._fit_arguments()})
+    self._position = None
 
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
+    self._reader = None
     if not self.model.stop_training:
       self._backup.delete()
+
+
+def _state_of(model, args):
+  """A scope in which the variables of `model` have the values that a step is given: on JAX, Keras holds them apart."""
+  if len(args) == 1:
+    return contextlib.nullcontext()
+  groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables)
+  return keras.StatelessScope(state_mapping=[
+      pair for variables, values in zip(groups, args[0], strict=True) for pair in zip(variables, values, strict=True)])
 
 
 def _tell_of_draws(iterator):

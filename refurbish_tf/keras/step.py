@@ -6,6 +6,7 @@ tells how long the step waited.
 """
 import functools
 import inspect
+import sys
 import types
 
 import keras
@@ -79,8 +80,8 @@ class _Step:
 
   def __call__(self, *args):
     function = self._function
-    # After an interrupted fit, callbacks are not called: the caller may be another fit.
-    if _fit_of(self._model) is self._fit:
+    # After an interrupted fit, callbacks are not called: the caller may be another fit, or train_on_batch.
+    if _fit_of(self._model) is self._fit and sys._getframe(1).f_code.co_name != "train_on_batch":
       for callback in reversed(self.callbacks):
         function = functools.partial(callback.run_step, function)
     return function(*args)

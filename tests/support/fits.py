@@ -2,11 +2,17 @@
 import itertools
 
 import keras
+import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 
 N, BATCH, EPOCHS = 20, 4, 4
+BACKEND = keras.backend.backend()
+# How many epochs of a stage `fit` takes before its own: elsewhere it reads a batch to build the model.
+NUM_BUILT = int(BACKEND != "tensorflow")
+not_torch = pytest.mark.skipif(BACKEND == "torch", reason="PyTorch's executions have one step")
+only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="what only Keras on TensorFlow does")
 
 
 def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=False, ahead=False, seed=7, store=None):
@@ -35,7 +41,7 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
 
 
 def make_model(**options):
-  """A model with every kind of state: an optimizer with moments, dropout, a metric."""
+  """A model with every kind of state: an optimizer with moments, dropout, a metric, on PyTorch a module with buffers."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
@@ -49,6 +55,12 @@ seen = []
 
 
 class Recorder(keras.layers.Layer):
+  def __init__(self):
+    super().__init__()
+    if BACKEND == "torch":
+      import torch
+      self.norm = torch.nn.BatchNorm1d(4)
+
   def call(self, x, indices, training=None):
     if not training or isinstance(x, keras.KerasTensor):
       return x
@@ -57,6 +69,13 @@ class Recorder(keras.layers.Layer):
       seen.append(indices.tolist())
       return indices
 
+    if BACKEND == "torch":
+      record(indices)
+      return self.norm(x)
+    if BACKEND == "jax":
+      import jax
+      jax.debug.callback(record, indices, ordered=True)
+      return x
     recorded = tf.numpy_function(record, [indices], tf.int64)
     with tf.control_dependencies([recorded]):
       return tf.identity(x)
@@ -77,6 +96,9 @@ class Steps(keras.callbacks.Callback):
     seen.clear()
 
   def on_train_batch_end(self, batch, logs=None):
+    if BACKEND == "jax":
+      import jax
+      jax.effects_barrier()
     if not seen:
       return
     self.trained[self.epoch, batch] = list(itertools.chain(*seen))

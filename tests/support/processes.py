@@ -44,7 +44,9 @@ def killed_at_the_end():
 def start_forked(function, *args):
   """Starts a function in a forked process, which needs no import of TensorFlow."""
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["refurbish_tf", "keras"])
+  # Triton, which PyTorch may bring, comes before TensorFlow: see docs/torch_jax.md.
+  first = ["torch._dynamo"] if os.environ.get("KERAS_BACKEND") == "torch" else []
+  context.set_forkserver_preload([*first, "refurbish_tf", "keras"])
   process = context.Process(target=function, args=args)
   process.start()
   return process

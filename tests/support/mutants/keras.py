@@ -2,6 +2,9 @@
 from support.mutants import Mutant
 
 KERAS = "refurbish_tf/keras/restore.py"
+READER = "refurbish_tf/keras/reader.py"
+KILLED = "tests/test_keras_backends.py::test_a_killed_fit_ends_as_an_unbroken_one"
+READS = "tests/test_keras_backends.py::test_the_reader_knows_what_was_read_for_which_step"
 DRAWS = "tests/test_keras_bad_backup.py::test_functions_that_draw_by_themselves_are_saved_and_told_of"
 WAITED = "tests/test_keras_logger.py::test_how_much_of_an_epoch_was_waited_and_what_that_says"
 
@@ -15,6 +18,18 @@ MUTANTS = [
     Mutant("metrics that Keras cannot make are dropped without a word", "refurbish_tf/keras/backup.py",
            "      if error is not None:\n", "      if error is None:\n",
            "tests/test_keras_callbacks.py::test_metrics_that_keras_cannot_make_in_time_are_told_of"),
+    Mutant("a backup has the position behind what Keras has read ahead", KERAS,
+           "    if self._args is not None and number == self._num_run:\n", "    if self._args is not None:\n", KILLED),
+    Mutant("a backup has the weights that Keras holds no more", KERAS, "  if len(args) == 1:\n", "  if args:\n", KILLED),
+    Mutant("a backup that is due for a batch read ahead is left out", KERAS,
+           "    if self._reader.num_read > self._num_run and self._position == self._num_run:\n", "    if False:\n", KILLED),
+    Mutant("what was read of an iterator that is left counts for the next", READER,
+           "      self._batches = args[1]\n      self.num_read = number\n", "      self._batches = args[1]\n", READS),
+    Mutant("Keras may read any number of steps ahead", READER, "if not 0 < self.num_read - number <= 2:",
+           "if not 0 < self.num_read - number:", READS),
+    Mutant("Keras shards behind refurbish without a word", "refurbish_tf/_internal/mistakes.py",
+           " and distribution._auto_shard_dataset:\n", " and not distribution._auto_shard_dataset:\n",
+           "tests/test_keras_backends.py::test_a_distribution_that_shards_behind_refurbish_is_told_of"),
     Mutant("an assertion is a draw", "refurbish_tf/_internal/tracing.py",
            "if _DRAWS.fullmatch(name)}", 'if _DRAWS.fullmatch(name) or name == "Assert"}', DRAWS),
     Mutant("a draw in a branch is not seen", "refurbish_tf/_internal/dataset_graph.py",

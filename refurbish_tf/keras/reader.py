@@ -1,0 +1,95 @@
+"""What `fit` reads on JAX and PyTorch, where Keras reads batches in Python, and some of them ahead of training."""
+import sys
+
+import keras
+import tensorflow as tf
+
+from refurbish_tf.keras import step
+
+
+class Reader:
+  """Stands in for the dataset of the running `fit`.
+
+  It calls `begin(iterator)` with the `tf.data` iterator of the first epoch, which may restore it to a position in the
+  epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training step,
+  it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and the
+  iterator. Its position then is the one between the execution before and this one, however far training is behind.
+
+  Attributes:
+    num_read: of how many executions the first batch has been read.
+  """
+
+  def __init__(self, name, model, begin, before):
+    self._name = name
+    epoch_iterator = self._epoch_iterator_of(model)
+    self._dataset = getattr(epoch_iterator.data_adapter, "_dataset", None)
+    if not isinstance(self._dataset, tf.data.Dataset):
+      raise TypeError(
+          f"{name} saves the position in a tf.data.Dataset, but fit was given something else. Make one of arrays by "
+          "tf.data.Dataset.from_tensor_slices(...).batch(...).")
+    epoch_iterator.data_adapter._dataset = self
+    self._begin = begin
+    self._before = before
+    self._num_batches = model.steps_per_execution
+    # With steps_per_epoch one iterator goes through several epochs of `fit`.
+    steps = epoch_iterator.steps_per_epoch
+    self._num_places = None if steps is None else -(-steps // self._num_batches)
+    self._first = None
+    self._num_done = 0  # Steps of the first iterator's epoch.
+    self._number = 0
+    self._batches = None
+    self.num_read = 0
+
+  def _epoch_iterator_of(self, model):
+    """A variable of the running `fit`, which shows it to no callback."""
+    frame = sys._getframe(1)
+    while frame is not None:
+      if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:
+        return frame.f_locals["epoch_iterator"]
+      frame = frame.f_back
+    raise RuntimeError(f"{self._name} is a callback for model.fit of Keras {step.KNOWN_VERSIONS}, but something else has called it.")
+
+  def begin(self):
+    """Makes the first iterator, unless that was done: at the latest when it is read."""
+    if self._begin is not None:
+      self._first = iter(self._dataset)
+      self._num_done = self._begin(self._first)
+      self._begin = None
+
+  def begin_execution(self, number, *args):
+    """The execution of this number begins, with the arguments of the training step."""
+    self._number = number
+    if len(args) == 2 and args[1] is not self._batches:
+      # Keras has made another iterator, whose batches it has not read.
+      self._batches = args[1]
+      self.num_read = number
+
+  def check_that_it_was_read(self, number):
+    self._number = number + 1
+    if not 0 < self.num_read - number <= 2:
+      raise RuntimeError(
+          f"{self._name} cannot follow Keras {keras.__version__}, which reads otherwise than one step ahead of training. "
+          f"Install a supported version: Keras {step.KNOWN_VERSIONS}.")
+
+  def __iter__(self):
+    self.begin()
+    iterator, num_done = self._first or iter(self._dataset), self._num_done
+    self._first, self._num_done = None, 0
+    if keras.backend.backend() == "torch":
+      yield from [()] * num_done  # `fit` itself reads the batches of a step, though it is not run.
+    place = num_done // self._num_batches
+    # What was read of another iterator is not trained on.
+    self.num_read = self._number
+    while True:
+      self._before(self.num_read, place, iterator)
+      for position in range(self._num_batches):
+        try:
+          batch = next(iterator)
+        except StopIteration:
+          return
+        if position == 0:
+          self.num_read += 1
+        yield batch
+      place += 1
+      if place == self._num_places:
+        place = 0

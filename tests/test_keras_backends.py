@@ -1,0 +1,210 @@
+"""`rtf.keras` with Keras on JAX and PyTorch, and Keras' distribution of a pipeline over processes."""
+import itertools
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import types
+
+import keras
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.keras.reader import Reader
+from support import cases
+from support.fits import EPOCHS, N, make_dataset
+from support.processes import TIMEOUT, environment, killed_at_the_end
+from support.warned import told
+
+HERE = pathlib.Path(__file__).parent
+STEPS = N // 4
+
+
+def environment_of(backend, **added):
+  env = environment()
+  return {**env, "PYTHONPATH": os.pathsep.join([str(HERE), env["PYTHONPATH"]]), "KERAS_BACKEND": backend, **added}
+
+
+@pytest.mark.parametrize("backend, ahead, ends", [
+    ("jax", True, [(1, 3), (1, STEPS)]),
+    *(pytest.param(backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive)
+      for backend, ahead in (("jax", True), ("jax", False), ("torch", False)))])
+def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
+  """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger works, too."""
+  pytest.importorskip(backend, reason=f"{backend} is not installed")
+  result = subprocess.run(
+      [sys.executable, str(HERE / "support" / "killed_fit.py"), tmp_path, "ahead" if ahead else "", json.dumps(ends)],
+      env=environment_of(backend), capture_output=True, text=True, timeout=TIMEOUT, check=False)
+  assert result.returncode == 0, result.stderr
+  assert f"on {backend}." in result.stdout
+
+
+PYTEST = """
+import os, sys
+if os.environ["KERAS_BACKEND"] == "torch":
+  import torch._dynamo
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_callbacks_on_other_backends(backend):
+  pytest.importorskip(backend, reason=f"{backend} is not installed")
+  result = subprocess.run(
+      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *(
+          str(HERE / name) for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py"))],
+      env=environment_of(backend), cwd=HERE.parent, capture_output=True, text=True, timeout=1800, check=False)
+  assert result.returncode == 0, result.stdout + result.stderr
+
+
+class Fitted:
+  """A model whose `fit` has a reader of this data."""
+  steps_per_execution = 2
+
+  def __init__(self, data):
+    self.adapter = types.SimpleNamespace(_dataset=data)
+    self.calls = []
+
+  def fit(self):
+    epoch_iterator = types.SimpleNamespace(data_adapter=self.adapter, steps_per_epoch=None)
+    reader = Reader("RestoreDataset", self, lambda iterator: 0, lambda *call: self.calls.append(call[:2]))
+    assert epoch_iterator.data_adapter._dataset is reader
+    return reader
+
+
+def test_the_reader_knows_what_was_read_for_which_step():
+  """Also if Keras leaves an iterator of which it has read a batch for the next step, as where epochs differ in length."""
+  def run(number, iterator, batches):
+    reader.begin_execution(number, "state", iterator)
+    begun = reader.num_read
+    assert [next(iterator) for _ in batches] == list(batches)
+    reader.check_that_it_was_read(number)
+    return begun
+
+  def one_ahead():
+    for batch, _ in itertools.pairwise(reader):
+      yield int(batch)
+
+  model = Fitted(tf.data.Dataset.range(10))
+  reader = model.fit()
+  first, second = one_ahead(), one_ahead()
+  assert [run(0, first, [0, 1]), run(1, first, [2, 3]), run(2, second, [0, 1])] == [0, 2, 2]
+  assert model.calls == [(0, 0), (1, 1), (2, 2), (2, 0), (3, 1)]
+  for batches in [[], range(5)]:
+    with pytest.raises(RuntimeError, match="cannot follow Keras .* one step ahead of training. Install a supported version"):
+      run(3, iter(reader), batches)
+  with pytest.raises(TypeError, match="position in a tf.data.Dataset"):
+    Fitted([1, 2]).fit()
+  with pytest.raises(RuntimeError, match="something else has called it"):
+    Reader("RestoreDataset", model, None, None)
+
+
+# Each process reads its share. A batch is one array over all processes.
+DISTRIBUTED = """
+import sys
+import jax
+
+port, process, processes, directory = int(sys.argv[1]), int(sys.argv[2]), 2, sys.argv[3]
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+import keras, tensorflow as tf
+keras.distribution.initialize(f"localhost:{port}", processes, process)
+import refurbish_tf as rtf
+
+keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+source = tf.data.Dataset.range(22)
+share = source.take(len(source) // processes * processes).shard(processes, process)
+train = share.refurbish(lambda i: tf.cast(i, tf.float32), r=2, seed=process).batch(4, drop_remainder=True)
+seen = []
+
+class Model(keras.Sequential):
+  def train_step(self, state, data):
+    assert data[0].shape == (8, 1), data[0].shape
+    jax.debug.callback(lambda x: seen.append(x[:, 0].astype(int).tolist()), data[0])
+    return super().train_step(state, data)
+
+class Epochs(keras.callbacks.Callback):
+  def on_train_batch_end(self, batch, logs=None):
+    jax.effects_barrier()
+
+  def on_epoch_end(self, epoch, logs=None):
+    # Process 0 is shown the whole batch. Of 11 samples each process leaves out 3.
+    assert process or [len(batch) for batch in seen] == [8, 8], seen
+    indices = sum(seen, [])
+    assert process or len(set(indices)) == 16, seen
+    assert process or sum(index % 2 for index in indices) == 8, seen
+    seen.clear()
+
+model = Model([keras.Input([1]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+logger = rtf.keras.RefurbishLogger(train)
+history = model.fit(train.map(lambda x: (x[:, None], x[:, None])), epochs=3, verbose=0, shuffle=False, callbacks=[Epochs(), logger])
+print([each.numpy().tolist() for each in model.trainable_variables])
+assert "It runs on the processors" in logger.verdict
+try:
+  model.fit(train, verbose=0, callbacks=[rtf.keras.RestoreDataset(f"{directory}/{process}")])
+except RuntimeError as error:
+  assert "cannot resume a fit that goes over several processes" in str(error)
+else:
+  raise AssertionError
+"""
+
+
+@cases.only_exhaustive
+def test_keras_data_parallel_over_two_processes(tmp_path):
+  """As in docs/torch_jax.md: each process its share, no sample twice, batches of all processes together."""
+  pytest.importorskip("jax", reason="jax is not installed")
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    port = free.getsockname()[1]
+  with killed_at_the_end() as started:
+    for process in range(2):
+      started.append(subprocess.Popen(
+          [sys.executable, "-c", DISTRIBUTED, str(port), str(process), str(tmp_path)], env=environment_of("jax"),
+          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    weights = []
+    for process in started:
+      output, errors = process.communicate(timeout=TIMEOUT)
+      assert process.returncode == 0, errors
+      weights.append(output.splitlines()[-1])
+    assert weights[0] == weights[1]
+
+
+class FakeDistribution(keras.distribution.DataParallel):
+  """As of one of two processes."""
+
+  def __init__(self, auto_shard_dataset, processes=2):
+    self._auto_shard_dataset = auto_shard_dataset
+    self._is_multi_process = processes > 1
+
+
+@pytest.mark.parametrize("distribution, warned", [
+    (None, False), (FakeDistribution(True), True), (FakeDistribution(False), False), (FakeDistribution(True, 1), False),
+    (types.SimpleNamespace(_auto_shard_dataset=True, _is_multi_process=True), False)])  # Model parallelism.
+def test_a_distribution_that_shards_behind_refurbish_is_told_of(monkeypatch, distribution, warned):
+  monkeypatch.setattr(keras.distribution, "distribution", lambda: distribution)
+  found = told(make_dataset)
+  assert len(found) == warned
+  if warned:
+    assert "auto_shard_dataset=False" in found[0] and "source.shard(processes, process).refurbish(...)" in found[0]
+
+
+@pytest.mark.parametrize("sharded, seeds, samples", [(False, [7, 7], 1), (False, [0, 1], None), (True, [0, 1], 0.5)])
+def test_what_keras_makes_of_a_pipeline_that_it_shards(sharded, seeds, samples):
+  """Its rebatch and shard: each sample once with the same seeds alone, though all processes prepare all."""
+  n, trained = 16, []
+  for process, seed in enumerate(seeds):
+    source = tf.data.Dataset.range(n)
+    dataset = (source.shard(2, process) if sharded else source).refurbish(tf.identity, r=2, seed=seed)
+    part = dataset.batch(8).rebatch(4).shard(2, process)
+    trained += [index for batch in part.as_numpy_iterator() for index in batch.tolist()]
+    assert rtf.stats(dataset)[0].total.fresh == len(dataset)
+  if samples is None:
+    assert len(trained) == n and len(set(trained)) < n
+  else:
+    assert len(set(trained)) == len(trained) == samples * n
