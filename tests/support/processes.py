@@ -1,8 +1,11 @@
 """Processes for tests, and the files that they read."""
 import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
+import subprocess
+import sys
 
 import tensorflow as tf
 
@@ -16,6 +19,23 @@ TIMEOUT = 180
 def environment():
   path = [str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
   return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def environment_of(backend, *path):
+  """With this backend of Keras, the tests' own modules, and directories that come before all others."""
+  env = environment()
+  tests = str(pathlib.Path(__file__).parents[1])
+  return {**env, "PYTHONPATH": os.pathsep.join([*map(str, path), tests, env["PYTHONPATH"]]), "KERAS_BACKEND": backend}
+
+
+def run_killed_fit(directory, backend, ahead, ends, *path):
+  """Runs support/killed_fit.py, which checks that the fit ends as an unbroken one. Returns what it prints."""
+  result = subprocess.run(
+      [sys.executable, str(pathlib.Path(__file__).parent / "killed_fit.py"), directory, "ahead" if ahead else "",
+       json.dumps(ends)],
+      env=environment_of(backend, *path), capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
+  assert result.returncode == 0, result.stderr
+  return result.stdout
 
 
 @contextlib.contextmanager
