@@ -1,7 +1,5 @@
 """`rtf.keras` with Keras on JAX and PyTorch, and Keras' distribution of a pipeline over processes."""
 import itertools
-import json
-import os
 import pathlib
 import socket
 import subprocess
@@ -16,16 +14,11 @@ import refurbish_tf as rtf
 from refurbish_tf.keras.reader import Reader
 from support import cases
 from support.fits import EPOCHS, N, make_dataset
-from support.processes import TIMEOUT, environment, killed_at_the_end
+from support.processes import TIMEOUT, environment_of, killed_at_the_end, run_killed_fit
 from support.warned import told
 
 HERE = pathlib.Path(__file__).parent
 STEPS = N // 4
-
-
-def environment_of(backend, **added):
-  env = environment()
-  return {**env, "PYTHONPATH": os.pathsep.join([str(HERE), env["PYTHONPATH"]]), "KERAS_BACKEND": backend, **added}
 
 
 @pytest.mark.parametrize("backend, ahead, ends", [
@@ -35,11 +28,7 @@ def environment_of(backend, **added):
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
   """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger works, too."""
   pytest.importorskip(backend, reason=f"{backend} is not installed")
-  result = subprocess.run(
-      [sys.executable, str(HERE / "support" / "killed_fit.py"), tmp_path, "ahead" if ahead else "", json.dumps(ends)],
-      env=environment_of(backend), capture_output=True, text=True, timeout=TIMEOUT, check=False)
-  assert result.returncode == 0, result.stderr
-  assert f"on {backend}." in result.stdout
+  assert f"on {backend}." in run_killed_fit(tmp_path, backend, ahead, ends)
 
 
 PYTEST = """

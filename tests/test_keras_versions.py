@@ -1,4 +1,5 @@
 """What the callbacks use of Keras beyond its public interface, with the oldest and the newest supported Keras."""
+import importlib.util
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import refurbish_tf as rtf
 from refurbish_tf.keras import step
 from support import cases
 from support.fits import make_dataset
+from support.processes import run_killed_fit
 
 OLDEST, NEWEST = re.findall(r"[\d.]+", step.KNOWN_VERSIONS)
 MAJOR, MINOR = NEWEST.split(".")
@@ -77,7 +79,7 @@ def test_the_callbacks_with_the_oldest_and_the_newest(tmp_path, versions):
   path = [str(tmp_path / "keras"), str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
   here = pathlib.Path(__file__).parent
   result = subprocess.run(
-      [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", "-k", "not jax", *(str(here / name) for name in TESTS)],
+      [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", *(str(here / name) for name in TESTS)],
       env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, cwd=here.parent, capture_output=True, text=True, timeout=1800,
       check=False)
   print(result.stdout)
@@ -85,3 +87,8 @@ def test_the_callbacks_with_the_oldest_and_the_newest(tmp_path, versions):
   # The newest for this Python.
   assert re.search(rf"With Keras {OLDEST}\.\d+" if versions[0] == "=" else r"With Keras \d+", result.stdout)
   assert f"of {tmp_path / 'keras'}" in result.stdout
+  for backend in ("jax", "torch"):
+    if importlib.util.find_spec(backend) is not None:
+      (tmp_path / backend).mkdir()
+      printed = run_killed_fit(tmp_path / backend, backend, backend == "jax", [(1, 3), (1, 5), (2, 0)], tmp_path / "keras")
+      assert f"of {tmp_path / 'keras'}" in printed and f"on {backend}." in printed

@@ -1,10 +1,13 @@
 """Processes for tests, and the files that they read."""
 import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
 import random
 import socket
+import subprocess
+import sys
 
 import tensorflow as tf
 
@@ -27,6 +30,23 @@ def free_port():
     with socket.socket() as found, contextlib.suppress(OSError):
       found.bind(("localhost", port))
       return port
+
+
+def environment_of(backend, *path):
+  """With this backend of Keras, the tests' own modules, and directories that come before all others."""
+  env = environment()
+  tests = str(pathlib.Path(__file__).parents[1])
+  return {**env, "PYTHONPATH": os.pathsep.join([*map(str, path), tests, env["PYTHONPATH"]]), "KERAS_BACKEND": backend}
+
+
+def run_killed_fit(directory, backend, ahead, ends, *path):
+  """Runs support/killed_fit.py, which checks that the fit ends as an unbroken one. Returns what it prints."""
+  result = subprocess.run(
+      [sys.executable, str(pathlib.Path(__file__).parent / "killed_fit.py"), directory, "ahead" if ahead else "",
+       json.dumps(ends)],
+      env=environment_of(backend, *path), capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
+  assert result.returncode == 0, result.stderr
+  return result.stdout
 
 
 @contextlib.contextmanager
