@@ -130,6 +130,7 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
     (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2), False),
     (lambda: tf.data.Dataset.range(N).shard(2, 1).filter(lambda i: i > 2), False),
     (lambda: tf.data.Dataset.range(N).shard(2, 1).shard(2, 0), False),
+    (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2).shard(1, 0), False),
     (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False)])
 def test_where_the_numbers_in_the_whole_source_are_known(source, known):
   """Elsewhere a sample has its number in what the stage reads."""
@@ -143,6 +144,34 @@ def test_where_the_numbers_in_the_whole_source_are_known(source, known):
   all_seeds = {row[0]: row[1:].tolist() for row in all_seeds}
   count = len(list(source()))
   assert number(source()) == (set(range(1, 2 * count, 2)) if known else set(range(count)))
+
+
+def positions(stage):
+  return tf.train.Checkpoint(position=rtf.EpochPosition(stage))
+
+
+def test_a_worker_takes_the_checkpoint_of_another_one_between_epochs_only(tmp_path):
+  """Each has an order of its own. Also with the same number of workers, as after any restart."""
+  first, second = sharded(2, 0, 2), sharded(2, 1, 2)
+  expected = [list(map(tuple, second.as_numpy_iterator())) for _ in range(3)]
+  assert len([list(first) for _ in range(2)]) == 2
+  path = positions(first).save(tmp_path / "checkpoint")
+  resumed = sharded(2, 1, 2)
+  positions(resumed).restore(path).assert_consumed()
+  assert list(map(tuple, resumed.as_numpy_iterator())) == expected[2]
+  iterator = iter(first)
+  next(iterator)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="order_seed of refurbish is 1, but was 0"):
+    restore(sharded(2, 1, 2), save(iterator, tmp_path))
+
+
+def test_refused_before_the_shard_is_known(tmp_path):
+  first = sharded(2, 0, 2)
+  assert len(list(first)) == N // 2
+  path = positions(first).save(tmp_path / "checkpoint")
+  hint = tf.data.experimental.SHARD_HINT
+  with pytest.raises(tf.errors.FailedPreconditionError, match="before it is known which shard.*SHARD_HINT"):
+    positions(tf.data.Dataset.range(N).shard(hint, hint).refurbish(partial_fn, r=2, seed=1, order_seed=0)).restore(path)
 
 
 def refused(n, i, path, match, **options):
@@ -178,12 +207,12 @@ def test_refused_with_another_source_or_seed(tmp_path):
     restore(tf.data.Dataset.range(N).shard(2, 0).refurbish(partial_fn, r=2, seed=2), path)
 
 
-@pytest.mark.parametrize("why", ["limit", "stream"])
+@pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
 def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why):
   """Under a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
   def make(n, i):
     source = tf.data.Dataset.range(N)
-    if why == "stream":
+    if why.startswith("stream"):
       return source.filter(lambda index: True).shard(n, i).refurbish(partial_fn, r=2, seed=1, shuffle_buffer_size=1)
     return source.shard(n, i).refurbish(partial_fn, r=2, seed=1, store=rtf.CacheStore(max_bytes=4 * 24))
 
@@ -192,6 +221,8 @@ def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why
     for i in range(n):
       stage = make(n, i)
       if n == 2:
+        if "before" in why:
+          assert len(list(stage)) == N // 2  # It knows the length of its shard, but not of the source.
         assert list(restore(stage, paths[i])) == []
       for number in range(5):
         iterator = iter(stage)
@@ -238,6 +269,22 @@ def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(
   del after
   gc.collect()
   assert dict(collections.ChainMap(*Workers(4, 2, tmp_path / "after").epoch())) == expected[4]
+
+
+def test_a_new_directory_follows_a_schedule_of_another_number_also_with_the_same_number(tmp_path):
+  unbroken, before = Workers(4, 3), sharded(4, 0, 3)
+  expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(6)]
+  assert len([list(before) for _ in range(2)]) == 2
+  two = sharded(2, 0, 3)
+  positions(two).restore(positions(before).save(tmp_path / "of 4"))
+  path = positions(two).save(tmp_path / "of 2")
+  stage = sharded(2, 0, 3, store=tmp_path / "store")
+  positions(stage).restore(path)
+  for number in range(2, 6):
+    assert {row[0]: tuple(row[1:]) for row in stage.as_numpy_iterator()}.items() <= expected[number].items()
+    del stage
+    gc.collect()
+    stage = sharded(2, 0, 3, store=tmp_path / "store")  # Without the checkpoint.
 
 
 @pytest.mark.parametrize("change, match", [

@@ -13,7 +13,6 @@
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
-namespace {}  // namespace
 
 std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
   return Registry<Stage>::Global().GetOrCreate(
@@ -99,7 +98,8 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
           "batch, had come to the end of an epoch. Write "
           ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
           "and save again; or use rtf.keras.RestoreDataset or a loader. To "
-          "begin with the first epoch again, restore everything but the "
+          "begin with the first epoch again, also if the restore itself has "
+          "failed, build the pipeline again and restore everything but the "
           "iterator.");
     }
     // The schedule of another job, or our own after a restore, may begin at a

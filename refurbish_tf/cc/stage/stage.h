@@ -152,6 +152,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckMoved(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage may have another order than the one that was saved: the
+  // epoch begins anew, and each shard may have an order of its own.
+  bool KeepsOrder(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage follows the schedule that was saved; that schedule, as
   // far as the shard can follow it, or null while none can be made.
   bool HasSchedule(const SavedEpoch& saved) const

@@ -70,6 +70,11 @@ bool Stage::IsMoved(const SavedEpoch& saved) const {
          saved.num_shards != shard_->num_shards;
 }
 
+bool Stage::KeepsOrder(const SavedEpoch& saved) const {
+  return IsMoved(saved) || (!saved.begun && !options_.any_seed &&
+                            shard_.has_value() && shard_->num_shards > 1);
+}
+
 absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
   const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -121,18 +126,19 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   }
   if (!num_kept.has_value()) return nullptr;
   // Where not every sample is kept, the former schedule does not say which the
-  // new shard keeps. A new one begins, in which every sample is fresh.
+  // new shard keeps; nor can it be followed where the length of the whole
+  // source is unknown. A new one begins, in which every sample is fresh.
+  const bool stays = keeps_all && follows_own;
   return std::make_shared<Schedule>(
       options_.schedule, moved ? options_.num_samples : saved.num_samples,
-      *num_kept, moved && !keeps_all ? saved.next_epoch : saved.origin);
+      *num_kept, moved && !stays ? saved.next_epoch : saved.origin);
 }
 
 absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
   const auto seed = static_cast<int64_t>(options_.schedule.seed);
   const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
-  // Each shard may have an order of its own, and the epoch begins anew.
   if (saved.seed == seed &&
-      (saved.order_seed == order_seed || IsMoved(saved))) {
+      (saved.order_seed == order_seed || KeepsOrder(saved))) {
     return absl::OkStatus();
   }
   if (!options_.any_seed) {
@@ -156,7 +162,7 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
 
 void Stage::AdoptSeeds(const SavedEpoch& saved) {
   const auto seed = static_cast<uint64_t>(saved.seed);
-  const uint64_t order_seed = IsMoved(saved)
+  const uint64_t order_seed = KeepsOrder(saved)
                                   ? *options_.schedule.order_seed
                                   : static_cast<uint64_t>(saved.order_seed);
   if (seed == options_.schedule.seed &&
@@ -185,6 +191,13 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
                           static_cast<int64_t>(own.shuffle), saved.shuffle));
   same.Update(CheckSeeds(saved));
   if (!same.ok()) return same;
+  if (!shard_.has_value() && saved.num_shards != kUnsaved) {
+    return absl::FailedPreconditionError(
+        "The checkpoint was restored before it is known which shard of the "
+        "source refurbish has: tf.data fills in SHARD_HINT where the dataset "
+        "is distributed. Restore behind that, or shard by numbers, as by "
+        "source.shard(n, i).");
+  }
   if (IsMoved(saved)) return CheckMoved(saved);
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
@@ -210,6 +223,10 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
   absl::Status joined = JoinOthers();
   if (!joined.ok()) return joined;
   EpochParts parts;
+  // What a store on disk is to note, or null.
+  std::shared_ptr<const Schedule> schedule;
+  std::shared_ptr<SampleStore> store;
+  ScheduleOptions options;
   SourceShard shard;
   {
     absl::MutexLock lock(&mu_);
@@ -235,23 +252,21 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     next_epoch_ = saved.next_epoch;
     restored_ = true;
     end_error_ = absl::OkStatus();
-    if (saved.begun) {
-      parts = BeginEpoch(saved.number, saved.scheduled);
-    } else if (IsMoved(saved) && shared_ != nullptr && schedule_ != nullptr) {
-      parts.options = options_;
-      parts.store = store_;
-      parts.schedule = schedule_;
+    if (shared_ != nullptr && schedule_ != nullptr &&
+        (IsMoved(saved) || schedule_->moved().has_value())) {
+      options = options_.schedule;
+      store = store_;
+      schedule = schedule_;
       shard = *shard_;
     }
+    if (saved.begun) parts = BeginEpoch(saved.number, saved.scheduled);
   }
-  if (!saved.begun) {
-    if (parts.schedule == nullptr) return nullptr;
-    const absl::Status noted =
-        AgreeAnew(*parts.store, parts.options.schedule, shard, *parts.schedule);
+  if (schedule != nullptr) {
+    const absl::Status noted = AgreeAnew(*store, options, shard, *schedule);
     // A later run without this checkpoint then follows another schedule.
     if (!noted.ok()) LOG(WARNING) << noted.message();
-    return nullptr;
   }
+  if (!saved.begun) return nullptr;
   std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(parts));
   epoch->Resume(saved);
   return epoch;

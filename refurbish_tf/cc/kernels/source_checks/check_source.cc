@@ -218,8 +218,10 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   SourceShard& shard = facts->shard;
   std::multiset<std::string> names;
   int64_t index = 0;
+  int num_datasets = 0;
   for (const NodeDef& node : graph.node()) {
     if (node.op() != "ShardDataset") continue;
+    ++num_datasets;
     const int64_t num_shards = value(node, 1);
     facts->hinted |= num_shards == tensorflow::data::kShardHint;
     // `shard(1, 0)` is the whole source, and tf.data removes it.
@@ -237,7 +239,8 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   shard.shard.reset();
   const DatasetBase* const dataset = ShardOf(source);
   std::vector<const DatasetBase*> inputs;
-  if (names.size() > 1 || dataset == nullptr || index < 0 ||
+  // Of several, one that is the whole may stand before what the other divides.
+  if (num_datasets > 1 || dataset == nullptr || index < 0 ||
       index >= shard.num_shards || shard.num_shards > kMaxShards ||
       !dataset->InputDatasets(&inputs).ok()) {
     return;
