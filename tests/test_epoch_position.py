@@ -64,7 +64,7 @@ def test_damage_changes_nothing():
   for text, message in [
       ("{", "damaged"), ("[]", "damaged"), (json.dumps({**saved, "format": 9}), "format 9"),
       (json.dumps({**saved, "stages": [first]}), "shorter"),
-      (json.dumps({**saved, "stages": [{**first, "state": [7] * len(first["state"])}, second]}), ""),
+      (json.dumps({**saved, "stages": [{**first, "state": [7] * len(first["state"])}, second]}), "."),
       (json.dumps({**saved, "stages": [{**first, "state": [*first["state"][:2], 9, *first["state"][3:]]}, {}]}), "state")]:
     with pytest.raises((ValueError, KeyError, tf.errors.OpError), match=message):
       position.deserialize(text)
