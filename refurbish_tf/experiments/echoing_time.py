@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import dataclasses
 import pathlib
+import statistics
 import sys
 import time
 
@@ -53,6 +54,8 @@ SEEDS = range(5)
 TUNING_SEED = 100
 TARGET = 0.5
 STEP_SECONDS = 0.024
+# Computed in less than this, so that what the input does at the same time makes few steps late.
+MOST_COMPUTED_SECONDS = 0.018
 BATCH_SIZE = 64
 # A fifth of the images, as the paper has it for CIFAR-10.
 SHUFFLE_BUFFER_SIZE = 2_000
@@ -217,6 +220,17 @@ def _training_step(images, learning_rate):
   return step, right
 
 
+def computed_seconds(images, steps=50):
+  """Seconds in which the processors compute a step, the median."""
+  step, _ = _training_step(images, LEARNING_RATES[0])
+  batch = tf.zeros([BATCH_SIZE, *images.shape], tf.uint8), tf.zeros([BATCH_SIZE], tf.int64)
+  times = [time.perf_counter()]
+  for _ in range(steps):
+    step(*batch)
+    times.append(time.perf_counter())
+  return statistics.median(after - before for before, after in zip(times, times[1:]))
+
+
 def main(argv=None):
   """Runs the trainings that are missing in the table."""
   parser = argparse.ArgumentParser(
@@ -234,6 +248,10 @@ def main(argv=None):
 
   for what in ("tuning", "time", "budget tuning", "budget"):
     rows = plan(what, results.read(table.path) if what in ("time", "budget") else ())
+    if what == "time" and not all(map(table.has, rows)) and (
+        found := computed_seconds(loaded["train"])) > MOST_COMPUTED_SECONDS:
+      parser.error(f"a step must be computed in {1000 * MOST_COMPUTED_SECONDS:.0f} ms, got {1000 * found:.0f} ms. Stop what else "
+                   "runs on this machine, or take a faster one; the same command goes on.")
     table.complete(rows, run, _name, _told)
 
 
