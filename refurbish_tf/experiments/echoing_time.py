@@ -20,6 +20,7 @@ It can be stopped at any time, and the same command goes on where it was. It nee
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import statistics
 import sys
@@ -228,7 +229,7 @@ def computed_seconds(images, steps=50):
   for _ in range(steps):
     step(*batch)
     times.append(time.perf_counter())
-  return statistics.median(after - before for before, after in zip(times, times[1:]))
+  return statistics.median(after - before for before, after in itertools.pairwise(times))
 
 
 def main(argv=None):
