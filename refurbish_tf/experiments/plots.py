@@ -29,6 +29,9 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "told apart from standard")
 _NOT_APART = (BLUE, "o", "not told apart from standard")
+_ECHOING_TIME = (
+    "[![Seconds to the target for each place and factor, and best accuracies for as many fresh samples](echoing_time.png)]"
+    "(../notebooks/data_echoing.ipynb)")
 # So that a label can be read over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
@@ -302,7 +305,8 @@ def main(argv=None):
                           "pairs": tables.pairs(compared), "prices": tables.prices(compared),
                           "choice": tables.choice(chosen), "hyperparameters": tables.hyperparameters(varied),
                           "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed),
-                          "times": f"{tables.headline(timed)}\n\n{tables.times(timed)}".strip(),
+                          "times": "\n\n".join(filter(None, [_ECHOING_TIME if tables.of_ways(timed) else "", tables.headline(timed),
+                                                               tables.times(timed)])),
                           "budget": tables.budget(timed), "tuned": tables.tuned(timed, "tuning"),
                           "tunedbudget": tables.tuned(timed, "budget tuning")}}
   texts = {}
