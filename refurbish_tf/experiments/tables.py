@@ -24,7 +24,7 @@ PAIRS = (
     ("refurbish r=3 split 4", "echo augmented e=3"))
 PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
                "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
-NOT_RUN = "*Planned, and not run yet.*"
+NOT_RUN = "*{}: planned, and not run yet.*"
 
 
 def comparison(rows):
@@ -164,21 +164,22 @@ def times(rows):
         f"{sum(row['late_steps'] for row in of_way) / sum(row['steps'] for row in of_way):.1%}".replace("%", " %")])
   return results.markdown(
       ["", "R", "learning rate", "seconds to the target", "reached it", "baseline's over these", "predicted", "min(e, R)",
-       "late steps"], lines) if lines else NOT_RUN
+       "late steps"], lines) if lines else NOT_RUN.format("Seconds to the target")
 
 
 def faster(rows, ratio, where, e):
   """How many times less a way takes than the baseline with the same R, as `results.quotient`, and how many were predicted.
 
-  Predicted is by how much it needs fewer fresh samples, times min(e, R) / e: beyond R an echo's steps take longer than reading.
-  None if not all trainings of both have reached the target, or the way is the baseline.
+  Predicted is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R an echo's steps take longer than reading.
+  Of AUTOTUNE and refurbish, and of the baseline beside them, all that was read counts, so also what buffers hold. None if not all trainings of both have reached the target, or the way is the baseline.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))
   if where == "baseline" or not (ones and others) or min(row["fresh"] for row in (*ones, *others)) < 0:
     return None
+  samples = "read" if e == "AUTOTUNE" or where == "refurbish" else "fresh"
   seconds, fresh = (results.quotient(*([row[column] for row in some] for some in (ones, others)))
-                    for column in ("seconds", "fresh"))
+                    for column in ("seconds", samples))
   return seconds, fresh[0] * (1 if e == "AUTOTUNE" else min(e, ratio) / e)
 
 
@@ -206,7 +207,7 @@ def tuned(rows, what):
   return results.markdown(
       ["", *(f"{rate:g}" for rate in rates)],
       [[_way(*way), *(cells.get((*way, rate), "") for rate in rates)]
-       for way in dict.fromkeys((row["where"], row["e"]) for row in chosen)]) if chosen else NOT_RUN
+       for way in dict.fromkeys((row["where"], row["e"]) for row in chosen)]) if chosen else NOT_RUN.format("Learning rates")
 
 
 def budget(rows):
@@ -221,7 +222,7 @@ def budget(rows):
     lines.append([_way(where, e), f"{rate:g}", f"{mean:.1f} ± {spread:.1f} %", f"{len(accuracies)}", *told])
   return results.markdown(
       ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines
-  ) if lines else NOT_RUN
+  ) if lines else NOT_RUN.format("The best accuracy")
 
 
 def of_ways(rows):
