@@ -1,5 +1,6 @@
 """Echoing by the clock: what is planned and trained, how fast the disk is, and what tables and figures say."""
 import collections
+import pathlib
 import types
 
 import keras
@@ -79,6 +80,21 @@ def test_the_plan():
   # Validated on images of their own, with a seed of their own.
   assert {(row["validation"], row["seed"], row["ratio"]) for row in tuning + budget_tuning} == {("train", 100, 0)}
   assert len(tuning) == 4 * (1 + 15 + 2) and len(budget_tuning) == 4 * 4
+
+
+def test_the_page_says_what_is_planned():
+  told = " ".join((pathlib.Path(__file__).parent.parent / "docs" / "results.md").read_text(encoding="utf-8").split())
+  *rates, last = (f"{rate:g}" for rate in echoing_time.LEARNING_RATES)
+  for said in (
+      f"{echoing_time.IMAGES:,} images of CIFAR-10, read", f"batches of {echoing_time.BATCH_SIZE}, SGD",
+      f"a shuffle buffer of {echoing_time.SHUFFLE_BUFFER_SIZE:,}", f"The target is {echoing_time.TARGET:.0%}".replace("%", " %"),
+      f"validated every {echoing_time.STEPS_BETWEEN} steps", f"**Step.** {1000 * echoing_time.STEP_SECONDS:.0f} ms",
+      f"the best of {', '.join(rates)} and {last}, with seed {echoing_time.TUNING_SEED}",
+      f"reads {echoing_time.MOST_BATCHES['time']} batches", f"in tuning, {echoing_time.MOST_BATCHES['tuning']}",
+      f"{echoing_time.BUDGET_BATCHES} batches of fresh samples",
+      f"fresh samples, {echoing_time.BUDGET_BATCHES * echoing_time.BATCH_SIZE:,}, with",
+      f"computed in {1000 * echoing_time.MOST_COMPUTED_SECONDS:.0f} ms"):
+    assert said in told, said
 
 
 def test_the_learning_rate_is_tuned_for_each_way():
