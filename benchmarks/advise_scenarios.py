@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from slow_disk import SlowDisk
 
 import refurbish_tf as rtf
+from refurbish_tf.experiments.slow_disk import SlowDisk
 
 SIDE = 224
 # Photographs that are drawn, which takes long; the others are copies.

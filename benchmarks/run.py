@@ -13,8 +13,7 @@ import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 SHARED = (
-    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation",
-    "slow_disk")
+    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation")
 
 
 def main():

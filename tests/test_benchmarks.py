@@ -47,8 +47,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 def test_all_are_known_here():
   shared = {
-      "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation",
-      "slow_disk"}
+      "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 

@@ -77,7 +77,8 @@ def test_runs(path, parameters):
 @pytest.mark.parametrize("name, table, shows", [
     ("data_refurbishing", "comparison", (tables.comparison, tables.precision_reached, tables.pairs, tables.prices)),
     ("data_refurbishing", "hyperparameters", (tables.hyperparameters,)),
-    ("data_echoing", "echoing_resnet18", (tables.echoes,))], ids=lambda value: value if isinstance(value, str) else "")
+    ("data_echoing", "echoing_resnet18", (tables.echoes,)),
+    ("data_echoing", "echoing_time", (tables.headline, tables.times, tables.budget))], ids=lambda value: value if isinstance(value, str) else "")
 def test_the_outputs_show_the_tables_that_come_with_the_package(name, table, shows):
   """They were made again after the last training of each."""
   path, = (path for path in NOTEBOOKS if path.stem == name)

@@ -2,6 +2,7 @@
 
     python -m refurbish_tf.experiments.accuracy
     python -m refurbish_tf.experiments.echoing
+    python -m refurbish_tf.experiments.echoing_time
     python -m refurbish_tf.experiments.full_length comparison
     python -m refurbish_tf.experiments.speed
 

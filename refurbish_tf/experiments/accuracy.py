@@ -49,6 +49,8 @@ MORE_SETTINGS = {
     "refurbish r=3 balanced only": lambda ways: ways.refurbished(3, shuffle="uniform"),
     "refurbish r=3 naive": lambda ways: ways.refurbished(3, eviction="reference_count", shuffle="uniform"),
 }
+# Of the comparison at full length alone.
+FULL_LENGTH_SETTINGS = {"refurbish r=2 split 4": lambda ways: ways.refurbished(2)}
 
 
 def main(argv=None):
@@ -93,7 +95,7 @@ def pipeline(images, augmentation, setting, seed, magnitude=MAGNITUDE):
   """The pipeline of a setting, from `Images`."""
   simplified, at = split_of(setting)
   ways = Pipelines(images, layers(augmentation, simplified, magnitude), at, seed)
-  return {**SETTINGS, **MORE_SETTINGS}[setting](ways)
+  return {**SETTINGS, **MORE_SETTINGS, **FULL_LENGTH_SETTINGS}[setting](ways)
 
 
 def split_of(setting):

@@ -29,6 +29,9 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "told apart from standard")
 _NOT_APART = (BLUE, "o", "not told apart from standard")
+_ECHOING_TIME = (
+    "[![Seconds to the target for each place and factor, and best accuracies for as many fresh samples](echoing_time.png)]"
+    "(../notebooks/data_echoing.ipynb)")
 # So that a label can be read over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
@@ -130,6 +133,66 @@ def fresh_samples(axes, rows, by, names=None):
   axes.set_xticks(range(len(groups)), [(names or {}).get(group, f"{group:,}") for group in groups])
   axes.set_ylabel("fresh samples to the target, thousands")
   axes.set_ylim(0, None)
+
+
+def echoing_time(rows):
+  """A figure of `time_to_target` and `best_accuracy` with their legend. `rows` of `echoing_time`."""
+  figure, both = pyplot.subplots(1, 2, figsize=(12.5, 5), width_ratios=(3, 1), layout="constrained")
+  time_to_target(both[0], rows)
+  best_accuracy(both[1], rows)
+  figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+  return figure
+
+
+def time_to_target(axes, rows, ratio=4):
+  """Seconds to the target over e, with 95 % intervals (Choi et al., 2019, Figure 4). AUTOTUNE and refurbish stand beside.
+
+  A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over min(e, R). Where
+  not all trainings reached the target, it is said how many did.
+
+  Args:
+    axes: of Matplotlib.
+    rows: of `echoing_time`.
+    ratio: R.
+  """
+  found = {(where, e): of_way for (of_ratio, where, e), of_way in tables.of_ways(rows).items() if of_ratio == ratio}
+  whole = sorted({e for where, e in found if where in tables.PLACE_NAMES and e != "AUTOTUNE"})
+  beside = [way for way in found if way[1] == "AUTOTUNE" or way[0] == "refurbish"]
+  places = {**{e: float(e) for e in whole}, **{way: max(whole, default=0) + 1.5 * number for number, way in enumerate(beside, 1)}}
+  for where, (color, marker) in {**PLACES, "refurbish": (GREEN, "s")}.items():
+    x, middles, halves = [], [], []
+    for way, of_way in sorted(found.items(), key=str):
+      if way[0] != where:
+        continue
+      place = places[way if way in beside else way[1]]
+      seconds = [row["seconds"] for row in of_way if row["fresh"] >= 0]
+      if len(seconds) < len(of_way):
+        axes.annotate(f"{len(seconds)} of {len(of_way)} reached it", (place, 0.02), xycoords=("data", "axes fraction"),
+                      xytext=(12 * [*PLACES, "refurbish"].index(where) - 18, 0), textcoords="offset points", rotation=90, ha="center",
+                      va="bottom", color=color, fontsize=11)
+        continue
+      middle, half = results.mean_interval(seconds)
+      x, middles, halves = [*x, place], [*middles, middle], [*halves, half or 0]
+      if where == "baseline":
+        factors = [e for e in whole if e <= ratio] + [max(whole)]
+        axes.plot(factors, [middle / min(e, ratio) for e in factors], "--", color="0.3", lw=1.8, label="baseline / min(e, R)")
+    if x:
+      axes.errorbar(x, middles, yerr=halves, color=color, marker=marker, ms=9, capsize=4, lw=0, elinewidth=1.8,
+                    label=tables.PLACE_NAMES.get(where, where))
+  names = [f"{e}" for e in whole] + [f"e =\n{e}" if e == "AUTOTUNE" else f"r = {e}" for _, e in beside]
+  axes.set_xticks(list(places.values()), names)
+  axes.set(xlabel=f"echoing factor e; R = {ratio}", ylabel="seconds to the target", ylim=(0, None))
+
+
+def best_accuracy(axes, rows):
+  """The best accuracy for as many fresh samples, with 95 % intervals (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
+  found = results.grouped([row for row in rows if row["what"] == "budget"], "where", "accuracy")
+  for place, (where, accuracies) in enumerate(found.items()):
+    middle, half = results.mean_interval([100 * accuracy for accuracy in accuracies])
+    color, marker = PLACES[where]
+    axes.errorbar([place], [middle], yerr=half, color=color, marker=marker, ms=11, capsize=5, lw=2)
+  axes.set_xticks([])
+  axes.set(xlabel="e = 4, as many fresh samples", ylabel="best accuracy, %", xlim=(-0.6, len(found) - 0.4))
 
 
 def split_policy(speeds, accuracies, trained, speed):
@@ -234,14 +297,18 @@ def main(argv=None):
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing
-  chosen, compared, varied, echoed_on_gpu, trained, speed, echoed = (results.read(name) for name in (
-      "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing"))
+  chosen, compared, varied, echoed_on_gpu, trained, speed, echoed, timed = (results.read(name) for name in (
+      "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing", "echoing_time"))
   pages = {
       "README.md": {"reuse": tables.reuse(compared)},
       "docs/results.md": {"comparison": f"{tables.comparison(compared)}\n\n{tables.precision_reached(compared)}".strip(),
                           "pairs": tables.pairs(compared), "prices": tables.prices(compared),
                           "choice": tables.choice(chosen), "hyperparameters": tables.hyperparameters(varied),
-                          "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed)}}
+                          "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed),
+                          "times": "\n\n".join(filter(None, [_ECHOING_TIME if tables.of_ways(timed) else "", tables.headline(timed),
+                                                               tables.times(timed)])),
+                          "budget": tables.budget(timed), "tuned": tables.tuned(timed, "tuning"),
+                          "tunedbudget": tables.tuned(timed, "budget tuning")}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():
@@ -266,6 +333,8 @@ def main(argv=None):
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figures["echoing"] = figure
+    if tables.of_ways(timed):
+      figures["echoing_time"] = echoing_time(timed)
     for name, figure in figures.items():
       figure.savefig(docs / f"{name}.png")
       print(f"wrote {docs / name}.png")

@@ -3,6 +3,7 @@ import contextlib
 import csv
 import errno
 import io
+import math
 import os
 import pathlib
 import platform
@@ -25,7 +26,7 @@ DIRECTORY = pathlib.Path(__file__).parent / "results"
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns that say what came of a row. The others identify it.
 MEASURED = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
-            "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds")
+            "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds", "read", "late_steps")
 # The probability that an interval holds what was measured.
 CONFIDENCE = 0.95
 
@@ -253,6 +254,15 @@ def difference(ones, others):
   freedom = sum(variances)**2 / sum(
       variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
   return middle, student_t(CONFIDENCE, freedom) * sum(variances)**0.5
+
+
+def quotient(ones, others):
+  """The quotient of two geometric means, and both ends of its 95 % interval, that of `difference` of the logarithms.
+
+  If there is a single one of either, there is no interval, and both ends are None.
+  """
+  middle, half = difference(*([math.log(value) for value in values] for values in (ones, others)))
+  return math.exp(middle), *((None, None) if half is None else (math.exp(middle - half), math.exp(middle + half)))
 
 
 def mean_interval(values):
