@@ -227,7 +227,12 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     index = value(node, 2);
-    shard.num_shards *= num_shards;
+    // More are not told apart.
+    constexpr int64_t kMost = kMaxSamples;
+    shard.num_shards =
+        num_shards > kMost / std::max<int64_t>(1, shard.num_shards)
+            ? kMost
+            : shard.num_shards * num_shards;
     names.insert(absl::StrCat(index, " of ", num_shards));
   }
   if (facts->hinted) return;
