@@ -108,7 +108,7 @@ import refurbish_tf as rtf
 keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
 source = tf.data.Dataset.range(22)
 share = source.take(len(source) // processes * processes).shard(processes, process)
-train = share.refurbish(lambda i: tf.cast(i, tf.float32), r=2, seed=process).batch(4, drop_remainder=True)
+train = share.refurbish(lambda i: tf.cast(i, tf.float32), r=2, seed=7, order_seed=process).batch(4, drop_remainder=True)
 seen = []
 
 class Model(keras.Sequential):

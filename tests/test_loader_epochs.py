@@ -135,6 +135,20 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
       assert seen == expected, edge
 
 
+@EACH_LOADER
+def test_a_look_at_a_batch_is_taken_back(load):
+  """As the guide says: the numbers of epochs, and their batches, are those of a loader that nobody has read."""
+  seen, expected = {}, {}
+  train(load(refurbished(by_index())), expected)
+  loader = load(refurbished(by_index()))
+  start = loader.state_dict()
+  assert values(next(iter(loader))) == expected[0][0]
+  loader.load_state_dict(start)
+  assert loader.epoch == 0
+  train(loader, seen)
+  assert seen == expected
+
+
 def test_a_refused_state_leaves_the_rest_that_is_not_read():
   seen, expected = {}, {}
   train(numpy_loader(refurbished(by_index())), expected)

@@ -47,7 +47,8 @@ class Reader:
       if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:
         return frame.f_locals["epoch_iterator"]
       frame = frame.f_back
-    raise RuntimeError(f"{self._name} is a callback for model.fit of Keras {step.KNOWN_VERSIONS}, but something else has called it.")
+    raise RuntimeError(
+        f"{self._name} is a callback for model.fit of Keras {step.KNOWN_VERSIONS}, but something else has called it.")
 
   def begin(self):
     """Makes the first iterator, unless that was done: at the latest when it is read."""
