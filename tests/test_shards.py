@@ -260,17 +260,17 @@ def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
 
 
 def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(tmp_path):
-  unbroken, before = Workers(2, 2), Workers(2, 2, tmp_path / "before")
+  unbroken, before = Workers(2, 3), Workers(2, 3, tmp_path / "before")
   expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(5)]
   for _ in range(3):
     before.epoch()
   paths = before.save(tmp_path / "checkpoints")
-  after = Workers(4, 2, tmp_path / "after")
+  after = Workers(4, 3, tmp_path / "after")
   after.restore(paths)
   assert dict(collections.ChainMap(*after.epoch())) == expected[3]
   del after
   gc.collect()
-  assert dict(collections.ChainMap(*Workers(4, 2, tmp_path / "after").epoch())) == expected[4]
+  assert dict(collections.ChainMap(*Workers(4, 3, tmp_path / "after").epoch())) == expected[4]
 
 
 def test_a_new_directory_follows_a_schedule_of_another_number_also_with_the_same_number(tmp_path):
