@@ -73,7 +73,7 @@ class Loader:
       return self._next_number + self._rest_is_over()
 
   @property
-  def batch_sampler(self):
+  def batch_sampler(self) -> _BatchSampler:
     return _BatchSampler(self)  # Where Lightning looks for a sampler that wants to know the epoch.
 
   def state_dict(self) -> dict[str, Any]:

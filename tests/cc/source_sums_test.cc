@@ -110,7 +110,7 @@ TEST_F(SourceSumsTest, WithoutRoomTheyAreInMemory) {
   env.full = true;
   EXPECT_FALSE(store->source_sums().Set(0, kPlatform, 10));
   SourceChecks checks;
-  EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform));
+  EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform, Shard()));
   checks.Note(0, 10, /*in_store=*/true);
   EXPECT_EQ(checks.Compare(0, 10), Compared::kSame);
   EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
@@ -120,8 +120,8 @@ TEST_F(SourceSumsTest, OnlyWhatTheStoreHoldsIsRefused) {
   auto store = Open();
   SourceChecks checks;
   EXPECT_FALSE(checks.checks());
-  EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform));
-  EXPECT_FALSE(checks.Begin(SourceKind::kDraws, nullptr, kPlatform));
+  EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform, Shard()));
+  EXPECT_FALSE(checks.Begin(SourceKind::kDraws, nullptr, kPlatform, Shard()));
   EXPECT_EQ(checks.Compare(0, 10), Compared::kSame);
   checks.Note(0, 10, /*in_store=*/false);
   EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
@@ -129,7 +129,7 @@ TEST_F(SourceSumsTest, OnlyWhatTheStoreHoldsIsRefused) {
   EXPECT_EQ(checks.Compare(0, 11), Compared::kSame);
   EXPECT_EQ(checks.Compare(0, 10), Compared::kRefused);
   SourceChecks of_python;
-  EXPECT_TRUE(of_python.Begin(SourceKind::kMayChange, &store->source_sums(), kPlatform));
+  EXPECT_TRUE(of_python.Begin(SourceKind::kMayChange, &store->source_sums(), kPlatform, Shard()));
   EXPECT_EQ(of_python.Compare(0, 10), Compared::kOther);
 }
 

@@ -17,6 +17,19 @@ def mix(word):
   return word ^ word >> 31
 
 
+def unmix(word):
+  """The inverse of `mix`."""
+  def unshift(word, bits):
+    found = word
+    for _ in range(64 // bits + 1):
+      found = word ^ found >> bits
+    return found
+
+  word = unshift(word, 31) * pow(0x94d049bb133111eb, -1, 2**64) & MASK
+  word = unshift(word, 27) * pow(0xbf58476d1ce4e5b9, -1, 2**64) & MASK
+  return (unshift(word, 30) - 0x9e3779b97f4a7c15) & MASK
+
+
 def key(seed, purpose, counter=0):
   return mix(mix(mix(seed & MASK) ^ purpose) ^ counter)
 
@@ -45,6 +58,12 @@ def stateless_seed(seed, purpose, counter, index):
   """A seed for `tf.random.stateless_*`, as two unsigned 32-bit numbers."""
   word = mix((index << 32 | counter) ^ key(seed, purpose))
   return word >> 32, word & 2**32 - 1
+
+
+def index_of(seed, purpose, stateless):
+  """The index that a seed for `tf.random.stateless_*`, two 32-bit numbers, was made for, whatever its counter."""
+  first, second = (int(number) & 2**32 - 1 for number in stateless)
+  return (unmix(first << 32 | second) ^ key(seed, purpose)) >> 32
 
 
 class Schedule:
