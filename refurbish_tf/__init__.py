@@ -31,8 +31,8 @@ from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, stats
 
 __all__ = [
-    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats", "FuseStats", "Loader",
-    "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo", "finished", "fuse",
+    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats",
+    "FuseStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo", "finished", "fuse",
     "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)

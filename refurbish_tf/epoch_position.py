@@ -77,14 +77,9 @@ class EpochPosition(tf.train.experimental.PythonState):
       raise ValueError(
           f"rtf.EpochPosition: the checkpoint is of another pipeline, with the stages {kinds}, but this one has "
           f"{self._kinds()}. Build the same pipeline.")
-    before = [stage.saved_state() for stage in self._stages]
-    try:
+    with dataset_graph.unchanged_on_error(self._stages):
       for stage, state in zip(self._stages, stages, strict=True):
         stage.restore_state(state)
-    except Exception:
-      for stage, state in zip(self._stages, before):
-        stage.restore_state(state)
-      raise
 
   def _kinds(self):
     return [type(stage).__name__ for stage in self._stages]

@@ -67,8 +67,8 @@ def refurbish(
 
   A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
   shuffles. Behind `shard` a sample has the number that it has in the whole source, for the seeds that functions get and in
-  a store on disk, unless something stands in between that makes other elements. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
-  these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
+  a store on disk, unless something stands in between that makes other elements. A source with random access
+  (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
   that need not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the
   cached samples. If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first
   epoch is sorted, too.
@@ -146,9 +146,9 @@ def refurbish(
     TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
       list; `targets` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
-    tf.errors.FailedPreconditionError: when it runs, a restored checkpoint had lost the position; a `tf.data` service shards dynamically, or runs two shards of the
-      source in one process or on one `store`; or the source yields another element than the one from which a sample of
-      a `store` on disk was prepared.
+    tf.errors.FailedPreconditionError: when it runs, a restored checkpoint had lost the position; a `tf.data` service
+      shards dynamically, or runs two shards of the source in one process or on one `store`; or the source yields another
+      element than the one from which a sample of a `store` on disk was prepared.
     tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure
       with which `partial_fn` was traced.
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the

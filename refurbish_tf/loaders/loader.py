@@ -128,18 +128,16 @@ class Loader:
       self._epoch.leave()
     self._epoch = self._rest = None  # Reading ahead, they would take the stages on to their next epoch.
     self._num_loads += 1
-    before = [stage.saved_state() for stage in self._stages]
     try:
-      # Stages before the iterator, whose word on them counts.
-      for stage, each in zip(self._stages, saved.stages):
-        stage.restore_state(each)
-      if saved.iterator is not None:
-        rest = _Rest(self, state.copy(), saved.told)
-        states.restore(rest.batches.iterator, saved.iterator)
-        self._rest = rest
+      with dataset_graph.unchanged_on_error(self._stages):
+        # Stages before the iterator, whose word on them counts.
+        for stage, each in zip(self._stages, saved.stages):
+          stage.restore_state(each)
+        if saved.iterator is not None:
+          rest = _Rest(self, state.copy(), saved.told)
+          states.restore(rest.batches.iterator, saved.iterator)
+          self._rest = rest
     except Exception as error:
-      for stage, each in zip(self._stages, before):
-        stage.restore_state(each)
       if unread is not None:
         self._load(unread)
       if isinstance(error, tf.errors.OpError):

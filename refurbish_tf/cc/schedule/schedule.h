@@ -153,6 +153,10 @@ class Schedule {
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
+  // In how many shards it was divided then; `now`: in how many it is.
+  uint32_t ShardsThen(uint32_t now) const {
+    return moved_.has_value() ? moved_->former : now;
+  }
   bool Kept(uint32_t index) const {
     return moved_.has_value() || position_[index] < capacity_;
   }

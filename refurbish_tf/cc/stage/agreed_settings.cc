@@ -85,9 +85,9 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
                              ? "balanced"
                              : "reference_count"}};
   if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
-  if (!shard.names.empty()) settings[kShardSetting] = shard.names;
-  if (!shard.names.empty() && shard.whole >= 0) {
-    settings[kWholeSetting] = absl::StrCat(shard.whole);
+  if (!shard.names.empty()) {
+    settings[kShardSetting] = shard.names;
+    if (shard.whole >= 0) settings[kWholeSetting] = absl::StrCat(shard.whole);
   }
   if (schedule != nullptr) {
     settings[kKeptSetting] = absl::StrCat(schedule->capacity());

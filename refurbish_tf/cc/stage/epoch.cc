@@ -99,8 +99,7 @@ void Epoch::Save(SavedEpoch* saved) {
   saved->num_kept = scheduled() ? owner_->capacity() : 0;
   saved->origin = scheduled() ? owner_->origin() : 0;
   if (scheduled() && saved->schedule_shards > 0) {
-    saved->schedule_shards =
-        owner_->moved().has_value() ? owner_->moved()->former : shard_.count;
+    saved->schedule_shards = owner_->ShardsThen(shard_.count);
   }
   yielded_.Save(saved);
 }

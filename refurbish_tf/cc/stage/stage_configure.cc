@@ -86,10 +86,11 @@ absl::Status Stage::Configure(const StageOptions& options,
     if (!expected.ok()) return expected;
     absl::Status there = store->CheckDirectory();
     if (!there.ok()) return there;
-  }
-  if (store->disk() != nullptr && shard.has_value()) {
-    RTF_RETURN_IF_ERROR(TakeOver(*store, options.schedule, options.num_samples,
-                                 *shard, NumKept(RoomOf(options, *store))));
+    if (shard.has_value()) {
+      RTF_RETURN_IF_ERROR(TakeOver(*store, options.schedule,
+                                   options.num_samples, *shard,
+                                   NumKept(RoomOf(options, *store))));
+    }
   }
   std::shared_ptr<const Schedule> schedule =
       MakeSchedule(options, shard, *store);

@@ -50,8 +50,8 @@ SavedEpoch Stage::Save() const {
     saved.num_samples = schedule_->num_samples();
     saved.num_kept = schedule_->capacity();
     saved.origin = schedule_->origin();
-    if (schedule_->moved().has_value()) {
-      saved.schedule_shards = schedule_->moved()->former;
+    if (saved.schedule_shards > 0) {
+      saved.schedule_shards = schedule_->ShardsThen(numbering().count);
     }
   }
   return saved;
@@ -59,10 +59,9 @@ SavedEpoch Stage::Save() const {
 
 bool Stage::HasSchedule(const SavedEpoch& saved) const {
   if (schedule_ == nullptr || schedule_->origin() != saved.origin) return false;
-  const int64_t followed = schedule_->moved().has_value()
-                               ? schedule_->moved()->former
-                               : numbering().count;
-  return saved.schedule_shards <= 0 || saved.schedule_shards == followed;
+  return saved.schedule_shards <= 0 ||
+         saved.schedule_shards ==
+             int64_t{schedule_->ShardsThen(numbering().count)};
 }
 
 bool Stage::IsMoved(const SavedEpoch& saved) const {

@@ -40,7 +40,7 @@ MUTANTS = [
            "tests/test_restart.py::test_restores_at_every_step"),
     Mutant("a position is saved in the middle of an epoch", "refurbish_tf/epoch_position.py", "    if any(stage.is_in_epoch()",
            "    if False and any(stage.is_in_epoch()", "tests/test_epoch_position.py::test_refused_in_the_middle_of_an_epoch"),
-    Mutant("a state that is refused stays half", "refurbish_tf/epoch_position.py",
-           "      for stage, state in zip(self._stages, before):\n        stage.restore_state(state)\n", "      pass\n",
+    Mutant("a state that is refused stays half", "refurbish_tf/_internal/dataset_graph.py",
+           "    for stage, saved in zip(stages, before):\n      stage.restore_state(saved)\n", "",
            "tests/test_epoch_position.py::test_damage_changes_nothing"),
 ]

@@ -81,8 +81,10 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   const int64_t size = NumbersOf(saved).size();
   // A backup of an older package ends before the two policies, or before what
   // it says of shards.
-  if (state.dims() != 1 || state.NumElements() > size ||
-      state.NumElements() < size - 5) {
+  const bool fits = state.shape() == TensorShape({size}) ||
+                    state.shape() == TensorShape({size - 3}) ||
+                    state.shape() == TensorShape({size - 5});
+  if (!fits) {
     return DamagedCheckpoint("refurbish", "its state has shape ",
                              state.shape().DebugString(), ", but must have [",
                              size, "]");
