@@ -184,6 +184,20 @@ def test_on_another_backend_than_tensorflow(monkeypatch):
   assert provenance["keras"] == f"{keras.__version__} on jax {jax.__version__}" and provenance["machine"].endswith(", Some GPU")
 
 
+@pytest.mark.parametrize("says, compiled", [
+    ("flags\t\t: fpu avx2 avx512_bf16 clflush\n", False), ("Features\t: fp asimd bf16 dgh\n", False),
+    ("flags\t\t: fpu avx2 avx512f clflush\n", True), (None, True)])
+def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, tmp_path):
+  """TensorFlow takes ten times as long as XLA there. Float32 is compiled nowhere."""
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+  monkeypatch.setattr(training, "CPU", tmp_path / "cpuinfo")
+  if says is not None:
+    training.CPU.write_text(says, encoding="utf-8")
+  assert training.jit_compile() is False
+  with training.computing_with("mixed_bfloat16"):
+    assert training.jit_compile() is compiled
+
+
 @pytest.mark.parametrize("name, planned", [
     ("hyperparameters", full_length.hyperparameters(49_920, 20)), ("echoing_resnet18", full_length.echoes(49_920, 0.8))])
 def test_the_packaged_tables_of_a_gpu_are_as_planned(name, planned):

@@ -133,12 +133,12 @@ def fresh_samples_to_target(
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
   with training.computing_with(precision):
     model = training.NETWORKS[network](images)
-  model.compile(
-      keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
-      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-      jit_compile=training.jit_compile(),
-      # Keras takes a millisecond a call, a good part of a step of such a network.
-      steps_per_execution=STEPS_PER_EXECUTION)
+    model.compile(
+        keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
+        jit_compile=training.jit_compile(),
+        # Keras takes a millisecond a call, a good part of a step of such a network.
+        steps_per_execution=STEPS_PER_EXECUTION)
   # A multiple of STEPS_PER_EXECUTION, as Keras would round up.
   steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
