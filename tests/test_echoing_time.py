@@ -304,7 +304,7 @@ def test_the_quotient_of_means():
 def test_the_packaged_table_is_as_planned(what):
   """If it was run: none was left out, and none made twice. Its code was committed."""
   rows = results.read("echoing_time")
-  planned = echoing_time.plan(what, rows) if rows else []
   found = [row for row in rows if row["what"] == what]
+  planned = echoing_time.plan(what, rows) if found else []
   assert [{column: row[column] for column in echoing_time.KEY} for row in found] == planned
   assert all(row["commit"] and not row["commit"].endswith("+") for row in found)

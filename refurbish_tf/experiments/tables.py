@@ -170,8 +170,9 @@ def times(rows):
 def faster(rows, ratio, where, e):
   """How many times less a way takes than the baseline with the same R, as `results.quotient`, and how many were predicted.
 
-  Predicted is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R an echo's steps take longer than reading.
-  Of AUTOTUNE and refurbish, and of the baseline beside them, all that was read counts, so also what buffers hold. None if not all trainings of both have reached the target, or the way is the baseline.
+  Predicted is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R an echo's steps take longer than
+  reading. Of AUTOTUNE and refurbish, and of the baseline beside them, all that was read counts, so also what buffers hold. None
+  if not all trainings of both have reached the target, or the way is the baseline.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))
