@@ -196,6 +196,8 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   assert training.jit_compile() is False
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
+  # A row says with what it was made.
+  assert results._provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 @pytest.mark.parametrize("name, planned", [

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.experiments import images
+from refurbish_tf.experiments import training
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. They stay text, even if they look like numbers.
@@ -348,9 +349,8 @@ def _value(text):
 
 
 def _provenance():
-  cpuinfo = pathlib.Path("/proc/cpuinfo")
-  model = re.search(r"^model name\s*:\s*(.*)", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if (
-      cpuinfo.exists()) else None
+  model = re.search(r"^model name\s*:\s*(.*)", training.CPU.read_text(encoding="utf-8"), re.MULTILINE) if (
+      training.CPU.is_file()) else None
   backend, devices = _backend()
   # Not the directories of whoever ran it.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
@@ -358,8 +358,9 @@ def _provenance():
   return {
       "command": " ".join([program, *arguments]).replace("\n", " "),
       "commit": commit(),
-      "machine": ", ".join(
-          [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),
+      "machine": ", ".join([
+          f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})",
+          *([] if training.cpu_has_bfloat16() else ["no bfloat16"]), *devices]),
       "refurbish_tf": rtf.__version__,
       "tensorflow": tf.__version__,
       "keras": f"{keras.__version__}{backend}",

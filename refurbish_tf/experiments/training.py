@@ -76,11 +76,11 @@ def jit_compile():
   """
   if keras.backend.backend() != "tensorflow" or tf.config.list_physical_devices("GPU"):
     return "auto"
-  return "bfloat16" in keras.config.dtype_policy().name and not _cpu_has_bfloat16()
+  return "bfloat16" in keras.config.dtype_policy().name and not cpu_has_bfloat16()
 
 
-def _cpu_has_bfloat16():
-  """Of Linux on x86 and on Arm; elsewhere it is not known, and no."""
+def cpu_has_bfloat16():
+  """Whether Linux says that the CPU, x86 or Arm, computes with bfloat16. False elsewhere, where it is not known."""
   return CPU.is_file() and re.search(r"\b(avx512_bf16|bf16)\b", CPU.read_text(encoding="utf-8")) is not None
 
 
