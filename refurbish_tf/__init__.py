@@ -32,8 +32,8 @@ from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, sta
 
 __all__ = [
     "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats",
-    "FuseStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo", "finished", "fuse",
-    "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
+    "FuseStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo",
+    "finished", "fuse", "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.fuse = _as_method(fuse)

@@ -68,10 +68,10 @@ def refurbish(
   A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
   shuffles. Behind `shard` a sample has the number that it has in the whole source, for the seeds that functions get and in
   a store on disk, unless something stands in between that makes other elements. A source with random access
-  (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
-  that need not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the
-  cached samples. If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first
-  epoch is sorted, too.
+  (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of these) is asked only for the samples to be
+  prepared, in random order. Any other source is read as a stream: elements that need not be prepared are skipped before
+  `partial_fn`; the others are shuffled by a buffer and come between the cached samples. If a stream is sorted by class, give
+  a `shuffle_buffer_size` that spans several classes, or the first epoch is sorted, too.
 
   The source must yield single samples: batch behind the stage. If it yields batches, a `rtf.PipelineWarning` says so.
   Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and `source.take(n)`. Behind the

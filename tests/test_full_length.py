@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
+from refurbish_tf._internal import machine
 from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, tables, training
 from support import cases
 
@@ -190,9 +191,9 @@ def test_on_another_backend_than_tensorflow(monkeypatch):
 def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, tmp_path):
   """TensorFlow takes ten times as long as XLA there. Float32 is compiled nowhere."""
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-  monkeypatch.setattr(training, "CPU", tmp_path / "cpuinfo")
+  monkeypatch.setattr(machine, "_CPU", tmp_path / "cpuinfo")
   if says is not None:
-    training.CPU.write_text(says, encoding="utf-8")
+    machine._CPU.write_text(says, encoding="utf-8")
   assert training.jit_compile() is False
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled

@@ -3,12 +3,15 @@ import contextlib
 import math
 import os
 import pathlib
+import platform
+import re
 import shutil
 import sys
 import time
 
 import tensorflow as tf
 
+_CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 _MEMORY = pathlib.Path("/proc/meminfo")
 _OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
@@ -27,6 +30,22 @@ def processors() -> int:
     if quota > 0:
       number = min(number, max(1, math.ceil(quota / period)))
   return number
+
+
+def processor() -> str:
+  """The model of the processors, or their architecture where it is not known."""
+  return _of_cpu(r"^model name\s*:\s*(.*)") or platform.machine()
+
+
+def has_bfloat16() -> bool:
+  """Whether Linux says that the processors, x86 or Arm, compute with bfloat16. False elsewhere, where it is not known."""
+  return _of_cpu(r"\b(avx512_bf16|bf16)\b") is not None
+
+
+def _of_cpu(pattern):
+  """What the group of `pattern` finds in what Linux says of the processors, or None."""
+  found = re.search(pattern, _CPU.read_text(encoding="utf-8"), re.MULTILINE) if _CPU.is_file() else None
+  return found and found[1]
 
 
 def free_memory() -> int:

@@ -19,8 +19,8 @@ import keras
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf._internal import machine
 from refurbish_tf.experiments import images
-from refurbish_tf.experiments import training
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. They stay text, even if they look like numbers.
@@ -349,8 +349,6 @@ def _value(text):
 
 
 def _provenance():
-  model = re.search(r"^model name\s*:\s*(.*)", training.CPU.read_text(encoding="utf-8"), re.MULTILINE) if (
-      training.CPU.is_file()) else None
   backend, devices = _backend()
   # Not the directories of whoever ran it.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
@@ -359,8 +357,8 @@ def _provenance():
       "command": " ".join([program, *arguments]).replace("\n", " "),
       "commit": commit(),
       "machine": ", ".join([
-          f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})",
-          *([] if training.cpu_has_bfloat16() else ["no bfloat16"]), *devices]),
+          f"{len(os.sched_getaffinity(0))} processors ({machine.processor()})",
+          *([] if machine.has_bfloat16() else ["no bfloat16"]), *devices]),
       "refurbish_tf": rtf.__version__,
       "tensorflow": tf.__version__,
       "keras": f"{keras.__version__}{backend}",

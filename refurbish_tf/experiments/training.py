@@ -1,10 +1,10 @@
 """The networks that the experiments train."""
 import contextlib
-import pathlib
-import re
 
 import keras
 import tensorflow as tf
+
+from refurbish_tf._internal import machine
 
 # The best for standard training in small trainings, among 0.1, 0.2, 0.4 and 0.8.
 LEARNING_RATE = 0.4
@@ -12,7 +12,6 @@ LEARNING_RATE = 0.4
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
-CPU = pathlib.Path("/proc/cpuinfo")
 
 
 def small_resnet(images, width=16):
@@ -76,12 +75,7 @@ def jit_compile():
   """
   if keras.backend.backend() != "tensorflow" or tf.config.list_physical_devices("GPU"):
     return "auto"
-  return "bfloat16" in keras.config.dtype_policy().name and not cpu_has_bfloat16()
-
-
-def cpu_has_bfloat16():
-  """Whether Linux says that the CPU, x86 or Arm, computes with bfloat16. False elsewhere, where it is not known."""
-  return CPU.is_file() and re.search(r"\b(avx512_bf16|bf16)\b", CPU.read_text(encoding="utf-8")) is not None
+  return "bfloat16" in keras.config.dtype_policy().name and not machine.has_bfloat16()
 
 
 def restart(model, weights):
