@@ -192,7 +192,7 @@ def best_accuracy(axes, rows):
     color, marker = PLACES[where]
     axes.errorbar([place], [middle], yerr=half, color=color, marker=marker, ms=11, capsize=5, lw=2)
   axes.set_xticks([])
-  axes.set(xlabel="e = 4, as many fresh samples", ylabel="best accuracy, %", xlim=(-0.6, len(found) - 0.4), visible=bool(found))
+  axes.set(xlabel="e = 4, as many fresh samples", ylabel="best accuracy, %", xlim=(-0.6, len(found) - 0.4))
 
 
 def split_policy(speeds, accuracies, trained, speed):
