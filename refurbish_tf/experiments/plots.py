@@ -29,9 +29,6 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "told apart from standard")
 _NOT_APART = (BLUE, "o", "not told apart from standard")
-_ECHOING_TIME = (
-    "[![Seconds to the target for each place and factor, and best accuracies for as many fresh samples](echoing_time.png)]"
-    "(../notebooks/data_echoing.ipynb)")
 # So that a label can be read over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
@@ -192,7 +189,7 @@ def best_accuracy(axes, rows):
     color, marker = PLACES[where]
     axes.errorbar([place], [middle], yerr=half, color=color, marker=marker, ms=11, capsize=5, lw=2)
   axes.set_xticks([])
-  axes.set(xlabel="e = 4, as many fresh samples", ylabel="best accuracy, %", xlim=(-0.6, len(found) - 0.4))
+  axes.set(xlabel="baseline, and e = 4;\nsame fresh samples", ylabel="best accuracy, %", xlim=(-0.6, len(found) - 0.4))
 
 
 def split_policy(speeds, accuracies, trained, speed):
@@ -305,8 +302,7 @@ def main(argv=None):
                           "pairs": tables.pairs(compared), "prices": tables.prices(compared),
                           "choice": tables.choice(chosen), "hyperparameters": tables.hyperparameters(varied),
                           "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed),
-                          "times": "\n\n".join(filter(None, [_ECHOING_TIME if tables.of_ways(timed) else "", tables.headline(timed),
-                                                               tables.times(timed)])),
+                          "times": f"{tables.headline(timed)}\n\n{tables.times(timed)}",
                           "budget": tables.budget(timed), "tuned": tables.tuned(timed, "tuning"),
                           "tunedbudget": tables.tuned(timed, "budget tuning")}}
   texts = {}
@@ -332,9 +328,7 @@ def main(argv=None):
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figures["echoing"] = figure
-    if tables.of_ways(timed):
-      figures["echoing_time"] = echoing_time(timed)
+    figures.update(echoing=figure, echoing_time=echoing_time(timed))
     for name, figure in figures.items():
       figure.savefig(docs / f"{name}.png")
       print(f"wrote {docs / name}.png")

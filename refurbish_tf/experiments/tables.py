@@ -24,7 +24,6 @@ PAIRS = (
     ("refurbish r=3 split 4", "echo augmented e=3"))
 PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
                "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
-NOT_RUN = "*{}: planned, and not run yet.*"
 
 
 def comparison(rows):
@@ -164,7 +163,7 @@ def times(rows):
         f"{sum(row['late_steps'] for row in of_way) / sum(row['steps'] for row in of_way):.1%}".replace("%", " %")])
   return results.markdown(
       ["", "R", "learning rate", "seconds to the target", "reached it", "baseline's over these", "predicted", "min(e, R)",
-       "late steps"], lines) if lines else NOT_RUN.format("Seconds to the target")
+       "late steps"], lines)
 
 
 def faster(rows, ratio, where, e):
@@ -208,7 +207,7 @@ def tuned(rows, what):
   return results.markdown(
       ["", *(f"{rate:g}" for rate in rates)],
       [[_way(*way), *(cells.get((*way, rate), "") for rate in rates)]
-       for way in dict.fromkeys((row["where"], row["e"]) for row in chosen)]) if chosen else NOT_RUN.format("Learning rates")
+       for way in dict.fromkeys((row["where"], row["e"]) for row in chosen)])
 
 
 def budget(rows):
@@ -222,8 +221,7 @@ def budget(rows):
     told = _told(*results.difference(accuracies, baseline)) if baseline and where != "baseline" else ("", "")
     lines.append([_way(where, e), f"{rate:g}", f"{mean:.1f} ± {spread:.1f} %", f"{len(accuracies)}", *told])
   return results.markdown(
-      ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines
-  ) if lines else NOT_RUN.format("The best accuracy")
+      ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines)
 
 
 def of_ways(rows):
