@@ -440,7 +440,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
                       ("docs/results.md", ["comparison", "pairs", "prices", "choice", "hyperparameters", "echoes", "small",
                                            "times", "budget", "tuned", "tunedbudget"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
-  for name in ("accuracy", "echoing"):
+  for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()
     assert picture.shape[0] > 400 and picture.std() > 10
   # Of other tables, others.
@@ -449,10 +449,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(results, "DIRECTORY", tmp_path)
   head, *lines = (tmp_path / "comparison.csv").read_text(encoding="utf-8").splitlines()
   (tmp_path / "comparison.csv").write_text("\n".join([head, *lines[:2], ""]), encoding="utf-8")
-  (tmp_path / "echoing_time.csv").write_text(
-      "what,where,e,ratio,learning_rate,fresh,steps,seconds,late_steps\ntime,baseline,1,4,0.02,640,10,1.5,0\n", encoding="utf-8")
   plots.main(["--root", str(tmp_path)])
-  assert "](echoing_time.png)" in dict(written("docs/results.md"))["times"] and (tmp_path / "docs" / "echoing_time.png").exists()
   assert [text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])] == [2, 3]
   # Where a page has lost a place for a table, all are left as they are.
   lost = pages["docs/results.md"].replace("<!-- small -->", "")
