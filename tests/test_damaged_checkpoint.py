@@ -21,10 +21,9 @@ from support.checkpoints import make, restore, save, take
 
 STAGE = "Refurbish"
 N = 11
-# What older packages did not save.
-UNSAVED = ("eviction", "shuffle", "num_shards", "whole", "schedule_shards")
 KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",
-        "store_id", "ring_head", *UNSAVED, "reuse_factor", "begun", "number", "yielded", "yielded_since")
+        "store_id", "ring_head", "eviction", "shuffle", "num_shards", "whole", "schedule_shards", "reuse_factor", "begun",
+        "number", "yielded", "yielded_since")
 TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32}
 
 
@@ -124,9 +123,9 @@ DAMAGE = [
     ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
     ({"eviction": 2}, "eviction is 2, but must be 0 or 1"),
     ({"shuffle": -1}, "shuffle is -1, but must be 0 or 1"),
-    ({"num_shards": -3}, "num_shards is -3, but must be at least -2"),
-    ({"whole": 2**32}, "whole is 4294967296, but must be at least -2 and at most"),
-    ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least -2 and at most 65536"),
+    ({"num_shards": -1}, "num_shards is -1, but must be at least 0 and"),
+    ({"whole": 2**32}, "whole is 4294967296, but must be at least -1 and at most"),
+    ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least 0 and at most 65536"),
     ({"origin": 2}, "epoch 1 .*schedule, 2"),
     *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
     ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
@@ -167,31 +166,21 @@ def test_more_samples_than_memory_holds_are_refused():
     tf.data.Dataset.range(most + 1).refurbish(lambda x: x)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in UNSAVED])
+@pytest.mark.parametrize("key", KEYS)
 def test_a_missing_entry_is_named(state, key):
   del state.values[key]
   assert_refused(state, f"no {key} for the refurbish stage .*{STAGE}")
 
 
-def test_a_checkpoint_without_the_policies_is_read(state):
-  """One of an older package. It is not known whether they fit."""
-  for key in UNSAVED:
-    del state.values[key]
-  expected = take(iter(make(n=N, epochs=2)))
-  iterator = iter(make(n=N, epochs=None))
-  set_state(iterator, state)
-  assert take(iterator) == expected[N + 4:]
-
-
 def test_a_newer_version_is_refused(state, tmp_path, monkeypatch):
   """As read from a checkpoint on disk."""
-  state.values["version"] = np.int64(4)
+  state.values["version"] = np.int64(5)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
     path = save(iter(make(n=N, epochs=None)), tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="version 4, .*version 3"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="version 5, .*version 4"):
     restore(make(n=N, epochs=None), path)
-  assert_refused(state, "has version 4")
+  assert_refused(state, "has version 5")
 
 
 def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):

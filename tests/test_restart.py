@@ -246,18 +246,11 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
     restore(make(**change), path)
 
 
-def test_the_state_of_a_stage_from_an_older_package_is_read():
-  """It ends before what it says of shards, or before the two policies, and it is not known whether they fit."""
+def test_the_state_of_a_stage_of_another_policy_is_refused():
   saved = make(epochs=None)._input_dataset.saved_state()
   assert saved["state"][-5:] == [0, 0, 1, 7, 1]
-  other = make(epochs=None, shuffle="uniform")._input_dataset
   with pytest.raises(tf.errors.InvalidArgumentError, match="shuffle .* uniform, .* cache_aware "):
-    other.restore_state(saved)
-  other.restore_state({**saved, "state": [*saved["state"][:2], 5, *saved["state"][3:-5]]})
-  assert other.saved_state()["state"][2] == 5
-  same = make(epochs=None)._input_dataset
-  same.restore_state({**saved, "state": [*saved["state"][:2], 6, *saved["state"][3:-3]]})
-  assert same.saved_state()["state"][2] == 6
+    make(epochs=None, shuffle="uniform")._input_dataset.restore_state(saved)
 
 
 def train_until_killed(directory, kind, stop):

@@ -63,16 +63,16 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
   for (const auto& [key, number] :
        {std::pair<const char*, int64_t>{"eviction", saved.eviction},
         {"shuffle", saved.shuffle}}) {
-    if (number != kUnsaved && number != 0 && number != 1) {
+    if (number != 0 && number != 1) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
                                ", but must be 0 or 1");
     }
   }
   for (const auto& [key, number, least, most] :
        {std::tuple<const char*, int64_t, int64_t, int64_t>{
-            "num_shards", saved.num_shards, kUnsaved, kMaxSamples},
-        {"whole", saved.whole, kUnsaved, kMaxSamples},
-        {"schedule_shards", saved.schedule_shards, kUnsaved, kMaxShards}}) {
+            "num_shards", saved.num_shards, 0, kMaxSamples},
+        {"whole", saved.whole, kUnknownSamples, kMaxSamples},
+        {"schedule_shards", saved.schedule_shards, 0, kMaxShards}}) {
     if (number < least || number > most) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
                                ", but must be at least ", least,

@@ -23,8 +23,6 @@
 namespace refurbish_tf {
 
 inline constexpr int64_t kUnknownSamples = -1;
-// Of what older packages did not save.
-inline constexpr int64_t kUnsaved = -2;
 
 // The most samples of a stage: at most kMaxSamples, and as many as this machine
 // has memory to arrange.
@@ -50,15 +48,16 @@ struct SavedEpoch {
   // the job may have used. 0 elsewhere.
   int64_t store_id = 0;
   int64_t ring_head = 0;
-  // As numbers; kUnsaved fits any.
-  int64_t eviction = kUnsaved;
-  int64_t shuffle = kUnsaved;
-  // In how many shards the source was divided, how many samples all of them
-  // had, if known, and in how many it was divided when the schedule began: 0 if
-  // it is not known which samples of the source a shard has.
-  int64_t num_shards = kUnsaved;
-  int64_t whole = kUnsaved;
-  int64_t schedule_shards = kUnsaved;
+  // As numbers.
+  int64_t eviction = 0;
+  int64_t shuffle = 0;
+  // In how many shards the source was divided, 0 if that was not known yet; how
+  // many samples all of them had, if known; and in how many it was divided when
+  // the schedule began: 0 if it is not known which samples of the source a
+  // shard has.
+  int64_t num_shards = 0;
+  int64_t whole = kUnknownSamples;
+  int64_t schedule_shards = 0;
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.

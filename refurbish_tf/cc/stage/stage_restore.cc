@@ -18,9 +18,8 @@ constexpr const char* kShuffles[] = {"cache_aware", "uniform"};
 
 absl::Status CheckPolicy(const char* what, const char* const* names,
                          int64_t given, int64_t saved) {
-  return saved == given || saved == kUnsaved
-             ? absl::OkStatus()
-             : OtherPipeline(what, names[given], names[saved]);
+  return saved == given ? absl::OkStatus()
+                        : OtherPipeline(what, names[given], names[saved]);
 }
 
 }  // namespace
@@ -59,13 +58,13 @@ SavedEpoch Stage::Save() const {
 
 bool Stage::HasSchedule(const SavedEpoch& saved) const {
   if (schedule_ == nullptr || schedule_->origin() != saved.origin) return false;
-  return saved.schedule_shards <= 0 ||
+  return saved.schedule_shards == 0 ||
          saved.schedule_shards ==
              int64_t{schedule_->ShardsThen(numbering().count)};
 }
 
 bool Stage::IsMoved(const SavedEpoch& saved) const {
-  return saved.num_shards != kUnsaved && shard_.has_value() &&
+  return saved.num_shards != 0 && shard_.has_value() &&
          saved.num_shards != shard_->num_shards;
 }
 
@@ -87,7 +86,7 @@ absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
         "shards were handed out. Restore it with the former number, and change "
         "the number with a checkpoint that was saved between two epochs.");
   }
-  if (saved.schedule_shards <= 0 || !shard_->shard.has_value()) {
+  if (saved.schedule_shards == 0 || !shard_->shard.has_value()) {
     return refused(
         "It is not known which samples a shard has. Shard next to refurbish, "
         "by source.shard(n, i).refurbish(...), and not file names; or begin "
@@ -107,7 +106,7 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
     const SavedEpoch& saved) const {
   const bool moved = IsMoved(saved);
   if (!saved.scheduled && !moved) return nullptr;
-  const bool follows_own = saved.schedule_shards <= 0 ||
+  const bool follows_own = saved.schedule_shards == 0 ||
                            saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
       moved ? NumKept(RoomOf(options_, *store_))
@@ -190,7 +189,7 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
                           static_cast<int64_t>(own.shuffle), saved.shuffle));
   same.Update(CheckSeeds(saved));
   if (!same.ok()) return same;
-  if (!shard_.has_value() && saved.num_shards != kUnsaved) {
+  if (!shard_.has_value() && saved.num_shards != 0) {
     return absl::FailedPreconditionError(
         "The checkpoint was restored before it is known which shard of the "
         "source refurbish has: tf.data fills in SHARD_HINT where the dataset "

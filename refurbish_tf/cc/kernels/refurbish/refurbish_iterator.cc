@@ -11,7 +11,7 @@ namespace refurbish_tf {
 namespace {
 
 // Raised when older packages cannot read what is saved now.
-constexpr int64_t kCheckpointVersion = 3;
+constexpr int64_t kCheckpointVersion = 4;
 constexpr char kVersion[] = "version";
 constexpr char kEnded[] = "ended";
 
@@ -193,10 +193,7 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
     using Value = std::decay_t<decltype(*value)>;
     if constexpr (std::is_integral_v<Value>) {
       int64_t number = *value;
-      absl::Status status = checkpoint.ReadScalar(key, &number);
-      if (!absl::IsNotFound(status) || number != kUnsaved) {
-        all_read.Update(status);
-      }
+      all_read.Update(checkpoint.ReadScalar(key, &number));
       *value = number;
     } else if constexpr (std::is_same_v<Value, double>) {
       all_read.Update(checkpoint.ReadScalar(key, value));

@@ -79,12 +79,7 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   const Tensor& reuse_factor = ctx->input(2);
   SavedEpoch saved;
   const int64_t size = NumbersOf(saved).size();
-  // A backup of an older package ends before the two policies, or before what
-  // it says of shards.
-  const bool fits = state.shape() == TensorShape({size}) ||
-                    state.shape() == TensorShape({size - 3}) ||
-                    state.shape() == TensorShape({size - 5});
-  if (!fits) {
+  if (state.shape() != TensorShape({size})) {
     return DamagedCheckpoint("refurbish", "its state has shape ",
                              state.shape().DebugString(), ", but must have [",
                              size, "]");
@@ -96,9 +91,8 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   }
   const auto values = state.vec<int64_t>();
   int64_t next = 0;
-  ForEachNumberOfStage(&saved, [&](const char*, auto* number) {
-    if (next < values.size()) *number = values(next++);
-  });
+  ForEachNumberOfStage(
+      &saved, [&](const char*, auto* number) { *number = values(next++); });
   saved.reuse_factor = reuse_factor.scalar<double>()();
   return stage->Restore(saved).status();
 }
