@@ -66,9 +66,7 @@ class EpochPosition(tf.train.experimental.PythonState):
       saved = json.loads(string_value)
       newer, kinds, stages = saved["format"] > _FORMAT, saved["kinds"], list(saved["stages"])
     except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(
-          f"rtf.EpochPosition: what the checkpoint has for it is damaged ({type(error).__name__}: {error}). Restore another "
-          "checkpoint, or leave it out to begin with the first epoch.") from error
+      raise _damaged(error) from error
     if newer:
       raise ValueError(
           f"rtf.EpochPosition: the checkpoint has format {saved['format']}, but this refurbish_tf reads formats up to "
@@ -78,8 +76,17 @@ class EpochPosition(tf.train.experimental.PythonState):
           f"rtf.EpochPosition: the checkpoint is of another pipeline, with the stages {kinds}, but this one has "
           f"{self._kinds()}. Build the same pipeline.")
     with dataset_graph.unchanged_on_error(self._stages):
-      for stage, state in zip(self._stages, stages, strict=True):
-        stage.restore_state(state)
+      try:
+        for stage, state in zip(self._stages, stages, strict=True):
+          stage.restore_state(state)
+      except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise _damaged(error) from error
 
   def _kinds(self):
     return [type(stage).__name__ for stage in self._stages]
+
+
+def _damaged(error):
+  return ValueError(
+      f"rtf.EpochPosition: what the checkpoint has for it is damaged ({type(error).__name__}: {error}). Restore another "
+      "checkpoint, or leave it out to begin with the first epoch.")

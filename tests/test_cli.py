@@ -277,7 +277,8 @@ def test_leaves_a_damaged_store_alone(path, capsys):
 @pytest.mark.parametrize("name, message", [
     (os.fsdecode(b"/tmp/\xff"), "PATH must be .* UTF-8"),
     ("/tmp/\0x", "PATH must be .* null character"), ("x" * 300, "PATH 'xxx.*File name too long"),
-    ("nothing", "not a cache store")])
+    ("nothing", "not a cache store"), ("s3://bucket/store", "PATH must be .* local disk, got 's3://bucket/store'"),
+    ("", "PATH must be the name of a directory")])
 def test_what_cannot_be_a_store(capsys, tmp_path, monkeypatch, name, message):
   """The command ends with one line, not with a traceback, and makes no store."""
   monkeypatch.chdir(tmp_path)

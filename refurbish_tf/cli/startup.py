@@ -168,7 +168,7 @@ def _add_store(commands):
       description=(
           "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
           "and where each is in its epoch."))
-  parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
+  parser.add_argument("path", metavar="PATH", help="the directory of the store")
   parser.add_argument(
       "--verify", action="store_true",
       help="read every sample; samples with a wrong checksum are absent from then on, and the exit status is 1")

@@ -12,13 +12,15 @@ from refurbish_tf.cli.startup import stderr_held_back
 def run(args):
   """Runs the subcommand. Returns its exit status."""
   parser = args.parser
+  if not args.path:  # As of a variable of the shell that is not set.
+    parser.error("PATH must be the name of a directory, got ''")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
     # Opening a missing store would make one.
     if not (path / "store").is_file():
-      parser.error(f"PATH {str(args.path)!r} is not a cache store: there is no file {str(path / 'store')!r}")
+      parser.error(f"PATH {args.path!r} is not a cache store: there is no file {str(path / 'store')!r}")
   except OSError as error:
-    parser.error(f"PATH {str(args.path)!r} cannot be read: {error.strerror}")
+    parser.error(f"PATH {args.path!r} cannot be read: {error.strerror}")
   except ValueError as error:
     parser.error(str(error))
   try:
