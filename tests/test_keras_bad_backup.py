@@ -105,6 +105,8 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
       (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'state'"), ([None], "TypeError"),
       ([{**STAGE, "state": [7]}], r"its state has shape \[1\], but must have \[14\]"),
       ([{**STAGE, "state": [STAGE["state"]]}], r"its state has shape \[1,14\]"), ([{**STAGE, "state": ["7"] * 14}], ""),
+      # Nor one that ends before what it says of shards, or before the policies.
+      *(([{**STAGE, "state": STAGE["state"][:size]}], rf"its state has shape \[{size}\]") for size in (13, 11, 9)),
       ([{**STAGE, "reuse_factor": [3.0]}], r"its reuse_factor has shape \[1\]"), ([{**STAGE, "reuse_factor": "3"}], ""),
       (with_state(0, 2**63), ""), (with_state(2, -1), "its next_epoch is -1"), (with_state(4, 0), "its num_samples is 0"),
       (with_state(5, N + 1), "its num_kept is 21"), (with_state(6, 2**44), "its origin is 17592186044416")]:

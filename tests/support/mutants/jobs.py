@@ -24,6 +24,9 @@ MUTANTS = [
     # Restart.
     Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/stage/saved_epoch.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
+    Mutant("a checkpoint of an earlier version is read", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
+           "  if (version != kCheckpointVersion) {\n", "  if (version > kCheckpointVersion) {\n",
+           "tests/test_damaged_checkpoint.py::test_another_version_is_refused"),
     Mutant("a checkpoint of another policy is taken", RESTORE, "  return saved == given ? absl::OkStatus()\n",
            "  return saved == saved ? absl::OkStatus()\n", "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
     Mutant("a restart forgets the epoch", RESTORE,
