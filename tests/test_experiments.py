@@ -335,9 +335,7 @@ def test_a_table_that_is_stopped(tmp_path, capsys):
     (full_length, "comparison", ["comparison"]), (full_length, "hyperparameters", ["hyperparameters"]),
     (full_length, "echoing_resnet18", ["echoing"])])
 def test_the_packaged_tables_are_whole_for_their_programs(module, name, arguments, tmp_path, monkeypatch, capsys):
-  """What made them has nothing to add, but for a later plan of which nothing is run yet."""
-  if name == "comparison" and not {row["setting"] for row in results.read(name)} & {*full_length.PAPER_ECHO_SEEDS}:
-    monkeypatch.setattr(full_length, "PAPER_ECHO_SEEDS", dict.fromkeys(full_length.PAPER_ECHO_SEEDS, 0))
+  """What made them has nothing to add."""
   for loader in (accuracy, images):
     monkeypatch.setattr(loader, "load" if loader is accuracy else "load_all", lambda *how: None)
   path = tmp_path / "some.csv"
