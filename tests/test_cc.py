@@ -126,9 +126,11 @@ class Builder:
         part.rename(target)
 
   def _compile(self, variant, sources, target):
-    # Optimization and debug information would take longer to compile than they save.
-    flags = ["-std=c++17", "-g1", "-O0", *VARIANTS[variant], "-Wall", "-Wextra", "-iquote", ".",
-             "-isystem", tf.sysconfig.get_include()]
+    # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
+    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], "-Wall", "-Wextra",
+             "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
+    if sources[0].parent == CC:
+      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
     for source in others:

@@ -412,6 +412,21 @@ def test_what_the_pages_say_of_reuse():
   later = [row for row in rows if row["seed"] >= 4]
   assert "{} with r = 2 and {} with r = 3".format(
       *(of(setting, "input_cpu_seconds", later) for setting in ("refurbish r=2", "refurbish r=3"))) in told
+  accuracies = {setting: [100 * value for value in values] for setting, values in results.grouped(rows, "setting", "accuracy").items()}
+  kept = [results.difference(accuracies[f"refurbish r={r}"], accuracies[f"refurbish r={r} split 4"]) for r in (2, 3)]
+  lost = [tables.differences(rows)[f"refurbish r={r} split 4"] for r in (2, 3)]
+  exact = lambda middle, half: f"{abs(middle):.2f} ± {half:.2f}"
+  assert f"keeps {exact(*kept[1])} points**" in told and f"The difference is {exact(*kept[0])} points" in told
+  assert (f"its interval begins at {kept[0][0] - kept[0][1]:.3f} and allows refurbish to be up to {sum(kept[0]):.1f} point above") in told
+  assert f"Nothing fresh is {exact(*lost[1])} points below standard, refurbish {exact(*three)}." in told
+  assert f"From standard nothing fresh is told apart, {exact(*lost[0])} below" in told
+  begins = (-lost[1][0] - lost[1][1], kept[1][0] - kept[1][1])
+  assert "the intervals begin at {:.2f} and {:.2f}, the paper has {:.2f} and {:.2f}".format(
+      *begins, *(tables.PAPER[better] - tables.PAPER["refurbish r=3 split 4"] for better in ("standard", "refurbish r=3"))) in told
+  middle, half = results.difference(accuracies["refurbish r=3 split 4"], accuracies["echo augmented e=3"])
+  assert f"from {half - middle:.1f} points below to {middle + half:.1f} above" in told
+  assert f"r = 3 lost {exact(*lost[1])}, r = 2 {exact(*lost[0])}, not told apart from r = 2 above" in readme and abs(kept[0][0]) <= kept[0][1]
+  assert f"r = 3 cost {both(*lost[1])} points and r = 2 {both(*lost[0])}," in choose
   small = {}
   for row in results.read("accuracy"):
     small.setdefault((row["augmentation"], row["setting"]), []).append(100 * row["accuracy"])
