@@ -75,8 +75,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-  """Two more than this process has processors, as many tests wait for another process or a thread."""
-  return len(os.sched_getaffinity(0)) + 2
+  """One more than this process has processors, as many tests wait for another process or a thread."""
+  return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(wrapper=True)
