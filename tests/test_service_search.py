@@ -282,6 +282,6 @@ def test_the_guides_program_trains(tmp_path):
       server.join()
   for name in names:
     printed = (tmp_path / f"{name}.txt").read_text(encoding="utf-8")
-    assert re.fullmatch(rf"trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed)
+    assert re.fullmatch(rf"(waiting for localhost:\d+: .*\n)*trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed)
   for number in range(2):
     assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250
