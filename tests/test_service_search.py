@@ -272,7 +272,7 @@ def test_the_guides_program_trains(tmp_path):
   servers += [start("worker 1", "work", workers[1])]
   names = "1234" if cases.exhaustive else "1"
   trainers = [start(name, "train", name, f"0.0{name}") for name in names]
-  time.sleep(5)  # So long one worker alone takes for all.
+  time.sleep(5)  # Longer than one worker takes to serve everything.
   servers += [start("worker 0", "work", workers[0])]
   try:
     assert [end_of(trainer) for trainer in trainers] == [0] * len(trainers)
