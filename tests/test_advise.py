@@ -25,7 +25,7 @@ QUICK = {"batch_size": 4, "max_seconds": 0.2}
 
 
 def busy(image, seed):
-  """Takes milliseconds in one thread, as those that share work also count the time they wait, and adds one of three numbers."""
+  """Takes milliseconds, and adds one of three numbers. In one thread: several that share work count the time they wait, too."""
   number = tf.random.stateless_uniform([], seed, 0, 3, tf.int32)
   noise = tf.random.stateless_uniform([256, 256, 3], seed, 0, 256, tf.int32)
   zero = tf.minimum(0, tf.strings.length(tf.io.encode_png(tf.cast(noise, tf.uint8))))

@@ -412,12 +412,12 @@ def test_what_the_pages_say_of_reuse():
   later = [row for row in rows if row["seed"] >= 4]
   assert "{} with r = 2 and {} with r = 3".format(
       *(of(setting, "input_cpu_seconds", later) for setting in ("refurbish r=2", "refurbish r=3"))) in told
-  accuracies = {setting: [100 * value for value in values] for setting, values in results.grouped(rows, "setting", "accuracy").items()}
+  accuracies = tables._points(rows)
   kept = [results.difference(accuracies[f"refurbish r={r}"], accuracies[f"refurbish r={r} split 4"]) for r in (2, 3)]
   lost = [tables.differences(rows)[f"refurbish r={r} split 4"] for r in (2, 3)]
   exact = lambda middle, half: f"{abs(middle):.2f} ± {half:.2f}"
   assert f"keeps {exact(*kept[1])} points**" in told and f"The difference is {exact(*kept[0])} points" in told
-  assert (f"its interval begins at {kept[0][0] - kept[0][1]:.3f} and allows refurbish to be up to {sum(kept[0]):.1f} point above") in told
+  assert f"its interval begins at {kept[0][0] - kept[0][1]:.3f} and allows refurbish to be up to {sum(kept[0]):.1f} point above" in told
   assert f"Nothing fresh is {exact(*lost[1])} points below standard, refurbish {exact(*three)}." in told
   assert f"From standard nothing fresh is told apart, {exact(*lost[0])} below" in told
   begins = (-lost[1][0] - lost[1][1], kept[1][0] - kept[1][1])
