@@ -149,19 +149,24 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
       train, epochs=epochs, validation_data=validated,
       validation_freq=[*range(epochs, 0, -max(1, epochs // 5))], shuffle=False, verbose=0).history
   seconds = time.perf_counter() - began
+  keras.backend.clear_session()
+  return found(model, history, train, setting, images * epochs, len(loaded.validation), seconds)
+
+
+def found(model, history, train, setting, samples, validation_images, seconds):
+  """The results of a training in `setting` that has used `samples` images, as a dict with `COLUMNS`."""
   stages = rtf.stats(train)
   if stages:
     fresh = stages[0].total.fresh
   else:
     # Without `refurbish` nothing counts them.
     factor = int(setting[-1]) if setting.startswith("echo") else 1
-    fresh = images if setting.startswith("cache") else images * epochs // factor
-  keras.backend.clear_session()
+    fresh = samples // len(history["accuracy"]) if setting.startswith("cache") else samples // factor
   return {
       "steps": int(model.optimizer.iterations), "fresh": fresh, "accuracy": round(history["val_accuracy"][-1], 4),
       "train_accuracy": round(history["accuracy"][-1], 4),
       "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in history["val_accuracy"]),
-      "validation_images": len(loaded.validation), "parameters": model.count_params(), "seconds": round(seconds, 1)}
+      "validation_images": validation_images, "parameters": model.count_params(), "seconds": round(seconds, 1)}
 
 
 if __name__ == "__main__":

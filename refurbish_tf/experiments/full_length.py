@@ -4,6 +4,7 @@
     python -m refurbish_tf.experiments.full_length comparison
     python -m refurbish_tf.experiments.full_length hyperparameters
     python -m refurbish_tf.experiments.full_length echoing
+    python -m refurbish_tf.experiments.full_length cifar10
 
 `choice` trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone. It is validated on
 training images that are not trained on. By it images, epochs and learning rate were chosen. `comparison` trains in all ways
@@ -13,6 +14,8 @@ Lee et al., 2021: docs/results.md has the plan.
 The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
 Choi et al., 2019, with more factors.
 
+`cifar10` is for a GPU, too: all ways on all images, with 5 or 10 seeds and a network that trains in seconds (`cifar10.py`).
+
 Each training adds a row to a table; it can be stopped at any time, and the same command goes on where it was. Nothing else
 should run on the machine, as a row also has the processor's time.
 """
@@ -21,7 +24,7 @@ import pathlib
 import sys
 import time
 
-from refurbish_tf.experiments import accuracy, echoing, positive_number, results, training, whole_number
+from refurbish_tf.experiments import accuracy, cifar10, echoing, positive_number, results, training, whole_number
 from refurbish_tf.experiments.pipelines import measure_input
 
 DATASET = "cifar10"
@@ -43,7 +46,7 @@ SEEDS = {"standard": 16, "refurbish r=2": 16, "refurbish r=3": 16, "echo augment
 # Planned later, and trained behind all others: all augmentation is partial, none final, the paper's echoing.
 PAPER_ECHO_SEEDS = {"refurbish r=2 split 4": 8, "refurbish r=3 split 4": 8}
 OUTPUTS = {"choice": "choice.csv", "comparison": "comparison.csv", "hyperparameters": "hyperparameters.csv",
-           "echoing": "echoing_resnet18.csv"}
+           "echoing": "echoing_resnet18.csv", "cifar10": "cifar10.csv"}
 RESNET18_WIDTH = 64
 PRECISION = "mixed_bfloat16"
 # Learning rate and magnitude. Each is varied alone; the paper's magnitude for CIFAR-10 is 10.
@@ -116,7 +119,7 @@ def main(argv=None):
   for name, help_text in (
       ("choice", "images, epochs and learning rate for standard training"),
       ("comparison", "all ways with what was chosen"), ("hyperparameters", "learning rate and magnitude, on a GPU"),
-      ("echoing", "fresh samples to a target, on a GPU")):
+      ("echoing", "fresh samples to a target, on a GPU"), ("cifar10", "all ways on all images, on a GPU")):
     program = programs.add_parser(name, help=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     program.add_argument("--output", type=pathlib.Path, default=OUTPUTS[name], help="the table; an existing one is completed")
     if name in ("hyperparameters", "echoing"):
@@ -127,7 +130,13 @@ def main(argv=None):
     if name == "echoing":
       program.add_argument("--target", type=positive_number(1), default=0.8,
                            help=f"accuracy on the first {echoing.VALIDATION_IMAGES:,} test images")
+    if name == "cifar10":
+      program.add_argument("--minutes", type=positive_number(), default=8.0, help="begin nothing that would end later")
+      program.add_argument("--data", type=pathlib.Path, help="the images, as benchmarks/offline.py writes them; default: TFDS")
+      program.add_argument("--quick", action="store_true", help="run all of it on a few drawn images, on any machine, as a test")
   args = parser.parse_args(argv)
+  if args.what == "cifar10":
+    return _all_images(parser, args)
   prices = (*accuracy.COLUMNS, "cpu_seconds")
   run, rows, columns = {
       "choice": lambda: (train, choice(), prices),
@@ -139,6 +148,16 @@ def main(argv=None):
       accuracy.load(DATASET, images, 0, rows[0].get("validation", "test")) for images in {row["images"] for row in rows}])
   table.complete(rows, run, _name, lambda row: (
       f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else echoing.told(row)) + f" after {row['seconds']:.0f} s")
+
+
+def _all_images(parser, args):
+  """Adds to the table of `cifar10` what ends in time."""
+  backend, devices = results.backend()
+  if not (devices or args.quick):
+    parser.error(f"cifar10 needs a GPU, and Keras{backend} finds none. KERAS_BACKEND chooses the backend; --quick runs anywhere.")
+  plan = cifar10.QUICK if args.quick else cifar10.Plan()
+  table, data = results.open_table(parser, args.output, cifar10.KEY, cifar10.COLUMNS, lambda: cifar10.load(args.data, plan))
+  cifar10.complete(table, cifar10.Trainings(data), plan, args.minutes)
 
 
 def _name(row):

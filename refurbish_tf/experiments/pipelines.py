@@ -30,12 +30,14 @@ class Pipelines:
     at: how many of `layers` are in the partial augmentation, besides the decoding.
     seed: of the order and of the augmentation.
     batch_size: of the training.
+    drop_remainder: as in `tf.data.Dataset.batch`. Then all ways have the same number of steps for any number of images.
   """
   images: Images
   layers: list
   at: int
   seed: int
   batch_size: int = BATCH_SIZE
+  drop_remainder: bool = False
 
   def standard(self):
     """Shuffle, then augment every sample in every epoch."""
@@ -67,7 +69,7 @@ class Pipelines:
     part = tf.data.Dataset.from_tensors(0).map(part).flat_map(lambda number: train.shard(e, number))
     part = part.apply(tf.data.experimental.assert_cardinality(count))
     return decoded(part, self.images).echo(
-        e, where, augment_fn=rtf.augment.compose(self.layers), batch_size=self.batch_size,
+        e, where, augment_fn=rtf.augment.compose(self.layers), batch_size=self.batch_size, drop_remainder=self.drop_remainder,
         shuffle_buffer_size=self._count, seed=self.seed).prefetch(tf.data.AUTOTUNE)
 
   def cached(self):
@@ -115,7 +117,7 @@ class Pipelines:
         num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
 
   def _batched(self, dataset):
-    return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)
+    return dataset.batch(self.batch_size, self.drop_remainder).prefetch(tf.data.AUTOTUNE)
 
 
 def decoded(dataset, images):

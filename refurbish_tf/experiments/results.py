@@ -28,6 +28,8 @@ PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "ker
 # Columns that say what came of a row. The others identify it.
 MEASURED = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
             "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds", "read", "late_steps")
+# The environment variable that names the commit of a copy without git.
+COMMIT = "REFURBISH_TF_COMMIT"
 # The probability that an interval holds what was measured.
 CONFIDENCE = 0.95
 
@@ -349,7 +351,7 @@ def _value(text):
 
 
 def _provenance():
-  backend, devices = _backend()
+  by, devices = backend()
   # Not the directories of whoever ran it.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
@@ -361,13 +363,13 @@ def _provenance():
           *([] if machine.has_bfloat16() else ["no bfloat16"]), *devices]),
       "refurbish_tf": rtf.__version__,
       "tensorflow": tf.__version__,
-      "keras": f"{keras.__version__}{backend}",
+      "keras": f"{keras.__version__}{by}",
       "python": platform.python_version(),
   }
 
 
-def _backend():
-  """What Keras computes with, "" if it is TensorFlow, and the names of its accelerators."""
+def backend():
+  """What Keras computes with, as " on jax 0.1", or "" if it is TensorFlow, and the names of its accelerators."""
   name = keras.backend.backend()
   if name == "jax":
     import jax
@@ -378,7 +380,13 @@ def _backend():
 
 
 def commit(directory=pathlib.Path(__file__).parent.parent):
-  """The commit of a directory's checkout, with a plus if its code has changed; "" if there is none."""
+  """The commit of a directory's checkout, with a plus if its code has changed; "" if there is none.
+
+  A copy that is not a checkout, such as `benchmarks/offline.py` makes, names its commit in the variable `COMMIT`.
+  """
+  if COMMIT in os.environ:
+    return os.environ[COMMIT]
+
   def git(*arguments):
     return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True).stdout
 

@@ -12,6 +12,8 @@ LEARNING_RATE = 0.4
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
+# Part of the steps in which the learning rate rises, where it does.
+WARM_UP = 0.2
 
 
 def small_resnet(images, width=16):
@@ -28,6 +30,23 @@ def resnet18(images, width=64):
   return _resnet(images, width, stages=4, blocks=2, strides=1)
 
 
+def resnet9(images, width=64):
+  """A residual network of nine layers that a GPU trains to 94 % of CIFAR-10 in seconds.
+
+  It is the one of Page, *How to Train Your ResNet*, Myrtle.ai 2018.
+  """
+  inputs = keras.Input(images.shape, dtype="uint8")
+  x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width)
+  for stage in (1, 2, 3):
+    x = keras.layers.MaxPooling2D()(_conv(x, width * 2**stage))
+    if stage != 2:
+      x = x + _conv(_conv(x, width * 2**stage), width * 2**stage)
+  x = keras.layers.GlobalMaxPooling2D()(x)
+  # Float32 also where the others compute with bfloat16.
+  x = keras.layers.Dense(images.classes, use_bias=False, dtype="float32")(x)
+  return keras.Model(inputs, keras.layers.Rescaling(1 / 8, dtype="float32")(x))
+
+
 def small_cnn(images, reach=2):
   """A network of two convolutions, for many short trainings. Pixels are scaled to -`reach` to `reach`."""
   return keras.Sequential([
@@ -42,7 +61,7 @@ def small_cnn(images, reach=2):
 
 
 # Functions of `Images`.
-NETWORKS = {"small_resnet": small_resnet, "resnet18": resnet18, "small_cnn": small_cnn}
+NETWORKS = {"small_resnet": small_resnet, "resnet9": resnet9, "resnet18": resnet18, "small_cnn": small_cnn}
 
 
 @contextlib.contextmanager
@@ -56,12 +75,16 @@ def computing_with(precision):
     keras.config.set_dtype_policy(before)
 
 
-def compiled(model, steps, learning_rate=LEARNING_RATE):
-  """Compiles a model for a training of `steps` steps: SGD with Nesterov momentum, learning rate down to 0 by a cosine."""
+def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=WEIGHT_DECAY):
+  """Compiles a model for a training of `steps` steps: SGD with Nesterov momentum, learning rate down to 0 by a cosine.
+
+  In the first `warm_up` of the steps, a fraction, the learning rate rises from 0 along a line.
+  """
+  rising = round(warm_up * steps)
+  schedule = keras.optimizers.schedules.CosineDecay(
+      *((0.0, steps - rising, 0.0, "cosine", learning_rate, rising) if rising else (learning_rate, steps)))
   model.compile(
-      keras.optimizers.SGD(
-          keras.optimizers.schedules.CosineDecay(learning_rate, steps), momentum=MOMENTUM, nesterov=True,
-          weight_decay=WEIGHT_DECAY),
+      keras.optimizers.SGD(schedule, momentum=MOMENTUM, nesterov=True, weight_decay=weight_decay),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
       jit_compile=jit_compile(), steps_per_execution=8)
   return model
@@ -83,7 +106,7 @@ def restart(model, weights):
   model.set_weights(weights)
   for variable in model.optimizer.variables:
     # The learning rate is a schedule, not a variable; all variables begin with 0.
-    variable.assign(keras.ops.zeros_like(variable))
+    variable.assign(keras.ops.zeros(variable.shape, variable.dtype))
 
 
 def _resnet(images, width, stages, blocks, strides):

@@ -1,0 +1,231 @@
+"""Accuracy on all of CIFAR-10, with a network that a GPU trains in seconds (Lee et al., 2021, section 7.1).
+
+    KERAS_BACKEND=jax python -m refurbish_tf.experiments.full_length cifar10 --minutes 8
+
+docs/results.md has the plan. A *turn* is one training in each way with the same seed. The first turn is a pilot, which chooses
+the policy. A turn is written to the table when it is complete, so its trainings have one machine and one commit. The program
+begins no turn that it cannot end within its minutes; the same command goes on with the next one.
+"""
+import dataclasses
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.experiments import accuracy, images as image_sets, results, training
+from refurbish_tf.experiments.pipelines import Pipelines
+
+DATASET = "cifar10"
+KEY = ("what", "dataset", "validation", "images", "epochs", "batch_size", "width", "precision", "learning_rate", "policy",
+       "setting", "seed")
+COLUMNS = (*accuracy.COLUMNS, "cpu_seconds")
+PRECISION = "mixed_bfloat16"
+# Page, 2018. Keras decays weights once a step, where he decays them through a momentum of 0.9: that is ten times as much.
+LEARNING_RATE = 0.4
+WEIGHT_DECAY = 5e-3
+CROP_AND_FLIP = "simplified by 2"
+ALL_PARTIAL = "refurbish r=3 split 4"
+NO_POLICY = "none"
+# The policies that the pilot compares with crop and flip alone, and the gain, in points, that a policy must have there.
+POLICIES = ("RandAugment", "TrivialAugment")
+LEAST_GAIN = 0.3
+# The seed of the pilot is none of the comparison's.
+PILOT_SEED = 100
+# Expected of a training and of compiling the network, until trainings have been measured.
+EXPECTED_SECONDS, COMPILING_SECONDS = 25, 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What is trained. The pilot trains on `images` less `held_out` images, and is validated on those."""
+  images: int = 50_000
+  held_out: int = 10_000
+  # A multiple of 2 and of 3, so that refurbish uses each prepared sample exactly r times.
+  epochs: int = 24
+  batch_size: int = 512
+  width: int = 64
+  # Trainings in each way.
+  seeds: tuple = (("standard", 10), ("refurbish r=2", 10), ("refurbish r=3", 10), (ALL_PARTIAL, 5), ("echo augmented e=3", 5),
+                  (CROP_AND_FLIP, 5))
+
+  def pilot(self):
+    """The keys of the pilot's rows."""
+    return [self._row("pilot", "train", self.images - self.held_out, policy, setting, PILOT_SEED) for policy, setting in (
+        *((policy, "standard") for policy in POLICIES), (NO_POLICY, CROP_AND_FLIP))]
+
+  def turns(self, policy):
+    """The keys of the comparison's rows, a list for each seed."""
+    return [[self._row("comparison", "test", self.images, NO_POLICY if setting == CROP_AND_FLIP else policy, setting, seed)
+             for setting, seeds in self.seeds if seed < seeds] for seed in range(max(seeds for _, seeds in self.seeds))]
+
+  def _row(self, what, validation, images, policy, setting, seed):
+    return dict(zip(KEY, (what, DATASET, validation, images, self.epochs, self.batch_size, self.width, PRECISION, LEARNING_RATE,
+                          policy, setting, seed)))
+
+
+# Runs through all of it within a minute on a CPU; its accuracies mean nothing.
+QUICK = Plan(images=192, held_out=96, epochs=1, batch_size=32, width=2,
+             seeds=(("standard", 2), ("refurbish r=3", 2), (ALL_PARTIAL, 1), ("echo augmented e=3", 1), (CROP_AND_FLIP, 1)))
+
+
+def chosen_policy(rows):
+  """The policy with the best accuracy of the pilot, or the first of `POLICIES` if none gains enough. None without a pilot."""
+  found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
+  if not found:
+    return None
+  best = max(POLICIES, key=found.get)
+  # Accuracies are written with two digits of a percent.
+  return best if round(found[best] - found[NO_POLICY], 2) >= LEAST_GAIN else POLICIES[0]
+
+
+def load(path, plan):
+  """Images and labels to train and to validate on, as pairs of arrays.
+
+  Args:
+    path: a file of `numpy.savez` with "train_images", "train_labels", "test_images" and "test_labels", or None for TFDS.
+    plan: for how many images.
+
+  Raises:
+    OSError, ValueError: the file cannot be read, or is not such a file.
+    images.DatasetError: TFDS has not prepared CIFAR-10 and cannot download it.
+  """
+  if plan is QUICK:
+    return [image_sets.draw_shapes(plan.images, seed) for seed in range(2)]
+  if path is None:
+    found = image_sets.load_all(DATASET, plan.images)
+    return [_arrays(part, found.decode) for part in (found.train, found.validation)]
+  with np.load(path) as file:
+    missing = {f"{part}_{what}" for part in ("train", "test") for what in ("images", "labels")} - set(file)
+    if missing:
+      raise ValueError(f"--data must be a file that `benchmarks/offline.py` writes, got {path}, which lacks {', '.join(sorted(missing))}.")
+    return [(file[f"{part}_images"], file[f"{part}_labels"]) for part in ("train", "test")]
+
+
+def _arrays(part, decode):
+  decoded = part.map(lambda record, label: (decode(record), label), tf.data.AUTOTUNE)
+  images, labels = zip(*decoded.as_numpy_iterator())
+  return np.stack(images), np.array(labels)
+
+
+def pipeline(data, row):
+  """The batches that `row` is trained on, from a pair of arrays."""
+  policies = {"RandAugment": lambda: augment.rand_augment(2, accuracy.MAGNITUDE),
+              "TrivialAugment": lambda: [augment.trivial_augment()], NO_POLICY: list}[row["policy"]]()
+  layers = [*policies, augment.random_crop(accuracy.PADDING), augment.random_flip()]
+  loaded = _as_images(data)
+  ways = Pipelines(loaded, layers, len(layers) if row["setting"] == ALL_PARTIAL else len(policies), row["seed"],
+                   row["batch_size"], drop_remainder=True)
+  make = {**accuracy.SETTINGS, ALL_PARTIAL: lambda ways: ways.refurbished(3)}[row["setting"]]
+  return make(ways)
+
+
+def _validation(data):
+  return tf.data.Dataset.from_tensor_slices(data).batch(min(len(data[1]), 2_000))
+
+
+def _as_images(data):
+  images, labels = data
+  return image_sets.Images("", "", tf.data.Dataset.from_tensor_slices((images, labels.astype(np.int64))), None, tf.identity,
+                           images.shape[1:], int(labels.max()) + 1)
+
+
+class Trainings:
+  """Trainings one after the other. Networks of one shape and length are compiled once."""
+
+  def __init__(self, data):
+    self._data = data
+    self._models = {}
+
+  def is_compiled(self, row):
+    return self._shape(row) in self._models
+
+  def compile(self, row):
+    """Compiles the network for `row` and those like it, so that `run` measures trainings alone."""
+    if self.is_compiled(row):
+      return
+    train, test = self._parts(row)
+    with training.computing_with(row["precision"]):
+      model = training.resnet9(_as_images(train), row["width"])
+      steps = row["epochs"] * (row["images"] // row["batch_size"])
+      training.compiled(model, steps, row["learning_rate"], training.WARM_UP, WEIGHT_DECAY)
+    # This also makes the optimizer's variables.
+    model.fit(pipeline(train, row).take(1), validation_data=_validation(test), shuffle=False, verbose=0)
+    self._models[self._shape(row)] = model
+
+  def run(self, row):
+    """Trains once. Returns the other columns of the row."""
+    self.compile(row)
+    train, test = self._parts(row)
+    model, dataset = self._models[self._shape(row)], pipeline(train, row)
+    keras.utils.set_random_seed(row["seed"])
+    with training.computing_with(row["precision"]):
+      training.restart(model, training.resnet9(_as_images(train), row["width"]).get_weights())
+    began, cpu = time.perf_counter(), time.process_time()
+    history = model.fit(dataset, epochs=row["epochs"], validation_data=_validation(test), shuffle=False, verbose=0,
+                        validation_freq=[*range(row["epochs"], 0, -max(1, row["epochs"] // 3))]).history
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {**accuracy.found(model, history, dataset, row["setting"], row["images"] * row["epochs"], len(test[1]), seconds),
+            "cpu_seconds": round(cpu, 1)}
+
+  def _shape(self, row):
+    return tuple(row[name] for name in ("images", "epochs", "batch_size", "width", "precision", "learning_rate"))
+
+  def _parts(self, row):
+    """What `row` is trained on and validated on, as pairs of arrays."""
+    train, test = self._data
+    if row["validation"] == "train":
+      test = tuple(array[row["images"]:] for array in train)
+    return tuple(array[:row["images"]] for array in train), test
+
+
+def complete(table, trainings, plan, minutes, clock=time.monotonic):
+  """Adds the turns that `table` lacks and that end within `minutes`, and prints the progress.
+
+  Args:
+    table: a `results.Table`.
+    trainings: `Trainings`.
+    plan: a `Plan`.
+    minutes: for all of it, from now.
+    clock: seconds, from any beginning.
+
+  Returns:
+    Whether the table is complete.
+  """
+  end, seconds = clock() + 60 * minutes, EXPECTED_SECONDS
+  measured = []
+  while (turn := _next_turn(table, plan)) is not None:
+    if _is_too_late(len(turn) * seconds + (0 if trainings.is_compiled(turn[0]) else COMPILING_SECONDS), end - clock()):
+      return False
+    trainings.compile(turn[0])
+    rows = []
+    for number, key in enumerate(turn):
+      if _is_too_late((len(turn) - number) * seconds, end - clock()):
+        return False
+      began = clock()
+      rows.append({**key, **trainings.run(key)})
+      measured.append(clock() - began)
+      seconds = max(measured)
+      print(f"{key['what']}, seed {key['seed']}, {key['policy']}, {key['setting']}: accuracy {rows[-1]['accuracy']:.4f} after "
+            f"{rows[-1]['seconds']:.1f} s", flush=True)
+    table.add(rows)
+  print(f"{table.path} is complete.", flush=True)
+  return True
+
+
+def _is_too_late(needed, left):
+  """Whether a turn, or its rest, cannot end in time. Says so."""
+  if needed <= left:
+    return False
+  print(f"Stopped: the turn needs about {needed:.0f} s more, and {max(0, left):.0f} s are left. The same command goes on with it.",
+        flush=True)
+  return True
+
+
+def _next_turn(table, plan):
+  """The keys of the first turn that the table lacks, or None."""
+  if missing := [key for key in plan.pilot() if not table.has(key)]:
+    return missing
+  policy = chosen_policy(row for row in results.read(table.path) if row["images"] == plan.images - plan.held_out)
+  return next((turn for turn in plan.turns(policy) if not all(map(table.has, turn))), None)
