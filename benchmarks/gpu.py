@@ -1,4 +1,4 @@
-"""What it brings on a machine with a GPU: trainings by Keras, with `fuse` and without, beside DALI.
+"""Images a second on a machine with a GPU: trainings by Keras, with `fuse` and without, and loaders for PyTorch and JAX.
 
 Keras' backend is that of `KERAS_BACKEND`, TensorFlow or JAX.
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import common
 import numpy as np
@@ -18,37 +19,36 @@ import samples
 
 TRAINING = pathlib.Path(__file__).resolve().parent / "gpu_training.py"
 # Keras' model, the side of its images, and the batch.
-MODELS = {
-    "ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512),
-    "MobileNetV3": ("MobileNetV3Large", 224, 256), "EfficientNet-B0": ("EfficientNetB0", 224, 128)}
-# Numbers of processors, besides all.
-PROCESSORS = {"ResNet-50": (2,), "a small network": (2,), "MobileNetV3": (2, 4, 8), "EfficientNet-B0": (2, 4, 8)}
-DALI = "ResNet-50"
-STANDARD, SHARE = "standard", "fuse, share "
+MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512)}
+# An epoch has as many steps, and as many images: those at hand are repeated.
+STEPS = 100
+# Processors, besides all.
+FEW = 4
+STANDARD, SHARE = "plain", "fuse, share "
 # Seconds that a process may take.
 LONGEST = 480
 
 
-def measure(quick, only="", photographs=None):
-  """Yields the sections."""
+def measure(quick, only="", photographs=None, minutes=None):
+  """Yields the sections. With `minutes` the most important are measured, and what does not end in time has no figures."""
+  deadline = None if minutes is None else time.monotonic() + 60 * minutes
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # What JAX has compiled for one process serves the next.
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(directory, "compiled")))
-    run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache})
-    training = lambda title, name, part="fit": lambda: _training(title, name, part, quick, kept, run)
-    finish, dali = "Finish by itself", f"DALI's pipeline for GPUs, {DALI}"
-    # The others would be no different there.
-    names = list(MODELS)[:2] if quick else MODELS
-    titles = {title: training(title, name) for name in names for title in [f"Keras' fit, {name}"]}
-    titles |= {finish: lambda: _finish(finish, quick, run), dali: training(dali, DALI, "fit_from_dali")}
+    run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache}, deadline)
+    titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse") for name in MODELS}
+    titles |= {"Loaders to the GPU": _load}
+    if minutes is None:
+      titles |= {f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies") for name in MODELS}
+      titles |= {"Finish by itself": _finish}
     chosen = {title: section for title, section in titles.items() if only.lower() in title.lower()}
     if not chosen:
       sys.exit(f"gpu --only {only!r}: no section has these words in its title. There are: {'; '.join(titles)}.")
     sections = []
     for title, section in chosen.items():
       common.say(title)
-      sections.append(section())
+      sections.append(section(title, quick, kept, run))
       yield sections[-1]
     if not any(row.values for measured in sections for row in measured.rows):
       sys.exit("gpu: nothing could be measured; what the processes said stands in the tables.")
@@ -68,78 +68,92 @@ def _kept(directory, quick, photographs, side):
   return path, whence
 
 
-def _training(title, name, part, quick, kept, run):
+def _settings(name, quick, path):
   model, side, batch = MODELS[name]
-  path, whence = kept(side)
-  settings = {"part": part, "model": model, "side": side, "batch": batch, "images": str(path),
-              "steps": 100 if side == 32 else 30, "rounds": 3, "is_quick": quick}
-  if quick:
-    settings.update(model="small", side=32, batch=8, steps=2, rounds=1)
-  everything = len(os.sched_getaffinity(0))
-  numbers = [*(number for number in PROCESSORS[name] if number < everything and not quick), everything]
+  small = dict(model="small", side=32, batch=8, steps=2, rounds=1) if quick else {}
+  return {"model": model, "side": side, "batch": batch, "images": str(path), "steps": STEPS, "rounds": 3, **small}
+
+
+def _fit(name, ways, title, quick, kept, run):
+  path, whence = kept(MODELS[name][1])
+  settings = {**_settings(name, quick, path), "ways": ways}
   rows = []
+  everything = len(os.sched_getaffinity(0))
   # All of them first, with which compiling takes the least.
-  for number in reversed(numbers):
-    device, results, failed = run({"processors": number, **settings})
-    if failed:
-      results.append({"way": f"the next: failed: {failed}", "batch": batch, "steps": []})
-    rows = _rows(results, number) + rows
+  for number in dict.fromkeys([everything, *([FEW] if FEW < everything and not quick else [])]):
+    device, results = run({"part": "fit", "processors": number, **settings})
+    rows += _rows(results, number, settings["batch"])
   return common.Section(
       title,
-      f"{device}. {whence}, in memory, to {side}x{side}, batches of {batch}, two RandAugment operations at magnitude 9, crop, "
-      "flip and normalize; without fuse these three on whole batches. The model computes in bfloat16. Of each way "
-      f"{settings['rounds']} times {settings['steps']} steps by the clock, once its first batches are behind it. A step by "
-      "itself: with one batch over and over, which the host sends each time. Processors at work: those that the whole process "
-      "kept busy. GPU memory: the most allocated until then, by this way or one above it.", rows)
+      f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two RandAugment "
+      "operations at magnitude 9, crop, flip and normalize; without fuse these three on whole batches. The images are repeated, so that "
+      f"an epoch has {settings['steps']} steps. The model computes in bfloat16. {settings['rounds']} epochs of each way by the clock, "
+      "after a first one, which fills what is kept. A step by itself: with one batch over and over, which the host sends each time. "
+      "Processors at work: those that the whole process kept busy.", rows)
 
 
-def _rows(results, processors):
+def _rows(results, processors, batch):
   seconds = {result["way"]: result["steps"] for result in results}
   rows = []
   for result in results:
-    way, key = result["way"], f"{result['way']}, {processors}"
-    rows.append(common.Row(f"{key}, images", way, f"images/s, {processors} processors",
-                           [result["batch"] / each for each in result["steps"]]))
-    if seconds.get(STANDARD) and result["steps"]:
-      rows.append(common.Row(f"{key}, gain", way, f"over standard, {processors} processors",
-                             common.quotients(seconds[STANDARD], result["steps"])))
-    zero = way.partition(SHARE)[0] + SHARE + "0"
-    if SHARE in way and way != zero and zero in seconds:
-      rows.append(common.Row(f"{key}, over share 0", way, f"over share 0, {processors} processors",
-                             common.quotients(seconds[zero], result["steps"])))
+    way, steps, key = result["way"], result["steps"], f"{result['way']}, {processors}"
+    row = lambda what, unit, values, way=way, key=key: rows.append(
+        common.Row(f"{key}, {what}", way, f"{unit}, {processors} processors", values))
+    row("images", "images/s", [batch / each for each in steps])
+    for what, baseline in ((f"over {STANDARD}", STANDARD), ("over share 0", way.partition(SHARE)[0] + SHARE + "0")):
+      if seconds.get(baseline) and steps and way != baseline and (baseline == STANDARD or SHARE in way):
+        row(what, what, common.quotients(seconds[baseline], steps))
     if result.get("alone"):
-      rows.append(common.Row(f"{key}, alone", way, f"a step by itself, ms, {processors} processors",
-                             [1e3 * each for each in result["alone"]]))
-    if "processors" in result:
-      rows.append(common.Row(f"{key}, busy", way, f"at work of {processors} processors", [result["processors"]]))
+      row("alone", "a step by itself, ms", [1e3 * each for each in result["alone"]])
+    if steps:
+      row("busy", "at work", [result["processors"]])
     if result.get("peak"):
-      rows.append(common.Row(f"{key}, memory", way, f"GPU memory, GB, {processors} processors", [result["peak"] / 1e9]))
+      row("memory", "GPU memory, GB", [result["peak"] / 1e9])
   return rows
 
 
-def _finish(title, quick, run):
+def _load(title, quick, kept, run):
+  path, whence = kept(224)
+  settings = _settings("ResNet-50", quick, path)
+  rows = []
+  for framework in ("torch", "jax"):
+    device, results = run({"part": "load", "framework": framework, "processors": len(os.sched_getaffinity(0)), **settings})
+    for result in results:
+      loader = f"rtf.{framework}_loader"
+      name = f"{loader}: {result['way']}"
+      rows.append(common.Row(f"{framework}, {result['way']}", name, "images/s", [settings["batch"] / each for each in result["steps"]]))
+      if "same" in result:
+        rows.append(common.Row(f"{framework}, {result['way']}, same", name, "batches with the bytes of the CPU's", [result["same"]]))
+  return common.Section(
+      title, f"{device}. {whence}, as for ResNet-50 with r = 3, without a model: batches of {settings['batch']}, {settings['steps']} in an "
+      f"epoch, of uint8. {settings['rounds']} epochs by the clock, after a first one. Both pipelines have one seed, and "
+      "each batch of an epoch is compared with that of the same pipeline read on the CPU.", rows)
+
+
+def _finish(title, quick, kept, run):
   rows = []
   for side, batch in ((32, 8),) if quick else ((224, 128), (32, 512)):
-    device, results, failed = run({
+    device, results = run({
         "part": "finish", "processors": len(os.sched_getaffinity(0)), "side": side, "batch": batch, "calls": 2 if quick else 50,
         "rounds": common.rounds(quick, 5)})
-    if failed:
-      results.append({"case": f"the next: failed: {failed}", "calls": []})
-    rows += [common.Row(f"{result['case']}, {side}", result["case"], f"µs a batch of {batch} at {side}x{side}",
-                        [1e6 * each for each in result["calls"]]) for result in results]
+    rows += [common.Row(f"{result['way']}, {side}", result["way"], f"µs a batch of {batch} at {side}x{side}",
+                        [1e6 * each for each in result["steps"]]) for result in results]
   return common.Section(
       title, f"{device}. Jitted, of batches that lie on the device, by the clock: calls one after the other, and the host waits "
       "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.", rows)
 
 
-def _results(settings, quick, environment):
-  """Of a process: its device, what it told, and None or why it ended before its end."""
+def _results(settings, quick, environment, deadline):
+  """Of a process: its device, and what it told. Where it ended early, the last result says why and has no steps."""
+  left = LONGEST if deadline is None else min(LONGEST, deadline - time.monotonic())
+  if left < 1:
+    return "not started", [{"way": "not measured: the minutes were over", "steps": []}]
   common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} processors")
   with tempfile.TemporaryFile("w+") as errors:
     process = subprocess.Popen(
         [sys.executable, str(TRAINING), json.dumps(settings)], stdout=subprocess.PIPE, stderr=errors, text=True,
         env={**environment, **common.environment()})
-    watch = threading.Timer(LONGEST, process.kill)
+    watch = threading.Timer(left, process.kill)
     watch.daemon = True  # It must not keep this program waiting.
     watch.start()
     lines = []
@@ -148,17 +162,16 @@ def _results(settings, quick, environment):
         lines.append(json.loads(line))
         if len(lines) == 1 and lines[0]["device"] == "cpu" and not quick:
           process.kill()
-          sys.exit(f"gpu: Keras on {lines[0]['backend']} finds no GPU here. KERAS_BACKEND chooses between tensorflow and jax; "
+          sys.exit(f"gpu: {lines[0]['backend']} finds no GPU here. KERAS_BACKEND chooses between tensorflow and jax; "
                    "--quick runs all of it on the CPU, on little data.")
         common.say(line.strip())
     timed_out = not watch.is_alive()
     watch.cancel()
     errors.seek(0)
     last = common.last_line(errors.read())
-  why = None
-  if process.returncode:
-    why = f"took longer than {LONGEST} s" if timed_out else last
   device = f"{lines[0]['device']}, {lines[0]['backend']}" if lines else "unknown"
-  return device, lines[1:], why
-
-
+  results = lines[1:]
+  if process.returncode:
+    why = f"stopped after {left:.0f} s" if timed_out else f"failed: {last}"
+    results.append({"way": f"the next: {why}", "steps": []})
+  return device, results

@@ -15,12 +15,16 @@ import time
 PADDING, MAGNITUDE, CLASSES = 4, 9, 10
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHARES = {0: "0", 1 / 4: "1/4", 1: "1"}
-# Steps until AUTOTUNE has found its share, and until the others have filled what is queued and kept.
-FOUND, SETTLED = 120, 30
+# Epochs until what is prefetched and kept is full, for those that take more than one: AUTOTUNE also looks for its share.
+SETTLING = {"r = 3, policies fresh, fuse, share AUTOTUNE": 3, "r = 1, fuse, share AUTOTUNE": 3}
 
 
-def fit(model, side, batch, images, steps, rounds, is_quick):
-  """Yields what Keras' `fit` takes for each way to feed it: seconds a step by the clock, of each round."""
+def fit(model, side, batch, images, steps, rounds, ways):
+  """Yields what Keras' `fit` takes for each way to feed it: seconds a step by the clock, of each epoch but the first.
+
+  Args:
+    ways: "reuse", or "policies": RandAugment drawn again at every use, which only some side can do, the CPU or the accelerator.
+  """
   import keras
   import tensorflow as tf
   from refurbish_tf._internal import dataset_graph
@@ -28,61 +32,49 @@ def fit(model, side, batch, images, steps, rounds, is_quick):
   if device() != "cpu":
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
   model_behind = functools.cache(lambda layers: _compiled(model, side, layers))
-  for name, layers, dataset in _ways(side, batch, images):
+  for name, layers, dataset in _ways(side, batch, images, steps, ways):
     network = model_behind(layers)
-    result = {"way": name, "batch": batch}
-    if layers or name == "standard":  # The step by itself: with one batch over and over.
-      alone = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
-      result["alone"] = _seconds(network, alone, -(-steps // 2), 1, rounds)
     began, cpu = time.perf_counter(), time.process_time()
-    settling = 1 if is_quick else -(-(FOUND if "AUTOTUNE" in name else SETTLED) // steps)
-    result["steps"] = _seconds(network, dataset_graph.without_autotuner(dataset.prefetch(2)), steps, settling, rounds)
+    result = {"way": name, "steps": _seconds(
+        network, dataset_graph.without_autotuner(dataset.prefetch(2)), steps, SETTLING.get(name, 1), rounds)}
     result["processors"] = (time.process_time() - cpu) / (time.perf_counter() - began)
     result["peak"] = _peak_bytes()
+    if layers or name == "plain":  # The step by itself: with one batch over and over.
+      alone = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
+      result["alone"] = _seconds(network, alone, -(-steps // 2), 1, rounds)
     yield result
 
 
-def fit_from_dali(model, side, batch, images, steps, rounds, is_quick):
-  """Yields the same of NVIDIA DALI's pipeline for GPUs, which decodes there: with Keras on JAX."""
-  import keras
+def load(framework, model, side, batch, images, steps, rounds):
+  """Yields what a loader of a framework takes to bring batches to its device, and whether they have the bytes of the CPU's."""
   import numpy as np
-  from nvidia.dali import fn, pipeline_def, types
-  from nvidia.dali.auto_aug import rand_augment
-  from nvidia.dali.plugin.jax import DALIGenericIterator
+  import tensorflow as tf
 
-  keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  files = [np.frombuffer(file, np.uint8) for file in pickle.loads(pathlib.Path(images).read_bytes())]
-  generator = np.random.default_rng(7)
+  import refurbish_tf as rtf
+  augment = rtf.augment
+  tf.config.set_visible_devices([], "GPU")
+  source, decode, _ = _source(side, batch, images, steps)
 
   def batches():
-    while True:
-      places = generator.integers(0, len(files), batch)
-      yield [files[place] for place in places], [np.array(place % CLASSES, np.int32) for place in places]
+    return source.refurbish([*decode, *augment.rand_augment(2, MAGNITUDE)], [augment.random_crop(PADDING), augment.random_flip()], 3,
+                            seed=7).batch(batch, drop_remainder=True).prefetch(2)
 
-  @pipeline_def(enable_conditionals=True, batch_size=batch, num_threads=len(os.sched_getaffinity(0)), device_id=0)
-  def pipeline():
-    file, label = fn.external_source(source=batches(), num_outputs=2)
-    decoded = fn.decoders.image_random_crop(file, device="mixed", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
-    augmented = rand_augment.rand_augment(
-        fn.resize(decoded, size=[side, side]), n=2, m=3 * MAGNITUDE, shape=[side, side], fill_value=0)
-    finished = fn.crop_mirror_normalize(
-        augmented, mirror=fn.random.coin_flip(), mean=[255 * mean for mean in MEAN], std=[255 * std for std in STD],
-        dtype=types.FLOAT, output_layout="HWC")
-    return finished, label.gpu()
-
-  built = DALIGenericIterator([pipeline()], ["images", "labels"])
-  by_turns = lambda: ((each["images"], each["labels"]) for each in built)
-  for _ in itertools.islice(by_turns(), 1 if is_quick else SETTLED):
-    pass
+  if framework == "torch":
+    import torch
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loader, to_host = rtf.torch_loader(batches(), where), lambda images: images.cpu().numpy()
+    wait = lambda images: where.type == "cpu" or torch.cuda.synchronize()
+  else:
+    loader, to_host, wait = rtf.jax_loader(batches()), np.asarray, lambda images: images.block_until_ready()
+  same = sum(np.array_equal(to_host(ours), theirs) for (ours, _), (theirs, _) in zip(loader, batches().as_numpy_iterator(), strict=True))
   took = []
   for _ in range(rounds):
     began = time.perf_counter()
-    for images_of_one, _ in itertools.islice(by_turns(), steps):
-      images_of_one.block_until_ready()
+    for images_of_one, _ in loader:
+      pass
+    wait(images_of_one)
     took.append((time.perf_counter() - began) / steps)
-  yield {"way": "DALI without a model", "batch": batch, "steps": took}
-  network = _compiled(model, side, None)
-  yield {"way": "DALI", "batch": batch, "steps": _seconds(network, by_turns(), steps, 1, rounds)}
+  yield {"way": "r = 3", "steps": took, "same": same}
 
 
 def finish(side, batch, calls, rounds):
@@ -101,26 +93,35 @@ def finish(side, batch, calls, rounds):
   cases += [(f"the same behind RandAugment, share {name}", policies, share) for share, name in SHARES.items()]
   for name, layers, share in cases:
     layer = rtf.keras.Finish(layers)
-    yield {"case": name, "side": side, "batch": batch, "calls": _seconds_a_call(layer, given(layers, share), calls, rounds)}
+    yield {"way": name, "steps": _seconds_a_call(layer, given(layers, share), calls, rounds)}
   theirs = keras.layers.RandAugment((0, 255), 2, MAGNITUDE / 10)
-  yield {"case": "Keras' RandAugment, one draw a batch", "side": side, "batch": batch,
-         "calls": _seconds_a_call(
+  yield {"way": "Keras' RandAugment, one draw a batch",
+         "steps": _seconds_a_call(
              lambda images: theirs(images, training=True), images.astype(np.float32), calls, rounds, with_xla=False)}
 
 
-def _ways(side, batch, images):
-  """Yields triples without end: a name, the layers that the model begins with as a tuple or None, and batches."""
+def _source(side, batch, images, steps):
+  """The images, repeated to an epoch of as many steps: a dataset, the layers that decode them, and whether they are encoded."""
   import numpy as np
+  import tensorflow as tf
+
+  from refurbish_tf import augment
+  images = pickle.loads(pathlib.Path(images).read_bytes())
+  is_encoded = isinstance(images, list)
+  array = np.array(images, object) if is_encoded else images
+  array = array[np.arange(steps * batch) % len(array)]
+  labels = np.arange(len(array), dtype=np.int32) % CLASSES
+  return tf.data.Dataset.from_tensor_slices((array, labels)), [augment.decode_and_crop(side)] if is_encoded else [], is_encoded
+
+
+def _ways(side, batch, images, steps, ways):
+  """Yields triples: a name, the layers that the model begins with as a tuple or None, and batches without end."""
   import tensorflow as tf
 
   import common
   import refurbish_tf as rtf
   augment = rtf.augment
-  images = pickle.loads(pathlib.Path(images).read_bytes())
-  is_encoded = isinstance(images, list)
-  labels = np.arange(len(images), dtype=np.int32) % CLASSES
-  source = tf.data.Dataset.from_tensor_slices((np.array(images, object) if is_encoded else images, labels))
-  decode = [augment.decode_and_crop(side)] if is_encoded else []
+  source, decode, is_encoded = _source(side, batch, images, steps)
   policies = augment.rand_augment(2, MAGNITUDE)
   final = tuple(_final(augment))
   on_batches = augment.random_crop_and_flip_batch(PADDING, MEAN, STD)
@@ -130,18 +131,17 @@ def _ways(side, batch, images):
   def plain(samples, layers):
     """Without this package but for its native layers: shuffled whole."""
     function = augment.compose(layers)
-    drawn = tf.data.Dataset.zip(samples.shuffle(len(images)), seeds)
+    drawn = tf.data.Dataset.zip(samples.shuffle(len(source)), seeds)
     return drawn.map(lambda sample, seed: function(*sample, seed=seed), common.PARALLEL_CALLS)
 
-  yield "standard", None, finished(plain(source, [*decode, *policies]))
-  if is_encoded:
-    kept = source.map(augment.compose([augment.decode()]), common.PARALLEL_CALLS).cache()
-    yield "cache() of decoded images", None, finished(plain(kept, [augment.random_resized_crop(side), *policies]))
-  for r in (2, 3):
-    yield f"r = {r}", None, finished(source.refurbish([*decode, *policies], None, r, seed=7))
-  yield "echo(2) of batches", None, finished(plain(source, [*decode, *policies])).echo(2)
-  yield "r = 3, fuse", final, source.refurbish([*decode, *policies], None, 3, seed=7).fuse(final, batch).repeat()
-  # Policies drawn anew at every use, which only some side can do: the CPU, or the accelerator.
+  if ways == "reuse":
+    yield "plain", None, finished(plain(source, [*decode, *policies]))
+    if is_encoded:
+      kept = source.map(augment.compose([augment.decode()]), common.PARALLEL_CALLS).cache()
+      yield "cache() of decoded images", None, finished(plain(kept, [augment.random_resized_crop(side), *policies]))
+    yield "r = 3", None, finished(source.refurbish([*decode, *policies], None, 3, seed=7))
+    yield "r = 3, fuse", final, source.refurbish([*decode, *policies], None, 3, seed=7).fuse(final, batch).repeat()
+    return
   fresh = source.refurbish(decode, policies, 3, seed=7) if decode else source.refurbish(policies, None, 1, seed=7)
   reused = "r = 3, policies fresh" if decode else "r = 1"
   yield reused, None, finished(fresh)
@@ -231,7 +231,7 @@ def main():
   settings = json.loads(sys.argv[1])
   allowed = sorted(os.sched_getaffinity(0))
   os.sched_setaffinity(0, allowed[:settings.pop("processors")])
-  part = {function.__name__: function for function in (fit, fit_from_dali, finish)}[settings.pop("part")]
+  part = {function.__name__: function for function in (fit, load, finish)}[settings.pop("part")]
   # So that what libraries print does not come between.
   results, sys.stdout = sys.stdout, sys.stderr
   import keras

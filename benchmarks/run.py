@@ -13,7 +13,7 @@ import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 SHARED = (
-    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation")
+    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "offline", "sharing_jobs", "sharing_simulation", "visit")
 
 
 def main():
@@ -33,12 +33,16 @@ def main():
   parser.add_argument(
       "--all", action="store_true", help="with advise: also large photographs, audio, Keras' layers and a layer in Python")
   parser.add_argument(
+      "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections, as far as they end in time")
+  parser.add_argument(
       "--photographs", type=pathlib.Path, metavar="FOLDER", help="with gpu: JPEG files to train on, in place of those of TFDS")
   parser.add_argument(
       "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
   arguments = parser.parse_args()
   if arguments.photographs and arguments.name != "gpu":
     parser.error("--photographs is for gpu; the others read what TFDS has prepared")
+  if arguments.minutes and arguments.name != "gpu":
+    parser.error("--minutes is for gpu; the others measure all of their sections")
   if arguments.all and arguments.name != "advise":
     parser.error("--all is for advise; the others measure all that they have")
   if arguments.only and arguments.name not in ("gpu", "sharing"):
@@ -62,7 +66,7 @@ def main():
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
   own = {"sharing": {"only": arguments.only}, "advise": {"everything": arguments.all},
-         "gpu": {"only": arguments.only, "photographs": arguments.photographs}}
+         "gpu": {"only": arguments.only, "photographs": arguments.photographs, "minutes": arguments.minutes}}
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)

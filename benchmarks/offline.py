@@ -1,0 +1,269 @@
+"""Carries this package to a machine without a network.
+
+    python benchmarks/offline.py pack --python 3.12 --there jax jaxlib numpy    # here: parts of at most 48 MB in offline/
+    python3 offline/offline.py unpack offline /tmp/refurbish                    # there: in less than a minute
+    . /tmp/refurbish/env.sh                                                     # sets the path
+
+`pack` collects TensorFlow for the CPU, Keras, the packages that they require, this package with its built library, its
+benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into parts,
+for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part. Packages that
+the machine has need not travel: name them after `--there`. `visit.py` unpacks and measures.
+"""
+import argparse
+import hashlib
+import importlib.metadata
+import io
+import json
+import lzma
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MANIFEST = "manifest.json"
+PART_BYTES = 48_000_000
+# Requirements of TensorFlow that nothing here imports, and that are large.
+UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
+# Of TensorFlow's wheel: headers, which are needed to compile alone.
+LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
+# pip takes a wheel for one of these alone, each exactly.
+PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36)))
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+      description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  commands = parser.add_subparsers(dest="command", required=True)
+  packing = commands.add_parser("pack", help="collect everything into parts", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  packing.add_argument("--python", default="3.12", help="version of Python on the other machine")
+  packing.add_argument("--there", nargs="*", default=[], metavar="NAME", help="packages that the other machine has")
+  packing.add_argument("--output", type=pathlib.Path, default=pathlib.Path("offline"), help="an empty or new folder")
+  packing.add_argument("--without-data", action="store_true", help="leave CIFAR-10 and the photographs out")
+  unpacking = commands.add_parser("unpack", help="put the parts together")
+  unpacking.add_argument("parts", type=pathlib.Path, help="the folder with the parts")
+  unpacking.add_argument("output", type=pathlib.Path, help="an empty or new folder")
+  arguments = parser.parse_args(argv)
+  if arguments.output.exists() and any(arguments.output.iterdir()):
+    parser.error(f"{arguments.output} must be an empty or a new folder. Give another one, or delete it.")
+  began = time.perf_counter()
+  try:
+    if arguments.command == "pack":
+      pack(arguments.output, arguments.python, arguments.there, not arguments.without_data)
+    else:
+      unpack(arguments.parts, arguments.output)
+  except Refused as error:
+    parser.error(str(error))
+  print(f"{arguments.command}: {time.perf_counter() - began:.0f} s")
+
+
+class Refused(Exception):
+  """Something is missing, or does not fit; the message says what and what to do."""
+
+
+def pack(output, python, there, with_data=True):
+  """Writes the parts, `MANIFEST` and this program into `output`."""
+  with tempfile.TemporaryDirectory() as scratch:
+    scratch = pathlib.Path(scratch)
+    wheels = [_package(scratch / "package"), *_download(scratch / "wheels", python)]
+    kept = {name: wheel for wheel in wheels if (name := _name(wheel)) not in {_canonical(each) for each in there}}
+    data = _write_data(scratch / "data") if with_data else []
+    output.mkdir(parents=True, exist_ok=True)
+    with _Parts(output) as parts, lzma.open(parts, "wb") as compressed, tarfile.open(fileobj=compressed, mode="w|") as tar:
+      for wheel in kept.values():
+        _add_wheel(tar, wheel)
+      for path in sorted(path for path in (ROOT / "benchmarks").rglob("*") if path.suffix in (".py", ".json")):
+        tar.add(path, path.relative_to(ROOT))
+      for path in data:
+        tar.add(path, path.relative_to(scratch))
+  # Read here, so that `unpack` needs nothing that a bare machine lacks.
+  from refurbish_tf.experiments import results
+  manifest = {
+      "python": python, "commit": results.commit(ROOT), "packages": {name: _version(wheel) for name, wheel in kept.items()},
+      "there": sorted(there), "parts": parts.written}
+  (output / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+  for program in (__file__, ROOT / "benchmarks" / "visit.py"):
+    shutil.copy(program, output)
+  for part in parts.written:
+    print(f"{part['name']}: {part['bytes']:,} bytes")
+
+
+def unpack(parts, output):
+  """Puts the parts together in `output`, and writes env.sh, which sets the path."""
+  manifest = json.loads(_read(parts / MANIFEST))
+  here = f"{sys.version_info.major}.{sys.version_info.minor}"
+  if manifest["python"] != here:
+    raise Refused(f"the parts are for Python {manifest['python']}, and this is {here}. Use `pack --python {here}`.")
+  lacking = [name for name in manifest["there"] if not _is_installed(name)]
+  if lacking:
+    raise Refused(f"this machine must have {', '.join(lacking)}, which `pack --there` left out. Pack again without naming them.")
+  for part in manifest["parts"]:
+    content = _read(parts / part["name"])
+    if len(content) != part["bytes"] or hashlib.sha256(content).hexdigest() != part["sha256"]:
+      raise Refused(f"{part['name']} is damaged or cut off: it has {len(content):,} of {part['bytes']:,} bytes. Copy it again.")
+  output.mkdir(parents=True, exist_ok=True)
+  whole = io.BufferedReader(_Joined([parts / part["name"] for part in manifest["parts"]]))
+  with lzma.open(whole) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+    for member in tar:
+      # A checked manifest says what is in the parts, so they are ours; still, nothing is written elsewhere.
+      tar.extract(member, output, filter="data")
+  lines = [f"export {name}={shlex.quote(value)}" for name, value in environment(parts, output).items()]
+  (output / "env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
+  print(f"Now set the path: . {shlex.quote(str(output / 'env.sh'))}")
+
+
+def environment(parts, output):
+  """The environment variables with which Python finds what was unpacked into `output`, and knows its commit."""
+  path = [str(output.resolve() / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+  return {"PYTHONPATH": os.pathsep.join(path), "REFURBISH_TF_COMMIT": json.loads(_read(parts / MANIFEST))["commit"]}
+
+
+def _package(directory):
+  """The wheel of this package, with its library for the TensorFlow that is installed here."""
+  sys.path.insert(0, str(ROOT))
+  import build_wheel
+  directory.mkdir()
+  build_wheel.copy_sources(directory / "sources")
+  _run("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, directory / "sources")
+  wheel, = directory.glob("*.whl")
+  return wheel
+
+
+def _download(directory, python):
+  """The wheels of TensorFlow for the CPU, Keras, and what they require, as installed here where it can be."""
+  platforms = [option for platform in PLATFORMS for option in ("--platform", f"{platform}_x86_64")]
+  pins = [f"{name}=={importlib.metadata.version(installed)}" for name, installed in (
+      ("tensorflow-cpu", "tensorflow"), ("keras", "keras"))]
+  _run("download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp", *platforms,
+       "--dest", directory, *pins)
+  return sorted(wheel for wheel in directory.glob("*.whl") if _name(wheel) not in UNUSED)
+
+
+def _run(*arguments):
+  done = subprocess.run([sys.executable, "-m", "pip", *map(str, arguments)], capture_output=True, text=True, check=False)
+  if done.returncode:
+    raise Refused(f"pip {arguments[0]} failed: {(done.stderr.strip() or done.stdout.strip())[-500:]}")
+
+
+def _write_data(directory):
+  """Writes CIFAR-10 and the photographs, as `cifar10.load` and `samples.of_folder` read them. Returns the paths."""
+  import numpy as np
+  import samples
+  from refurbish_tf.experiments import cifar10
+  directory.mkdir()
+  train, test = cifar10.load(None, cifar10.Plan())
+  arrays = {f"{part}_{what}": array for part, pair in (("train", train), ("test", test))
+            for what, array in zip(("images", "labels"), pair)}
+  # Not compressed, as xz does it better.
+  np.savez(directory / "cifar10.npz", **arrays)
+  files, whence = samples.photographs(10**6)
+  print(f"CIFAR-10 and {whence}")
+  paths = [directory / "photographs" / f"{number:05}.jpg" for number in range(len(files))]
+  paths[0].parent.mkdir()
+  for path, content in zip(paths, files):
+    path.write_bytes(content)
+  return [directory / "cifar10.npz", *paths]
+
+
+def _add_wheel(tar, wheel):
+  """Adds the files of a wheel, as pip would install them but for what is compiled later."""
+  with zipfile.ZipFile(wheel) as archive:
+    for info in archive.infolist():
+      # Data and scripts of a wheel are not for the path.
+      if info.is_dir() or LEFT_OUT.match(info.filename) or ".data/" in info.filename:
+        continue
+      entry = tarfile.TarInfo(f"site/{info.filename}")
+      entry.size, entry.mode = info.file_size, 0o644
+      with archive.open(info) as content:
+        tar.addfile(entry, content)
+
+
+def _name(wheel):
+  return _canonical(wheel.name.split("-")[0])
+
+
+def _version(wheel):
+  return wheel.name.split("-")[1]
+
+
+def _canonical(name):
+  return re.sub("[-_.]+", "-", name).lower()
+
+
+def _is_installed(name):
+  try:
+    importlib.metadata.version(name)
+    return True
+  except importlib.metadata.PackageNotFoundError:
+    return False
+
+
+def _read(path):
+  try:
+    return path.read_bytes()
+  except OSError as error:
+    raise Refused(f"{path} cannot be read ({error.strerror}). Copy the whole folder that `pack` wrote.") from error
+
+
+class _Parts(io.RawIOBase):
+  """A file that is written as parts of at most `PART_BYTES`; `written` says which."""
+
+  def __init__(self, directory):
+    super().__init__()
+    self._directory = directory
+    self._pending = bytearray()
+    self.written = []
+
+  def writable(self):
+    return True
+
+  def write(self, content):
+    self._pending += content
+    while len(self._pending) >= PART_BYTES:
+      self._flush_part()
+    return len(content)
+
+  def close(self):
+    if not self.closed and self._pending:
+      self._flush_part()
+    super().close()
+
+  def _flush_part(self):
+    part, self._pending = bytes(self._pending[:PART_BYTES]), self._pending[PART_BYTES:]
+    name = f"part-{len(self.written):02}"
+    (self._directory / name).write_bytes(part)
+    self.written.append({"name": name, "bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()})
+
+
+class _Joined(io.RawIOBase):
+  """Several files read as one."""
+
+  def __init__(self, paths):
+    super().__init__()
+    self._paths = list(paths)
+    self._file = None
+
+  def readable(self):
+    return True
+
+  def readinto(self, buffer):
+    while True:
+      if self._file is None:
+        if not self._paths:
+          return 0
+        self._file = self._paths.pop(0).open("rb")
+      if count := self._file.readinto(buffer):
+        return count
+      self._file.close()
+      self._file = None
+
+
+if __name__ == "__main__":
+  sys.exit(main())
