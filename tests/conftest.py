@@ -1,7 +1,9 @@
 """How the tests are run.
 
-There is one file for each transformation and each guarantee; C++ tests are in cc/, and support/ has what several files
-share. The default run has a sample of the cases (support/cases.py), `--exhaustive` all of them. With pytest-xdist a test
+The folders are those of the package, and cc/ has those of refurbish_tf/cc; refurbish/, echo/ and fuse/ test the stages, store/
+the cache store, internal/ refurbish_tf/_internal, and project/ what surrounds the package. test_reference.py and
+test_golden.py fix the bytes that all of it yields. support/ has what several files share. No two files have the same name.
+The default run has a sample of the cases (support/cases.py), `--exhaustive` all of them. With pytest-xdist a test
 marked `alone` runs after the others, with no other beside it. mutants.py breaks the package and names, for each break, the
 test that must see it.
 """

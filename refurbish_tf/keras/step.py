@@ -11,7 +11,7 @@ import types
 
 import keras
 
-KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/test_keras_versions.py has the oldest and the newest.
+KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/keras/test_keras_versions.py has the oldest and the newest.
 
 
 class StepCallback(keras.callbacks.Callback):

@@ -1,11 +1,12 @@
 """The notebooks, and how to run them."""
-import pathlib
 import re
 
 import nbclient
 import nbformat
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).parent.parent.parent / "notebooks").glob("*.ipynb"))
+from support import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def execute(path, replaced=(), **parameters):

@@ -1,11 +1,11 @@
 """build_wheel.py as a module, and new environments."""
 import importlib.util
 import os
-import pathlib
 import subprocess
 import venv
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+from support import ROOT
+
 # pip takes minutes of it.
 LIMIT = 3600
 

@@ -3,7 +3,7 @@ from support.mutants import Mutant
 
 _WAYS = "refurbish_tf/advice/ways.py"
 _MEASURE = "refurbish_tf/advice/measure.py"
-_MODEL = "tests/test_advise_model.py::"
+_MODEL = "tests/advice/test_advise_model.py::"
 MUTANTS = [
     Mutant("advise: a way below the least diversity is picked", _WAYS,
            "  allowed = [way for way in ways if way.diversity >= min_diversity]\n  most", "  allowed = ways\n  most",
@@ -24,17 +24,17 @@ MUTANTS = [
            f"{_MODEL}test_of_a_stream_all_or_nothing_is_kept"),
     Mutant("advise: what draws is kept for ever", "refurbish_tf/advice/advise.py",
            "not traced[prefix].takes_seed and (traced[prefix].is_pure or numbers[prefix] == 1)", "not traced[prefix].takes_seed",
-           "tests/test_advise.py::test_decoded_alone_or_behind_its_first_layer"),
+           "tests/advice/test_advise.py::test_decoded_alone_or_behind_its_first_layer"),
     Mutant("advise: what the source draws is kept for ever", _WAYS, "if not form.kept or way.split", "if way.split",
-           "tests/test_advise.py::test_what_the_source_draws_is_not_kept"),
+           "tests/advice/test_advise.py::test_what_the_source_draws_is_not_kept"),
     Mutant("advise: another order is not another one", "refurbish_tf/advice/order.py",
            "  if min([best, *same]) < LEAST_GAIN_OF_ORDER * seconds:", "  if best < seconds:", f"{_MODEL}test_an_order_that_would_help"),
     Mutant("advise: control groups around the own one have no limit", "refurbish_tf/_internal/machine.py",
            "for each in (folder, *folder.parents)", "for each in (folder,)",
-           "tests/test_advise.py::test_free_memory_is_within_control_groups"),
+           "tests/advice/test_advise.py::test_free_memory_is_within_control_groups"),
     Mutant("advise: a small sample on disk costs its bytes alone", _MEASURE, "if large > 1.5 * small else", "if False else",
            f"{_MODEL}test_each_sample_on_disk_and_each_byte"),
     Mutant("advise: few elements make a short epoch", _MEASURE, "if length > self.num_read else number", "if length > 0 else number",
-           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
+           "tests/advice/test_advise.py::test_an_epoch_is_long_enough_to_be_measured"),
     Mutant("advise: a long source is not read in place", _MEASURE, "(times == 1 or is_long)", "times == 1",
-           "tests/test_advise.py::test_an_epoch_is_long_enough_to_be_measured")]
+           "tests/advice/test_advise.py::test_an_epoch_is_long_enough_to_be_measured")]

@@ -1,17 +1,17 @@
 """Augmentations and the images they draw."""
 from support.mutants import Mutant
 
-IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
-DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
-POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
-JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
-IMAGE_FILE = "tests/test_cc.py::test_cc[address_undefined-image_file_test]"
-MIXING = "tests/test_cc.py::test_cc[address_undefined-mixing_test]"
-OF_MIXED = "tests/test_mixing.py"
-ORIENTATION = "tests/test_orientation.py"
-PIXELS = "tests/test_pixels.py::test_layers_do_as_their_reference"
-NO_NUMBER = "tests/test_pixels.py::test_what_is_no_number_stays_where_it_is"
-OF_16_BITS = "tests/test_decoding_16_bits.py"
+IMAGE = "tests/cc/test_cc.py::test_cc[address_undefined-image_test]"
+DISTORTIONS = "tests/cc/test_cc.py::test_cc[address_undefined-distortions_test]"
+POLICY = "tests/cc/test_cc.py::test_cc[address_undefined-policy_test]"
+JPEG = "tests/cc/test_cc.py::test_cc[address_undefined-jpeg_test]"
+IMAGE_FILE = "tests/cc/test_cc.py::test_cc[address_undefined-image_file_test]"
+MIXING = "tests/cc/test_cc.py::test_cc[address_undefined-mixing_test]"
+OF_MIXED = "tests/augment/test_mixing.py"
+ORIENTATION = "tests/augment/test_orientation.py"
+PIXELS = "tests/augment/test_pixels.py::test_layers_do_as_their_reference"
+NO_NUMBER = "tests/augment/test_pixels.py::test_what_is_no_number_stays_where_it_is"
+OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
 
 MUTANTS = [
     Mutant("an image is mixed with itself", "refurbish_tf/cc/image/mixing.cc", "shift = 1 + seed.", "shift = seed.", MIXING),
@@ -42,24 +42,24 @@ MUTANTS = [
            f"{OF_MIXED}::TestRefusal::test_among_layers_which_leave_labels_as_they_are"),
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/random_window.h",
            "UnitOf(place[0]) * (image.height - box.height + 1)", "UnitOf(place[0]) * (image.height - box.height)",
-           "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
+           "tests/augment/test_decoding.py::test_windows_are_those_of_the_reference"),
     Mutant("the part of a planned image is the first one", "refurbish_tf/cc/image/plan.cc", "  rows.Cut(y, height);",
-           "  rows.Cut(0, height);", "tests/test_final_layers.py::TestPixels::test_of_a_box_of_what_layers_have_made"),
+           "  rows.Cut(0, height);", "tests/augment/test_final_layers.py::TestPixels::test_of_a_box_of_what_layers_have_made"),
     Mutant("all layers have the same seed", "refurbish_tf/augment/composition.py",
            "layer(image, seed=seeds[position])", "layer(image, seed=seeds[self._positions[0]])",
-           "tests/test_augment_compose.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
+           "tests/augment/test_augment_compose.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
     Mutant("floats from 0 to 1 are told to become 0 and 1", "refurbish_tf/augment/layers.py",
            "Or convert values from 0 to 1 with tf.image.convert_image_dtype(image, tf.uint8, \"\n        \"saturate=True), values",
-           "Or convert values from 0 to 1 with tf.cast(image, tf.uint8), \"\n        \"values", "tests/test_remedies.py::test_of_dtypes_of_images"),
+           "Or convert values from 0 to 1 with tf.cast(image, tf.uint8), \"\n        \"values", "tests/augment/test_remedies.py::test_of_dtypes_of_images"),
     Mutant("a composed function cannot be pickled", "refurbish_tf/augment/composition.py",
            "    self._steps = steps\n", "    self._steps, self.local = steps, lambda: None\n",
-           "tests/test_augment_compose.py::TestLists::test_functions_can_be_pickled"),
+           "tests/augment/test_augment_compose.py::TestLists::test_functions_can_be_pickled"),
     Mutant("a place of a crop that never comes", "refurbish_tf/cc/image/layers/random_crop.cc",
            "draws[i] = seed.Below(i, 2 * padding_ + 1);", "draws[i] = seed.Below(i, 2 * padding_ + 1 - i);",
-           "tests/test_final_layers.py::TestDraws::test_equal_the_reference"),
+           "tests/augment/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "chain.Draw(seed.SeedAt(image), draws);", "chain.Draw(seed.SeedAt(0), draws);",
-           "tests/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
+           "tests/augment/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
     Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
            "    only_.from += only_.step * (begin + distance - before_);", "    only_.from += begin + distance - before_;", IMAGE),
     Mutant("vectors of three channels mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",
@@ -68,18 +68,18 @@ MUTANTS = [
            "      if (draws[i] < 0 || draws[i] >= end) {", "      if (draws[i] < 0) {", IMAGE),
     Mutant("each layer of a final augmentation is a pair of ops", "refurbish_tf/augment/composition.py",
            "    if chain and (not isinstance(layer, NativeLayer)", "    if chain and (isinstance(layer, NativeLayer)",
-           "tests/test_final_layers.py::TestComposition::test_is_one_op"),
+           "tests/augment/test_final_layers.py::TestComposition::test_is_one_op"),
     Mutant("what describes a layer is longer than TensorFlow's cache of kernels can tell apart",
            "refurbish_tf/augment/native_layers.py",
            "if len(made[-1]) + len(word) > _LONGEST_PIECE:", "if len(made[-1]) + len(word) > 10 * _LONGEST_PIECE:",
-           "tests/test_final_layers.py::TestComposition::test_eager_calls_tell_layers_apart_that_differ_little"),
+           "tests/augment/test_final_layers.py::TestComposition::test_eager_calls_tell_layers_apart_that_differ_little"),
     Mutant("a final augmentation's layers all have the seed of the first", "refurbish_tf/augment/composition.py",
            "      chain.append((layer, position))", "      chain.append((layer, 0))",
-           "tests/test_final_layers.py::TestPixels::test_of_layers_in_a_row"),
+           "tests/augment/test_final_layers.py::TestPixels::test_of_layers_in_a_row"),
     Mutant("the final layers of a stage have the seeds of the first positions", "refurbish_tf/augment/composition.py",
            "  return _split(layers, len(partial), targets, clips=True, is_sample=True)\n",
            "  return compose_part(partial, 0, len(partial), targets), compose(final, targets) if final else None\n",
-           "tests/test_augment_compose.py::TestLists::test_of_refurbish_are_the_functions_of_split"),
+           "tests/augment/test_augment_compose.py::TestLists::test_of_refurbish_are_the_functions_of_split"),
     Mutant("weights of a resize do not add up to one", "refurbish_tf/cc/image/resize.cc",
            "static_cast<int16_t>(until - given);", "static_cast<int16_t>(weight(point) / total * (1 << kWeightBits));", IMAGE),
     Mutant("auto-contrast takes whole quotients for right that doubles make one less",
@@ -136,23 +136,23 @@ MUTANTS = [
            "        continue;\n      }\n    }\n  }\n  plan.in_words = true;", DISTORTIONS),
     Mutant("auto-contrast's product is fused with a sum", "refurbish_tf/cc/image/distortions.cc",
            "  volatile double product = a * b;", "  double product = a * b;",
-           "tests/test_cc.py::test_distortions_do_not_depend_on_fused_operations"),
+           "tests/cc/test_cc.py::test_distortions_do_not_depend_on_fused_operations"),
     Mutant("AutoAugment's second layer forgets the sub-policy of the first", "refurbish_tf/cc/image/layers/policy.cc",
            "  if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;\n", "  (void)before;\n", POLICY),
     Mutant("an operation draws from the seed that drew it", "refurbish_tf/cc/image/layers/policy.cc",
            "words = FirstWords(~first, ~second);", "words = FirstWords(first, second);",
-           "tests/test_deep_auto_augment.py::TestOperations::test_resized_crop_is_pillows_of_the_drawn_box"),
+           "tests/augment/test_deep_auto_augment.py::TestOperations::test_resized_crop_is_pillows_of_the_drawn_box"),
     Mutant("draws are not TensorFlow's", "refurbish_tf/cc/image/philox.h", "constexpr int kRounds = 10;",
-           "constexpr int kRounds = 9;", "tests/test_augment.py::TestRandAugment::test_draws_tensorflows_numbers"),
+           "constexpr int kRounds = 9;", "tests/augment/test_augment.py::TestRandAugment::test_draws_tensorflows_numbers"),
     Mutant("what is empty is distorted with the image", "refurbish_tf/cc/image/walk.cc",
            "  if (!steps_.empty() && plan_.has_empty) EmptyPieces(begin, count, to);\n", "", POLICY),
     Mutant("a crop behind another colour of empty pixels takes that colour", "refurbish_tf/cc/image/walk.cc",
            "  if (plan_.has_empty && color != color_) return false;\n", "", POLICY),
     Mutant("weights of a bicubic resize are summed up in double", "refurbish_tf/cc/image/float_spans.h",
-           "    float total = 0;\n", "    double total = 0;\n", "tests/test_augment.py::TestPolicies::test_equal_the_reference"),
+           "    float total = 0;\n", "    double total = 0;\n", "tests/augment/test_augment.py::TestPolicies::test_equal_the_reference"),
     Mutant("of two rows of a resize the second is the first again", "refurbish_tf/cc/image/resize.cc",
            "BlendRow(begin + next, other);", "BlendRow(begin + row, other);",
-           "tests/test_resize.py::test_is_within_one_level_of_tensorflow"),
+           "tests/augment/test_resize.py::test_is_within_one_level_of_tensorflow"),
     Mutant("a window begins with a whole pixel of the scaled image", "refurbish_tf/cc/image/jpeg.cc",
            "  *exact_begin = static_cast<double>(*begin % ratio) / ratio;", "  *exact_begin = 0;",
            JPEG),
@@ -161,9 +161,9 @@ MUTANTS = [
     Mutant("a PNG that cannot be decoded is told of in TensorFlow's words alone",
            "refurbish_tf/cc/kernels/image/decoding_ops.cc", "&decoded);\n        !status.ok()) {\n",
            "&decoded);\n        !status.ok()) {\n      return status;\n",
-           "tests/test_decoding.py::TestBadFiles::test_damaged_others"),
+           "tests/augment/test_decoding.py::TestBadFiles::test_damaged_others"),
     Mutant("a JPEG file may declare any size", "refurbish_tf/cc/kernels/image/decoding_ops.cc", "1 << 29", "int64_t{1} << 62",
-           "tests/test_decoding.py::test_a_jpeg_of_more_values_than_tf_io_takes"),
+           "tests/augment/test_decoding.py::test_a_jpeg_of_more_values_than_tf_io_takes"),
     Mutant("a crop's window is drawn for a photograph as it lies", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "*layer().ResizingOf(draws, orientation.Turned(stored));", "*layer().ResizingOf(draws, stored);",
            f"{ORIENTATION}::TestIsPillows::test_at_full_size"),
@@ -206,13 +206,13 @@ MUTANTS = [
     Mutant("stores are told of the seeds' version alone", "refurbish_tf/cc/image/layer_chain.cc",
            "ImageSeed::kVersion + LayerType::SumOfRaises()", "ImageSeed::kVersion", IMAGE),
     Mutant("Python is told another version than C++ has", "refurbish_tf/cc/kernels/image/image_ops.cc",
-           "= LayerChain::Version();", "= 1;", "tests/test_disk_store_bad_input.py::test_samples_of_other_layers"),
+           "= LayerChain::Version();", "= 1;", "tests/store/test_disk_store_bad_input.py::test_samples_of_other_layers"),
     Mutant("an image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
            "channels is not None and channels > 4 and", "channels is not None and channels > 64 and",
-           "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
+           "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("a wide image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
            "any(side is not None and side <= channels for side in sides)", "channels == sides[1]",
-           "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
+           "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("files of 8 bits become 16 that are not theirs", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits > 8 && type_ != tensorflow::DT_UINT16) {",
            f"{OF_16_BITS}::TestOtherBits::test_8_are_not_spread"),
@@ -223,7 +223,7 @@ MUTANTS = [
            "type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,", "ValueType::kUint8,",
            f"{OF_16_BITS}::TestPixels::test_of_a_file_that_lies"),
     Mutant("what is normalized is normalized again", "refurbish_tf/cc/image/layers/normalize.cc",
-           "    image.is_normalized = true;\n", "", "tests/test_pixels.py::test_normalized_is_normalized"),
+           "    image.is_normalized = true;\n", "", "tests/augment/test_pixels.py::test_normalized_is_normalized"),
     Mutant("each thread begins at the first image", "refurbish_tf/cc/kernels/image/threads.cc", "      work(begin, end);",
            "      work(0, end - begin);", f"{OF_MIXED}::TestBatches::test_threads_make_the_same"),
 ]

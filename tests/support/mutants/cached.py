@@ -6,7 +6,7 @@ KEPT = "refurbish_tf/cc/stage/cached_source.cc"
 SETTINGS = "refurbish_tf/cc/stage/agreed_settings.cc"
 OP = "refurbish_tf/cc/kernels/sources/cached_dataset_op.cc"
 PYTHON = "refurbish_tf/sources/cached.py"
-IN_MEMORY, ON_DISK = "tests/test_cached.py::", "tests/test_cached_store.py::"
+IN_MEMORY, ON_DISK = "tests/sources/test_cached.py::", "tests/sources/test_cached_store.py::"
 
 MUTANTS = [
     Mutant("cached: the source reads ahead what is kept", PLAN, "        if (found == to_read_.end() || found->first != position) {",

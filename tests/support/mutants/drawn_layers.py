@@ -2,10 +2,10 @@
 from support.mutants import Mutant
 
 CC = "refurbish_tf/cc/image"
-DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
-DRAWN = "tests/test_cc.py::test_cc[address_undefined-drawn_distortions_test]"
-COLORS, APPLY, AFFINE = "tests/test_color_layers.py", "tests/test_random_apply.py", "tests/test_random_affine.py"
-ERASING, TRIVIAL = "tests/test_random_erasing.py", "tests/test_trivial_augment.py"
+DISTORTIONS = "tests/cc/test_cc.py::test_cc[address_undefined-distortions_test]"
+DRAWN = "tests/cc/test_cc.py::test_cc[address_undefined-drawn_distortions_test]"
+COLORS, APPLY, AFFINE = "tests/augment/test_color_layers.py", "tests/augment/test_random_apply.py", "tests/augment/test_random_affine.py"
+ERASING, TRIVIAL = "tests/augment/test_random_erasing.py", "tests/augment/test_trivial_augment.py"
 
 MUTANTS = [
     Mutant("a hue is turned the other way", f"{CC}/distortion_kernels.h", "hue = 16 * hue + ((spread", "hue = 16 * hue - ((spread", DRAWN),

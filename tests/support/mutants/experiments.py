@@ -3,7 +3,8 @@ from support.mutants import Mutant
 
 
 def _mutant(name, module, old, new, test, file="test_full_length"):
-  return Mutant(f"experiments: {name}", f"refurbish_tf/experiments/{module}.py", old, new, f"tests/{file}.py::{test}")
+  return Mutant(f"experiments: {name}", f"refurbish_tf/experiments/{module}.py", old, new,
+                f"tests/experiments/{file}.py::{test}")
 
 
 MUTANTS = [

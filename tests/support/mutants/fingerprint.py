@@ -2,7 +2,7 @@
 from support.mutants import Mutant
 
 FILE = "refurbish_tf/_internal/fingerprint.py"
-TEST = "tests/test_fingerprint.py::"
+TEST = "tests/internal/test_fingerprint.py::"
 MUTANTS = [
     Mutant("fingerprint has tokens", FILE, '"shared_name", "token"})', '"shared_name"})', TEST + "test_same_in_other_processes"),
     Mutant("fingerprint without code of Python", FILE, "return code.co_code, code.co_names, constants", "return None",

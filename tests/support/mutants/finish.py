@@ -3,11 +3,11 @@ from support.mutants import Mutant
 
 PIXELS = "refurbish_tf/keras/finish_pixels.py"
 LAYER = "refurbish_tf/keras/finish.py"
-BYTES = "tests/test_finish.py::test_the_bytes_are_those_of_the_host"
+BYTES = "tests/keras/test_finish.py::test_the_bytes_are_those_of_the_host"
 EVERY = f"{BYTES}[each distortion at each magnitude, twice-jitted]"
 EVERYWHERE = f"{BYTES}[all layers, everywhere-eager]"
-JAX = "tests/test_finish_devices.py::test_jax_makes_the_same_bytes_and_devices_exchange_nothing"
-REFUSED = "tests/test_finish_model.py::test_what_is_no_batch_of_fuse_is_refused_at_the_first_step"
+JAX = "tests/keras/test_finish_devices.py::test_jax_makes_the_same_bytes_and_devices_exchange_nothing"
+REFUSED = "tests/keras/test_finish_model.py::test_what_is_no_batch_of_fuse_is_refused_at_the_first_step"
 
 MUTANTS = [
     Mutant("a compiler may fuse a product and a sum", PIXELS, "  return ops.maximum(product, np.float32(-65536))\n",
@@ -27,7 +27,7 @@ MUTANTS = [
            f"{BYTES}[1 x 1-eager]"),
     Mutant("layers are undone in their own order", PIXELS, "in reversed(run):", "in run:", f"{BYTES}[final layers-jitted]"),
     Mutant("a last group that is not whole is left out", PIXELS, "(ops.shape(array)[0] + GROUP - 1) // GROUP",
-           "ops.shape(array)[0] // GROUP", "tests/test_finish.py::test_batches_of_any_size_in_one_trace"),
+           "ops.shape(array)[0] // GROUP", "tests/keras/test_finish.py::test_batches_of_any_size_in_one_trace"),
     Mutant("devices exchange counts", PIXELS,
            "  counts = ops.vectorized_map(\n"
            "      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)\n",
@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant("float images are taken", LAYER, "      if dtype not in allowed and", "      if name != IMAGE and dtype not in allowed and",
            f"{REFUSED}[floats]"),
     Mutant("a strategy's models are not built", LAYER, " and not _builds_under_a_strategy():", ":",
-           "tests/test_finish_devices.py::test_replicas_of_a_mirrored_strategy"),
+           "tests/keras/test_finish_devices.py::test_replicas_of_a_mirrored_strategy"),
     Mutant("finished and unfinished batches share a trace", LAYER, 'LAYERS: ("int32", "uint8")', 'LAYERS: ("int32",)',
-           "tests/test_finish_model.py::test_any_model_trains_and_is_saved[functional]"),
+           "tests/keras/test_finish_model.py::test_any_model_trains_and_is_saved[functional]"),
 ]

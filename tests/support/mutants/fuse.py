@@ -1,9 +1,9 @@
 """Batches that an accelerator finishes: what the host does of them, and their checkpoints."""
 from support.mutants import Mutant
 
-FUSE = "tests/test_fuse.py::"
-RESTART = "tests/test_fuse_restart.py::"
-FORGED = "tests/test_forged_graphs.py::test_a_forged_attribute_or_input_is_refused"
+FUSE = "tests/fuse/test_fuse.py::"
+RESTART = "tests/fuse/test_fuse_restart.py::"
+FORGED = "tests/internal/test_forged_graphs.py::test_a_forged_attribute_or_input_is_refused"
 STEPS = RESTART + "test_at_every_step"
 SAME = FUSE + "test_behind_refurbish_the_images_are_those_of_its_final_augmentation"
 WORK = "refurbish_tf/cc/kernels/fuse/fuse_work.cc"
@@ -46,7 +46,7 @@ MUTANTS = [
     Mutant("fuse makes batches without images", "refurbish_tf/cc/kernels/fuse/fuse_dataset_op.cc",
            "std::count(components.begin(), components.end(), once) != 1", "false", FORGED + "[fuse]"),
     Mutant("fuse takes seeds of any shape", WORK, "if (options_.seeded && element.back().shape() != TensorShape({2})) {",
-           "if (false) {", "tests/test_forged_graphs.py::test_seeds_of_another_shape_than_the_input_says_are_refused"),
+           "if (false) {", "tests/internal/test_forged_graphs.py::test_seeds_of_another_shape_than_the_input_says_are_refused"),
     Mutant("a policy goes on from any layer", "refurbish_tf/cc/image/layers/policy.cc",
            "  if (!goes_on_ || before == nullptr) return absl::OkStatus();\n", "  if (before != this) return absl::OkStatus();\n", FORGED + "[layers]"),
     Mutant("a stage's functions may return anything", "refurbish_tf/cc/kernels/inline_function.cc",

@@ -1,9 +1,9 @@
 """What goes to other frameworks, and the state of a loader."""
 from support.mutants import Mutant
 
-BATCHES = "tests/test_loaders.py::"
-RESTART = "tests/test_loader_restart.py::"
-EPOCHS = "tests/test_loader_epochs.py::"
+BATCHES = "tests/loaders/test_loaders.py::"
+RESTART = "tests/loaders/test_loader_restart.py::"
+EPOCHS = "tests/loaders/test_loader_epochs.py::"
 EDGE = EPOCHS + "test_epochs_go_on_from_each_edge"
 STEPS = RESTART + "test_at_every_step_the_rest_is_the_rest"
 OP = "refurbish_tf/cc/kernels/loader/hand_over_dataset_op.cc"
@@ -39,10 +39,10 @@ MUTANTS = [
            BATCHES + "test_a_crash_to_come_is_told"),
     # The state.
     Mutant("the state of a loader is without the service that it reads", LOADER, "      if self._reads_endless_service:\n",
-           "      if False:\n", "tests/test_service_search.py::test_loaders_read_a_service_once_and_have_no_state[numpy]"),
+           "      if False:\n", "tests/refurbish/test_service_search.py::test_loaders_read_a_service_once_and_have_no_state[numpy]"),
     Mutant("what a service cannot save is taken for random numbers", "refurbish_tf/_internal/checks.py",
            "    if isinstance(error, tf.errors.FailedPreconditionError):\n", "    if error is not None:\n",
-           "tests/test_service_search.py::test_what_needs_the_position_in_a_service_says_so"),
+           "tests/refurbish/test_service_search.py::test_what_needs_the_position_in_a_service_says_so"),
     Mutant("the state is of what was read ahead", OP, "LeaveLast(options().num_ahead + 1, &snapshots_)", "LeaveLast(1, &snapshots_)",
            STEPS + "[1-batch, prefetch]"),
     Mutant("the state at the end lacks the last batch", OP, "      LeaveLast(1, &snapshots_);\n", "", STEPS + "[1-batch, prefetch]"),
@@ -73,9 +73,9 @@ MUTANTS = [
     Mutant("the stages are not saved", STATE, '"stages": saved,', '"stages": [],',
            RESTART + "test_states_between_epochs"),
     Mutant("the stages are saved at another moment than the iterator", STATE, "before is None or any(", "before is None and any(",
-           "tests/test_loaders_jax.py::test_the_state_is_of_one_moment"),
+           "tests/loaders/test_loaders_jax.py::test_the_state_is_of_one_moment"),
     Mutant("an epoch that was left reads on", LOADER, "      self._epoch.leave()\n", "",
-           "tests/test_loaders_jax.py::test_an_epoch_that_is_left_takes_the_stage_no_further"),
+           "tests/loaders/test_loaders_jax.py::test_an_epoch_that_is_left_takes_the_stage_no_further"),
     Mutant("an old iterator reads on", LOADER, "    if self._num_loads != self._loader._num_loads:\n", "    if False:\n",
            RESTART + "test_iterators_made_before_the_state_is_loaded"),
     Mutant("an iterator that was not read begins a new epoch", LOADER,

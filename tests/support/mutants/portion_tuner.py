@@ -1,7 +1,7 @@
 """Which portion of a batch the accelerator finishes."""
 from support.mutants import Mutant
 
-PORTION_TUNER_TEST = "tests/test_cc.py::test_cc[address_undefined-portion_tuner_test]"
+PORTION_TUNER_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-portion_tuner_test]"
 PORTION_TUNER = "refurbish_tf/cc/schedule/portion_tuner.cc"
 PORTION_TUNER_HEADER = "refurbish_tf/cc/schedule/portion_tuner.h"
 

@@ -1,7 +1,7 @@
 """Python functions that processes call."""
 from support.mutants import Mutant
 
-BYTES, DEATHS = "tests/test_numpy_layer.py", "tests/test_numpy_layer_processes.py"
+BYTES, DEATHS = "tests/augment/test_numpy_layer.py", "tests/augment/test_numpy_layer_processes.py"
 IN = "refurbish_tf/_internal/processes"
 
 MUTANTS = [

@@ -1,7 +1,7 @@
 """Which samples are fresh and in what order they come, and echo."""
 from support.mutants import Mutant
 
-SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
+SCHEDULE = "tests/cc/test_cc.py::test_cc[address_undefined-schedule_test]"
 DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 
@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
            "      EvictionsUntil(count, length, options_.reuse_factor);",
            "      EvictionsUntil(count, length, options_.reuse_factor) + count;",
-           "tests/test_guarantees.py::test_unbroken_training"),
+           "tests/refurbish/test_guarantees.py::test_unbroken_training"),
     Mutant("evictions counted in floating point", "refurbish_tf/cc/schedule/schedule.cc",
            "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",
            "  if (shift >= 0) return static_cast<uint64_t>(count * (samples / reuse_factor));", SCHEDULE),
@@ -23,33 +23,33 @@ MUTANTS = [
     Mutant("the same order in every epoch", "refurbish_tf/cc/schedule/schedule.cc",
            "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
            "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
-           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+           "tests/refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
     Mutant("a shuffle that leaves nothing at its place", "refurbish_tf/cc/schedule/random.h",
            "random.Below(size)]);", "random.Below(size - 1)]);", SCHEDULE),
     Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory_store.h",
            "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
-           "tests/test_guarantees.py::test_unbroken_training"),
+           "tests/refurbish/test_guarantees.py::test_unbroken_training"),
     Mutant("the seed of final_fn is the same in each epoch", WORK,
            "Purpose::kFinalFunction, epoch_->number(), piece));",
            "Purpose::kFinalFunction, 0, piece));",
-           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+           "tests/refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
     Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
            "Purpose::kPartialFunction, generation, piece));",
            "Purpose::kPartialFunction, epoch_->number(), piece));",
-           "tests/test_guarantees.py::test_any_history"),
+           "tests/refurbish/test_guarantees.py::test_any_history"),
     Mutant("samples that were to be cached are not counted as absent when they are not", DECIDE,
-           "AddFromSource(slot.index, !slot.fresh);", "AddFromSource(slot.index, false);", "tests/test_stats.py::test_removed_samples_are_absent"),
+           "AddFromSource(slot.index, !slot.fresh);", "AddFromSource(slot.index, false);", "tests/refurbish/test_stats.py::test_removed_samples_are_absent"),
     # Echo.
     Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
            "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",
-           "    return whole_ + (position < 0 && key_ < threshold_);", "tests/test_cc.py::test_cc[address_undefined-echo_test]"),
+           "    return whole_ + (position < 0 && key_ < threshold_);", "tests/cc/test_cc.py::test_cc[address_undefined-echo_test]"),
     Mutant("max_e off by one", "refurbish_tf/cc/kernels/echo/adaptive_echo_dataset_op.cc",
            "num_yields_ < dataset()->max_factor_ &&", "num_yields_ <= dataset()->max_factor_ &&",
-           "tests/test_adaptive_echo.py::test_adaptive_repeats_while_nothing_is_ready"),
+           "tests/echo/test_adaptive_echo.py::test_adaptive_repeats_while_nothing_is_ready"),
     Mutant("echo reads on only when nothing is left", "refurbish_tf/cc/kernels/echo/adaptive_echo_dataset_op.cc",
            "    options.wake_part = 1;\n", "",
-           "tests/test_adaptive_echo.py::test_adaptive_with_a_fast_upstream_repeats_nothing"),
+           "tests/echo/test_adaptive_echo.py::test_adaptive_with_a_fast_upstream_repeats_nothing"),
     Mutant("a repetition is lost by a checkpoint", "refurbish_tf/cc/kernels/echo/echo_dataset_op.cc",
            "writer->WriteScalar(prefix(), kLeft, left_));", "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
-           "tests/test_echo_checkpoint.py::EchoCheckpointTest"),
+           "tests/echo/test_echo_checkpoint.py::EchoCheckpointTest"),
 ]

@@ -1,10 +1,10 @@
 """The rule by which jobs take what is in transit, and what a stage makes of it."""
 from support.mutants import Mutant
 
-ORDER_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_order_test]"
-ROOM_TEST = "tests/test_cc.py::test_cc[address_undefined-store_room_test]"
-TESTS = "tests/test_transit.py::"
-CELLS = "tests/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"
+ORDER_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-transit_order_test]"
+ROOM_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-store_room_test]"
+TESTS = "tests/store/test_transit.py::"
+CELLS = "tests/store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"
 ORDER = "refurbish_tf/cc/stage/transit_order.h"
 DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
@@ -74,8 +74,8 @@ MUTANTS = [
            "  return left;", ROOM_TEST),
     Mutant("a first pass of unknown length is not counted", DECIDE,
            "    used.Use(index, number_);\n", "",
-           "tests/test_transit.py::test_what_a_first_pass_has_used_is_not_taken_from_the_ring"),
+           "tests/store/test_transit.py::test_what_a_first_pass_has_used_is_not_taken_from_the_ring"),
     Mutant("a stream passes over what is not kept", DECIDE,
            "unkept || !schedule_.has_value()", "!schedule_.has_value()",
-           "tests/test_transit.py::test_a_stream_passes_over_nothing_that_is_not_kept"),
+           "tests/store/test_transit.py::test_a_stream_passes_over_nothing_that_is_not_kept"),
 ]

@@ -1,7 +1,7 @@
 """What a source yields against what it yielded before."""
 from support.mutants import Mutant
 
-CHECKS = "tests/test_source_checks.py::"
+CHECKS = "tests/refurbish/test_source_checks.py::"
 OP = "refurbish_tf/cc/kernels/refurbish/refurbish_dataset_op.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 PROBE = "refurbish_tf/cc/kernels/source_checks/source_probe.cc"

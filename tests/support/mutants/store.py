@@ -1,13 +1,13 @@
 """Limits, a full disk, files that are cut and bad data."""
 from support.mutants import Mutant
 
-DAMAGE = "tests/test_cc.py::test_cc[address_undefined-disk_damage_test]"
-DISK = "tests/test_cc.py::test_cc[address_undefined-disk_store_test]"
-FULL = "tests/test_cc.py::test_cc[address_undefined-full_disk_test]"
-RECORD = "tests/test_cc.py::test_cc[address_undefined-record_test]"
-WRITER = "tests/test_cc.py::test_cc[address_undefined-writer_test]"
-POWER = "tests/test_cc.py::test_cc[address_undefined-power_loss_test]"
-MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
+DAMAGE = "tests/cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"
+DISK = "tests/cc/test_cc.py::test_cc[address_undefined-disk_store_test]"
+FULL = "tests/cc/test_cc.py::test_cc[address_undefined-full_disk_test]"
+RECORD = "tests/cc/test_cc.py::test_cc[address_undefined-record_test]"
+WRITER = "tests/cc/test_cc.py::test_cc[address_undefined-writer_test]"
+POWER = "tests/cc/test_cc.py::test_cc[address_undefined-power_loss_test]"
+MEMORY = "tests/cc/test_cc.py::test_cc[address_undefined-memory_store_test]"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 
@@ -15,7 +15,7 @@ MUTANTS = [
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
-           "tests/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
+           "tests/refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
     Mutant("the limit on disk is not looked at before writing", BUFFER,
            "    if (max_bytes != kUnlimited &&\n", "    if (max_bytes == 0 &&\n", DISK),
     Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant("room that comes back is not used", "refurbish_tf/cc/store/disk/writer.cc", "  allocator_.TryToAppend();\n", "", FULL),
     Mutant("what was cut is not mapped again", "refurbish_tf/cc/store/disk/mapped_file.cc",
            "    if (data == nullptr) continue;\n    // In one step", "    if (data != nullptr) continue;\n    // In one step",
-           "tests/test_cc.py::test_cc[address_undefined-mapped_file_test]"),
+           "tests/cc/test_cc.py::test_cc[address_undefined-mapped_file_test]"),
     # Bad data.
     Mutant("the checksum of a sample dropped", "refurbish_tf/cc/store/disk/record.cc",
            "header().payload_crc == Crc32c(payload(), payload_size());", "payload() != nullptr;", DAMAGE),
@@ -50,10 +50,10 @@ MUTANTS = [
            "  if (!ClearWord(index, word)) return;", "  if (word == 0 || index_->Load(index) != word) return;", DAMAGE),
     Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/store/samples/sample_codec.cc",
            "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
-           "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
+           "  return in_record - sizeof(RecordHeader);", "tests/store/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
     Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
            "      if (entry->second == value) continue;", "      if (!entry->second.empty()) continue;",
-           "tests/test_disk_store_bad_input.py::test_other_settings"),
+           "tests/store/test_disk_store_bad_input.py::test_other_settings"),
     Mutant("settings are not on the disk before they get their name", "refurbish_tf/cc/store/disk/settings_file.cc",
            "  if (status.ok()) status = env.Sync(file->fd());\n", "", POWER),
     Mutant("settings have their name on the disk some time later", "refurbish_tf/cc/store/disk/settings_file.cc",
@@ -65,17 +65,17 @@ MUTANTS = [
     # What others may have written.
     Mutant("the number of samples of a store is believed", "refurbish_tf/cc/stage/agreed_settings.cc",
            "&origin) || samples < least || samples > most ||", "&origin) ||",
-           "tests/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
+           "tests/store/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
     Mutant("more samples are kept than there are", "refurbish_tf/cc/stage/agreed_settings.cc",
            "kept > samples || origin >= kMaxEpochs", "origin >= kMaxEpochs",
-           "tests/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
+           "tests/store/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
     Mutant("samples of other types come out of a store", "refurbish_tf/cc/store/samples/disk_samples.cc",
            "(types == nullptr || types->Allow(*sample))", "(types == nullptr || !in_transit || types->Allow(*sample))",
-           "tests/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
+           "tests/store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
     Mutant("samples of other types come out of the ring", "refurbish_tf/cc/store/samples/disk_samples.cc",
            "(types == nullptr || types->Allow(*sample))", "(types == nullptr || in_transit || types->Allow(*sample))",
-           "tests/test_disk_foreign.py::test_a_sample_of_another_kind_in_transit_is_prepared_again"),
+           "tests/store/test_disk_foreign.py::test_a_sample_of_another_kind_in_transit_is_prepared_again"),
     Mutant("samples of another shape come out of a store", "refurbish_tf/cc/store/samples/sample_store.cc",
            "        !shapes[i].IsCompatibleWith(sample[i].shape())) {", "        shapes[i].unknown_rank()) {",
-           "tests/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
+           "tests/store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
 ]

@@ -1,9 +1,9 @@
 """What follows images, and clips."""
 from support.mutants import Mutant
 
-POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
-TARGETS = "tests/test_cc.py::test_cc[address_undefined-targets_test]"
-GEOMETRY, NAMED, CLIPS = "tests/test_target_geometry.py", "tests/test_targets.py", "tests/test_clips.py"
+POLICY = "tests/cc/test_cc.py::test_cc[address_undefined-policy_test]"
+TARGETS = "tests/cc/test_cc.py::test_cc[address_undefined-targets_test]"
+GEOMETRY, NAMED, CLIPS = "tests/augment/test_target_geometry.py", "tests/augment/test_targets.py", "tests/augment/test_clips.py"
 CC = "refurbish_tf/cc/image"
 
 MUTANTS = [

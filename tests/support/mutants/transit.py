@@ -1,10 +1,10 @@
 """Samples in transit: the ring that jobs hand each other what they do not keep by."""
 from support.mutants import Mutant
 
-RING_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_ring_test]"
-USE_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_use_test]"
-ATTACK = "tests/test_cc.py::test_cc[address_undefined-transit_attack_test]"
-STATE_TEST = "tests/test_cc.py::test_cc[address_undefined-shared_state_test]"
+RING_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-transit_ring_test]"
+USE_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-transit_use_test]"
+ATTACK = "tests/cc/test_cc.py::test_cc[address_undefined-transit_attack_test]"
+STATE_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-shared_state_test]"
 RING = "refurbish_tf/cc/store/transit/transit_ring.cc"
 PUTS = "refurbish_tf/cc/store/transit/transit_puts.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"

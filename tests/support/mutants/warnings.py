@@ -2,8 +2,8 @@
 from support.mutants import Mutant
 
 SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
-SOURCES = "tests/test_dataset_sources.py::"
-MISTAKES = "tests/test_mistakes_in_sources.py::"
+SOURCES = "tests/refurbish/test_dataset_sources.py::"
+MISTAKES = "tests/internal/test_mistakes_in_sources.py::"
 
 MUTANTS = [
     Mutant("what is made of batches is warned of", "refurbish_tf/_internal/mistakes.py",
@@ -17,7 +17,7 @@ MUTANTS = [
            '("refurbish_tf", "tensorflow", "keras")', '("refurbish_tf",)', MISTAKES + "test_the_line_is_that_of_the_user"),
     Mutant("what is beside the stage is described as behind it", "refurbish_tf/describe.py",
            "    if behind.isdisjoint(map(id, each._inputs())):", "    if each is stage:",
-           "tests/test_stats.py::test_description_of_what_is_behind"),
+           "tests/refurbish/test_stats.py::test_description_of_what_is_behind"),
     Mutant("a stream is not shuffled by default", "refurbish_tf/cc/kernels/refurbish/source_reader.h",
            "    return {1000, 256'000'000};", "    return {1, 256'000'000};", SOURCES + "test_shuffle_buffer_size"),
     Mutant("a shuffle buffer holds any number of bytes", SOURCE,

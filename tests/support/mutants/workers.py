@@ -1,9 +1,9 @@
 """The workers of a stage."""
 from support.mutants import Mutant
 
-WORKERS_TEST = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
-WAITING = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_waiting_test]"
-CANCEL = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_cancel_test]"
+WORKERS_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
+WAITING = "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_waiting_test]"
+CANCEL = "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_cancel_test]"
 WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
 
 MUTANTS = [
@@ -20,7 +20,7 @@ MUTANTS = [
            CANCEL),
     Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", CANCEL),
     Mutant("there is as much room for large pieces as for small ones", WORKERS, "bytes < kSmallBytes ?", "bytes >= 0 ?",
-           "tests/test_cc.py::test_cc[address_undefined-ordered_workers_room_test]"),
+           "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_room_test]"),
     Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
     Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
            "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n    ++num_starting_;\n"
@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/input_iterator.h",
            "      for (const OrderedWorkers::Piece* piece : ready) {\n",
            "      for (const OrderedWorkers::Piece* piece : ready) {\n        if (results.size() == 1) break;\n",
-           "tests/test_augment_stage.py::test_what_is_under_way_is_saved"),
+           "tests/echo/test_augment_stage.py::test_what_is_under_way_is_saved"),
     Mutant("a thread is woken for each result", WORKERS,
            "HasRoom(options_.wake_part) && HasWork()) {\n        WakeThreads();\n      }\n      if (waited)",
            "HasRoom(1) && HasWork()) {\n        WakeThreads();\n      }\n      if (waited)", WAITING),

@@ -1,0 +1,180 @@
+"""`color_jitter`, `solarize` and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from refurbish_tf import augment
+from support import ROOT, cases
+from support import color_reference as reference
+from support import final_reference
+
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
+IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
+SEED = [7, 0]
+JITTER = {"brightness": (0.2, 1.8), "contrast": (0.2, 3.0), "saturation": (0, 1.5), "hue": (-0.3, 0.5)}
+
+
+def noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+
+
+def levels_apart(made, expected):
+  return np.abs(np.asarray(made, int) - np.reshape(expected, np.shape(made))).max()
+
+
+class TestRivals:
+
+  @pytest.mark.parametrize("case", RIVALS["adjusted"], ids=lambda case: f"{case['name']} {case['amount']}")
+  def test_jitter(self, case):
+    made = augment.color_jitter(**{case["name"]: (case["amount"],) * 2})(IMAGE, SEED)
+    assert levels_apart(made, case["torchvision"]) <= 1
+    if "pillow" in case:
+      assert levels_apart(made, case["pillow"]) == 0
+
+  @pytest.mark.parametrize("case", RIVALS["solarized"], ids=lambda case: str(case["threshold"]))
+  def test_solarize(self, case):
+    made = augment.solarize(case["threshold"], p=1)(IMAGE, SEED)
+    assert levels_apart(made, case["torchvision"]) == levels_apart(made, case["pillow"]) == 0
+
+  @pytest.mark.parametrize("case", RIVALS["blurred"], ids=lambda case: f"{case['sigma']} {case['kernel']}")
+  def test_blur(self, case):
+    made = augment.gaussian_blur(case["sigma"], p=1, kernel_size=case["kernel"])(IMAGE, SEED)
+    assert levels_apart(made, case["torchvision"]) <= 1
+    if case["kernel"] > 6 * case["sigma"]:
+      assert levels_apart(augment.gaussian_blur(case["sigma"], p=1)(IMAGE, SEED), case["torchvision"]) <= 1
+
+
+def pairs():
+  """Layers of several forms, with their references."""
+  yield augment.color_jitter(**JITTER), reference.ColorJitter(**JITTER)
+  yield augment.color_jitter(0.4, 0.4, 0.2, 0.1), reference.ColorJitter((0.6, 1.4), (0.6, 1.4), (0.8, 1.2), (-0.1, 0.1))
+  yield augment.color_jitter(brightness=(2, 9), hue=0.5), reference.ColorJitter(brightness=(2, 9), hue=(-0.5, 0.5))
+  yield augment.solarize(100, p=0.6), reference.Solarize(0.6, 100)
+  yield augment.gaussian_blur(), reference.GaussianBlur(0.5)
+  yield augment.gaussian_blur((0.5, 4), p=0.7, kernel_size=9), reference.GaussianBlur(0.7, (0.5, 4), 9)
+
+
+def test_are_as_their_reference():
+  for shape in cases.some([(1, 1, 3), (2, 1, 3), (1, 40, 3), (7, 17, 3), (40, 33, 3), (64, 70, 3)], 4):
+    image = noise(*shape)
+    for (layer, expected), number in itertools.product(pairs(), range(6)):
+      seed = [number, 1]
+      draws = expected.draws(seed)
+      np.testing.assert_array_equal(layer.draws(seed), draws)
+      # A blur of bytes is in fixed point.
+      assert levels_apart(layer(image, seed), expected.pixels(image, draws)) <= (expected.name == "gaussian_blur"), repr(layer)
+
+
+@pytest.mark.parametrize("dtype, channels", [(np.uint8, 1), (np.uint8, 4), (np.uint8, 13), (np.uint16, 5), (np.int16, 1), (np.float32, 3)])
+def test_blur_of_any_pixels(dtype, channels):
+  image = np.random.default_rng(7).normal(scale=100, size=[19, 23, channels])
+  image = image.astype(dtype) if dtype != np.uint8 else noise(19, 23, channels)
+  expected = reference.GaussianBlur(1)
+  for seed in ([1, 1], [2, 1]):
+    made = augment.gaussian_blur(p=1)(image, seed).numpy()
+    assert made.dtype == dtype
+    tolerance = 1 if dtype != np.float32 else 1e-3
+    np.testing.assert_allclose(made.astype(float), expected.pixels(image, expected.draws(seed)).astype(float), atol=tolerance, rtol=1e-5)
+
+
+def test_blur_wider_than_the_image_reflects_it_again_and_again():
+  for shape in ((1, 1, 3), (2, 3, 3), (3, 1, 3), (5, 4, 3)):
+    image = noise(*shape)
+    made = augment.gaussian_blur(6, p=1)(image, SEED)
+    assert levels_apart(made, np.rint(reference.blurred(image, 6, 18))) <= 1
+  # What is everywhere alike stays so, to the bit: the weights add up to one.
+  for sigma in (0.1, 0.8, 3, 40):
+    assert (augment.gaussian_blur(sigma, p=1)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
+
+
+class TestDraws:
+
+  def test_orders_and_amounts_of_jitter(self):
+    draws = augment.color_jitter(0.4, hue=0.1).draws(SEED, 24_000).numpy()
+    orders, counts = np.unique(draws[:, 0], return_counts=True)
+    assert orders.tolist() == list(range(24)) and np.abs(counts - 1000).max() < 150
+    assert sorted({tuple(reference.ColorJitter.order(number)) for number in range(24)}) == list(itertools.permutations(range(4)))
+    tenths = np.apply_along_axis(np.bincount, 0, draws[:, 1:].astype(np.int64) * 10 >> 31)
+    assert tenths.shape == (10, 4) and np.abs(tenths - 2400).max() < 250
+    assert abs(np.corrcoef(draws[:, 1:].T) - np.eye(4)).max() < 0.03
+
+  @pytest.mark.parametrize("make", [augment.solarize, augment.gaussian_blur])
+  def test_how_often(self, make):
+    draws = make(p=0.3).draws(SEED, 20_000).numpy()
+    assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
+    images = noise(50, 6, 7, 3)
+    for p, expected in ((0, 0), (1, 50)):
+      made = make(p=p)(images, SEED).numpy() if make is augment.solarize else make((1, 2), p=p)(images, SEED).numpy()
+      assert (made != images).any((1, 2, 3)).sum() == expected
+
+  def test_the_number_of_outcomes(self):
+    assert augment.color_jitter(0.4).outcomes == (math.inf, math.inf)
+    assert augment.color_jitter((2, 2), (3, 3)).outcomes == (2, 2) and augment.color_jitter().outcomes == (1, 1)
+    assert augment.solarize(p=0.5).outcomes == (2, 2) and augment.solarize(p=1).outcomes == (1, 1)
+    number, effective = augment.gaussian_blur(p=0.5).outcomes
+    assert number == math.inf and effective == 4
+
+
+def test_between_other_layers():
+  """In one walk or several, the same as one after the other; what is empty is coloured, too."""
+  mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+  layers = [augment.random_crop(5), augment.color_jitter(**JITTER), augment.random_flip(), augment.solarize(90, 0.5),
+            augment.cutout(4), augment.color_jitter(hue=0.2), augment.normalize(mean, std)]
+  expected = [final_reference.Crop(5), reference.ColorJitter(**JITTER), final_reference.Flip(), reference.Solarize(0.5, 90),
+              final_reference.Cutout(4), reference.ColorJitter(hue=(-0.2, 0.2)), final_reference.Normalize(mean, std)]
+  images = noise(12, 21, 18, 3)
+  for number, made in enumerate(augment.compose(layers)(images, seed=SEED)):
+    seed = final_reference.seed_at(SEED, number)
+    np.testing.assert_array_equal(made, final_reference.composed(expected, images[number], seed))
+
+
+def test_whole_is_one_by_one():
+  """Random sequences with blurs, whose bytes have no exact reference: as each layer by itself."""
+  random = np.random.default_rng(3)
+  choices = [augment.random_crop(4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(p=0.8), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
+             augment.solarize(), augment.resize((17, 22)), augment.rand_augment(1)[0], augment.grayscale(0.3)]
+  for number in range(cases.examples(30)):
+    layers = [choices[k] for k in random.integers(len(choices), size=6)]
+    image = made = noise(int(random.integers(1, 40)), int(random.integers(1, 40)), 3)
+    for position, layer in enumerate(layers):
+      made = layer(made, final_reference.seed_at([number, 2], position)) if layer.takes_seed else layer(made)
+    np.testing.assert_array_equal(augment.compose(layers)(image, seed=[number, 2]), made, err_msg=repr(layers))
+
+
+class TestBadInput:
+
+  @pytest.mark.parametrize("arguments, error", [
+      ({"brightness": -0.1}, ValueError), ({"contrast": (0.5, 0.4)}, ValueError), ({"saturation": (-1, 1)}, ValueError),
+      ({"hue": 0.6}, ValueError), ({"hue": (-0.6, 0)}, ValueError), ({"hue": -0.1}, ValueError), ({"brightness": "1"}, TypeError),
+      ({"brightness": True}, TypeError), ({"contrast": (1, 2, 3)}, TypeError), ({"brightness": float("nan")}, ValueError),
+      ({"brightness": (1, math.inf)}, ValueError)], ids=str)
+  def test_jitter(self, arguments, error):
+    name, = arguments
+    with pytest.raises(error, match=f"{name} of color_jitter must be a number from 0 to .*Leave it out for no change"):
+      augment.color_jitter(**arguments)
+
+  @pytest.mark.parametrize("arguments, error, match", [
+      ({"sigma": 0}, ValueError, "sigma of gaussian_blur must be"), ({"sigma": (2, 1)}, ValueError, "sigma of gaussian_blur must be"),
+      ({"sigma": "1"}, TypeError, "sigma of gaussian_blur must be"), ({"sigma": 200}, ValueError, "at most 170 without a kernel_size"),
+      ({"kernel_size": 4}, ValueError, "must be odd.*Pass 5"), ({"kernel_size": 2.5}, TypeError, "whole number from 1 to 1,023"),
+      ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023"), ({"p": 2}, ValueError, "p of gaussian_blur")], ids=str)
+  def test_blur(self, arguments, error, match):
+    with pytest.raises(error, match=match):
+      augment.gaussian_blur(**arguments)
+
+  def test_solarize(self):
+    for threshold, error in ((-1, ValueError), (257, ValueError), (1.5, TypeError)):
+      with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
+        augment.solarize(threshold)
+    with pytest.raises(ValueError, match="p of solarize must be a probability"):
+      augment.solarize(p=-1)
+
+  def test_other_pixels(self):
+    for layer in (augment.color_jitter(0.4), augment.solarize()):
+      with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype uint16"):
+        layer(np.zeros([4, 4, 3], np.uint16), SEED)
+      with pytest.raises(ValueError, match=f"image of {layer.__name__} must have 3 channels, got shape"):
+        layer(np.zeros([4, 4, 1], np.uint8), SEED)

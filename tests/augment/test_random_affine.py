@@ -1,0 +1,135 @@
+"""`random_affine`: torchvision's and Pillow's pixels, the ranges of what is drawn, and what follows the image."""
+import json
+import math
+
+import numpy as np
+import pytest
+
+from refurbish_tf import augment
+from support import ROOT
+
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
+IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
+SEED = [7, 0]
+UNIT = 2**31
+
+
+def noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+
+
+def source_of(degrees, translate, scale, shear, size):
+  """From places of the made image to those of the given one, in pixels: a matrix of (x, y, 1), by torchvision's definition."""
+  turn, shear_x, shear_y = (math.radians(angle) for angle in (degrees, *shear))
+  rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+  slanted = np.array([[1, 0], [-math.tan(shear_y), 1]]) @ np.array([[1, -math.tan(shear_x)], [0, 1]])
+  matrix = np.eye(3)
+  matrix[:2, :2] = scale * rotated @ slanted
+  height, width = size
+  middle, back = np.eye(3), np.eye(3)
+  middle[:2, 2] = -width / 2, -height / 2
+  back[:2, 2] = width / 2 + translate[0], height / 2 + translate[1]
+  return np.linalg.inv(back @ matrix @ middle)
+
+
+def nearest(image, source):
+  height, width = image.shape[:2]
+  y, x = np.mgrid[:height, :width] + 0.5
+  places = np.einsum("ij,jyx->iyx", source, np.stack([x, y, np.ones_like(x)]))[:2]
+  columns, rows = np.floor(places).astype(int)
+  inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+  made = image[np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)]
+  made[~inside] = 0
+  # Whose place is so near to a border that rounding may decide.
+  return made, (np.abs(places - np.rint(places)) < 1e-3).any(0)
+
+
+@pytest.mark.parametrize("case", RIVALS["affine"], ids=lambda case: f"{case['angle']} {case['translate']} {case['scale']} {case['shear']}")
+def test_is_torchvisions_and_pillows(case):
+  angle, (right, down), (shear_x, shear_y) = case["angle"], case["translate"], case["shear"]
+  height, width = IMAGE.shape[:2]
+  layer = augment.random_affine(
+      (angle, angle), (abs(right) / width, abs(down) / height), (case["scale"],) * 2, (shear_x, shear_x, shear_y, shear_y))
+  # A translation of the largest size, in either direction.
+  draws = [0, 0 if right < 0 else UNIT - 1, 0 if down < 0 else UNIT - 1, 0, 0, 0]
+  made = layer.pixels(IMAGE, np.int32(draws)).numpy()
+  expected, unsure = nearest(IMAGE, source_of(angle, (right, down), case["scale"], case["shear"], IMAGE.shape[:2]))
+  np.testing.assert_array_equal(made[~unsure], expected[~unsure])
+  for rival in ("torchvision", "pillow"):
+    np.testing.assert_array_equal(made[~unsure], np.uint8(case[rival]).reshape(IMAGE.shape)[~unsure], err_msg=rival)
+  assert unsure.mean() < 0.15
+
+
+def test_amounts_are_uniform():
+  draws = augment.random_affine(10).draws(SEED, 20_000).numpy().astype(np.int64)
+  assert draws.shape == (20_000, 6) and draws.min() >= 0
+  counts = np.apply_along_axis(np.bincount, 0, draws * 10 >> 31)
+  assert counts.shape == (10, 6) and np.abs(counts - 2000).max() < 220
+  assert abs(np.corrcoef(draws.T) - np.eye(6)).max() < 0.03
+
+
+def test_ranges_are_those_drawn_of():
+  layer = augment.random_affine((10, 50), (0.3, 0.2), (0.8, 1.5), (5, 15, -20, 30))
+  image = noise(40, 50, 1)
+  for share in (0, 0.25, 0.5, 0.9):
+    drawn = np.full([6], share * UNIT, np.int64)
+    low, high = np.array([[10, -0.3, -0.2, 0.8, 5, -20], [50, 0.3, 0.2, 1.5, 15, 30]])
+    degrees, x, y, scale, shear_x, shear_y = low + (high - low) * share
+    expected, unsure = nearest(image, source_of(degrees, (round(x * 50), round(y * 40)), scale, (shear_x, shear_y), (40, 50)))
+    np.testing.assert_array_equal(layer.pixels(image, drawn.astype(np.int32)).numpy()[~unsure], expected[~unsure])
+
+
+def test_a_number_is_a_range_around_zero():
+  for layer, same in ((augment.random_affine(30, shear=7), augment.random_affine((-30, 30), shear=(-7, 7))),
+                      (augment.random_affine(0, shear=(2, 9)), augment.random_affine((0, 0), shear=(2, 9, 0, 0)))):
+    assert layer.text == same.text
+  image = noise(7, 9, 3)
+  np.testing.assert_array_equal(augment.random_affine(0)(image, SEED), image)
+  assert augment.random_affine(0).outcomes == (1, 1) and augment.random_affine(1).outcomes == (math.inf, math.inf)
+
+
+def test_what_follows_goes_with_the_image():
+  """A mask has the image's pixels; boxes and key points are where the matrix takes them."""
+  layer = augment.random_affine((-40, 40), (0.2, 0.1), (0.7, 1.4), (-10, 10, -15, 15))
+  fn = augment.compose([layer], {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "rel_xy"})
+  image = noise(40, 50, 1)
+  # Smooth, so that blended pixels are near to the nearest.
+  depth = np.float32(np.add.outer(np.arange(40), np.arange(50)))
+  boxes, points = np.float32([[20, 15, 30, 22]]), np.float32([[0.5, 0.5], [0.4, 0.6]])
+  for number in range(6):
+    seed = [number, 3]
+    made = fn({"image": image, "mask": image[..., 0], "depth": depth, "boxes": boxes, "points": points}, seed=seed)
+    np.testing.assert_array_equal(made["mask"], made["image"][..., 0])
+    low, high = np.array([[-40, -0.2, -0.1, 0.7, -10, -15], [40, 0.2, 0.1, 1.4, 10, 15]])
+    shares = layer.draws(augment.seed_at(seed, 0)).numpy() / UNIT
+    degrees, x, y, scale, shear_x, shear_y = low + (high - low) * shares
+    source = source_of(degrees, (round(x * 50), round(y * 40)), scale, (shear_x, shear_y), (40, 50))
+    to = np.linalg.inv(source)
+    corners = to @ np.array([[20, 30, 20, 30], [15, 15, 22, 22], [1, 1, 1, 1]])
+    expected = np.clip([corners[0].min(), corners[1].min(), corners[0].max(), corners[1].max()], 0, [50, 40, 50, 40])
+    np.testing.assert_allclose(made["boxes"][0], expected, atol=1e-3)
+    moved = to @ np.concatenate([points.T * [[50], [40]], [[1, 1]]])
+    np.testing.assert_allclose(made["points"], moved[:2].T / [50, 40], atol=1e-4)
+    expected, _ = nearest(depth[..., np.newaxis], source)
+    inside = expected[..., 0] > 0
+    assert np.abs(made["depth"].numpy() - expected[..., 0])[inside].max() < 3
+
+
+@pytest.mark.parametrize("arguments, error, match", [
+    ({"degrees": -1}, ValueError, "degrees of random_affine must be a number of at least 0, or two"),
+    ({"degrees": (5, 4)}, ValueError, "degrees"), ({"degrees": 400}, ValueError, "from -360 to 360"), ({"degrees": "1"}, TypeError, "degrees"),
+    ({"translate": 0.1}, TypeError, "translate"), ({"translate": (0.1, 1.1)}, ValueError, "translate"), ({"translate": (-0.1, 0)}, ValueError, "translate"),
+    ({"scale": 1.1}, TypeError, "scale"), ({"scale": (0, 1)}, ValueError, "from 0.01 to 100"), ({"shear": 85}, ValueError, "shear"),
+    ({"shear": (1, 2, 3)}, TypeError, "shear"), ({"shear": (1, 2, 4, 3)}, ValueError, "shear")], ids=str)
+def test_refuses_what_is_no_range(arguments, error, match):
+  with pytest.raises(error, match=match):
+    augment.random_affine(**{"degrees": 0, **arguments})
+
+
+def test_refuses_other_pixels():
+  with pytest.raises(TypeError, match="image of random_affine must be uint8"):
+    augment.random_affine(5)(np.zeros([4, 4, 3], np.float32), SEED)
+  with pytest.raises(ValueError, match="must have 1 or 3 channels"):
+    augment.random_affine(5)(np.zeros([4, 4, 2], np.uint8), SEED)
+  with pytest.raises(ValueError, match="sides of at most 32767 pixels, got 1 x 40000. Crop or resize"):
+    augment.random_affine(5)(np.zeros([1, 40_000, 1], np.uint8), SEED)

@@ -1,0 +1,389 @@
+"""Boxes, key points and floating maps go where the pixels of their image go."""
+import itertools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.policy_layer import PolicyLayer
+from refurbish_tf.augment.target_kinds import checked_targets
+from support import ROOT
+from support.boxes import FORMATS, drawn_boxes, drawn_points, found_boxes, found_points, in_format
+from support.images import make_seeds
+
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_targets.json").read_text(encoding="utf-8"))
+SIZE = (64, 72)
+TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
+# What each layer does to boxes can be found again: these lie in the middle.
+LAYERS = {
+    "random_crop": [augment.random_crop(16)], "random_crop, reflected": [augment.random_crop(5, "reflect")],
+    "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
+    "resize": [augment.resize((50, 90))],
+    "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
+    "auto_augment, imagenet": augment.auto_augment("imagenet"),
+    "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3]}
+TURNS = ("rand_augment", "auto_augment, cifar10", "auto_augment, imagenet", "deep_auto_augment")
+
+
+def made_up(number):
+  """Boxes in the middle, so that a distortion leaves them in the image, and points."""
+  rng = np.random.default_rng(number)
+  left, top, width, height = rng.integers(20, 36, 3), rng.integers(18, 32, 3), rng.integers(6, 16, 3), rng.integers(6, 14, 3)
+  boxes = np.stack([left, top, left + width, top + height], -1)
+  return boxes, np.stack([rng.integers(8, SIZE[1] - 8, 4), rng.integers(8, SIZE[0] - 8, 4), np.full(4, 2)], -1)
+
+
+def element_of(image, boxes, points, size):
+  return {
+      "image": image, "mask": drawn_boxes(boxes, size), "dots": drawn_points(points, size),
+      "boxes": boxes.astype(np.float32), "points": points.astype(np.float32)}
+
+
+def check_found(element, turns):
+  """Each box and each point is where it is found again, within a pixel. Returns how many points were seen.
+
+  `turns`: whether a box may have been clipped that is no longer upright.
+  """
+  size, boxes, points = element["mask"].shape[:2], element["boxes"].numpy(), element["points"].numpy()
+  found = found_boxes(element["mask"].numpy())
+  assert np.all(boxes >= 0) and np.all(boxes <= [size[1], size[0]] * 2)
+  for box, seen in zip(boxes, found, strict=True):
+    if not seen.any():
+      assert np.min(box[2:] - box[:2]) < 1
+    elif turns and (box[:2].min() <= 0 or np.any(box[2:] >= size[::-1])):
+      # Clipped, it goes around what is clipped.
+      assert np.all(seen[:2] >= box[:2] - 1) and np.all(seen[2:] <= box[2:] + 1)
+    else:
+      np.testing.assert_allclose(box, seen, rtol=0, atol=1)
+  seen_points = found_points(element["dots"].numpy())
+  for point, seen in zip(points, seen_points, strict=True):
+    inside = np.all(point[:2] >= -0.5) and np.all(point[:2] < np.array(size[::-1]) - 0.5)
+    assert point[2] in (0, 2) and (inside or point[2] == 0)
+    if seen is not None and np.all(point[:2] > 2) and np.all(point[:2] < np.array(size[::-1]) - 3):
+      np.testing.assert_allclose(point[:2], seen, rtol=0, atol=1)
+  return sum(seen is not None for seen in seen_points)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_found_again(name):
+  """200 of 200, behind each layer."""
+  layers = LAYERS[name]
+  steps = [composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))]
+  seen = moved = 0
+  for number, seed in enumerate(make_seeds(200)):
+    boxes, points = made_up(number)
+    element = element_of(np.zeros([*SIZE, 3], np.uint8), boxes, points, SIZE)
+    for step, layer in zip(steps, layers, strict=True):
+      drawn = element["mask"]
+      element = step(element, **({"seed": seed} if layer.takes_seed else {}))
+      seen += check_found(element, name in TURNS)
+      moved += not np.array_equal(element["mask"], drawn)
+      # Drawn anew for the next layer, at whole numbers.
+      size = element["mask"].shape[:2]
+      boxes = np.rint(element["boxes"].numpy()).astype(np.int64)
+      points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, [size[1] - 3, size[0] - 3, 2])
+      element = element_of(element["image"], boxes, points, size)
+  assert seen > 300 and moved > 20
+
+
+EVERY = {
+    "mask": "mask", "depth": "bilinear", "half": "bilinear", "boxes": "rel_center_xywh", "whole": "xywh", "points": "xy",
+    "parts": "rel_xy", "small": "yxyx"}
+
+
+def everything(number, size=SIZE):
+  rng = np.random.default_rng(number)
+  boxes, points = made_up(number)
+  return {
+      "image": rng.integers(0, 256, [*size, 3], np.uint8), "mask": rng.random([*size, 2], np.float32),
+      "depth": rng.random([*size, 1], np.float64), "half": rng.random(size).astype(np.float16),
+      "boxes": in_format(boxes, "rel_center_xywh", size).astype(np.float32), "whole": in_format(boxes, "xywh", size).astype(np.int32),
+      "points": points.astype(np.int64), "parts": (points[:, :2] / [size[1], size[0]]).astype(np.float64),
+      "small": in_format(boxes, "yxyx", size).astype(np.float16)}
+
+
+def assert_same(found, expected):
+  for name in expected:
+    np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    assert found[name].dtype == expected[name].dtype, name
+
+
+@pytest.mark.parametrize("layers", [
+    [*LAYERS["random_crop"], *LAYERS["rand_augment"], *LAYERS["random_resized_crop"], *LAYERS["random_flip"], augment.normalize()],
+    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"]], ids=range(3))
+def test_any_split_gives_the_same_bytes(layers):
+  """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
+  whole = augment.compose(layers, EVERY)
+  for number, seed in enumerate(make_seeds(12)):
+    expected = whole(everything(number), seed=seed)
+    for at in range(1, len(layers)):
+      partial, final = augment.split(layers, at, EVERY)
+      seeds = {"seed": seed} if any(getattr(layer, "takes_seed", False) for layer in layers[at:]) else {}
+      assert_same(final(partial(everything(number), seed=seed), **seeds), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
+def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
+  """Where a sum of two rounded numbers lies beyond the image."""
+  layers = [augment.random_resized_crop((33, 41), scale=(0.25, 1)), augment.random_crop(4), augment.random_flip()]
+  whole = augment.compose(layers, {1: name})
+  splits = [augment.split(layers, at, {1: name}) for at in (1, 2)]
+  corners = np.random.default_rng(3).integers(0, 54, [60, 2])
+  boxes = np.concatenate([corners, np.minimum(corners + np.random.default_rng(4).integers(5, 60, [60, 2]), [79, 63])], -1)
+  given = tf.cast(in_format(boxes, name, (63, 79)), dtype)
+  image = np.zeros([63, 79, 3], np.uint8)
+  for seed in make_seeds(25):
+    expected = whole(image, given, seed=seed)[1]
+    for partial, final in splits:
+      np.testing.assert_array_equal(final(*partial(image, given, seed=seed), seed=seed)[1], expected)
+
+
+def test_a_point_that_comes_to_where_padding_is_goes_on():
+  """[n, 2] has no padding: (-1, -1) is a place."""
+  layers = [augment.random_crop(4), augment.random_flip()]
+  for seed in make_seeds(200):
+    _, near, far = augment.compose(layers, {1: "xy", 2: "xy"})(
+        np.zeros([32, 32, 3], np.uint8), np.float32([[x, x] for x in range(8)]), np.float32([[x + 0.25, x + 0.25] for x in range(8)]), seed=seed)
+    shift = np.abs(far - near)
+    np.testing.assert_allclose(shift, 0.25, rtol=0, atol=1e-5)
+
+
+def test_the_image_is_the_same_with_targets_and_without():
+  layers = [*LAYERS["rand_augment"], *LAYERS["random_resized_crop"]]
+  for number, seed in enumerate(make_seeds(8)):
+    given = everything(number)
+    np.testing.assert_array_equal(augment.compose(layers, EVERY)(given, seed=seed)["image"], augment.compose(layers)(given["image"], seed=seed))
+
+
+def test_a_batch_is_its_images():
+  layers = [*LAYERS["rand_augment"], *LAYERS["random_resized_crop"]]
+  each = [everything(number) for number in range(5)]
+  batch = augment.compose(layers, EVERY)({name: np.stack([one[name] for one in each]) for name in each[0]}, seed=[7, 0])
+  for number, one in enumerate(each):
+    assert_same({name: batch[name][number] for name in batch}, augment.compose(layers, EVERY)(one, seed=augment.seed_at([7, 0], number)))
+
+
+def layer_of(move):
+  """The layer of rtf.augment that does a rival's move, and its draws."""
+  (height, width), arguments = move["image"], move["arguments"]
+  if move["operation"] == "horizontal_flip":
+    return augment.random_flip(), [1]
+  if move["operation"] == "crop":
+    return augment.random_crop(6), [arguments["top"] + 6, arguments["left"] + 6]
+  if move["operation"] == "resize":
+    return augment.resize(arguments["size"]), []
+  if move["operation"] == "rotate":
+    return PolicyLayer("turn", [("rotate", arguments["degrees"])], [1], exact_turns=True), [0]
+  if move["operation"] == "affine":
+    return PolicyLayer("affine", [(arguments["kind"], arguments["amount"])], [1]), [0]
+  part = arguments["height"], arguments["width"]
+  scale, ratio = part[0] * part[1] / (height * width), part[1] / part[0]
+  places = [int((at + 0.5) / (side - length + 1) * 2**31) for at, side, length in (
+      (arguments["top"], height, part[0]), (arguments["left"], width, part[1]))]
+  return augment.random_resized_crop(arguments["size"], (scale, scale), (ratio, ratio)), [0] * 20 + places
+
+
+def moved_by(move, targets):
+  layer, draws = layer_of(move)
+  return [each.numpy() for each in layer._chain._made(
+      tf.zeros([*move["image"], 3], tf.uint8), tf.constant(draws, tf.int32), [("it", kind, rows) for kind, rows in targets])[1]]
+
+
+@pytest.mark.parametrize("number", range(len(RIVALS["moves"])))
+def test_beside_torchvision(number):
+  """Boxes; points as places, (0, 0) the corner of the image, and where torchvision takes them for pixels, by its flip, crop."""
+  move = RIVALS["moves"][number]
+  boxes, points = np.array(move["boxes"]), np.array(move["points"])
+  exact = move["operation"] in ("horizontal_flip", "crop")
+  found, pixels, places = moved_by(move, [("xyxy", boxes), ("xy", points), ("xy", points - 0.5)])
+  expected = np.array(move["moved_boxes"])
+  expected[np.any(expected[:, 2:] <= expected[:, :2], -1)] = 0
+  np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+  np.testing.assert_allclose(pixels if exact else places + 0.5, move["moved_points"], rtol=0, atol=1e-3)
+  if move["operation"] in ("rotate", "affine"):
+    np.testing.assert_allclose(pixels, move["moved_points"], rtol=0, atol=0.5)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_those_of_keras(name):
+  size, boxes = tuple(RIVALS["formats"]["image"]), np.array(RIVALS["formats"]["boxes"]["xyxy"])
+  given = np.array(RIVALS["formats"]["boxes"][name])
+  np.testing.assert_allclose(in_format(boxes, name, size), given, rtol=0, atol=1e-3)
+  fn = augment.compose([augment.random_crop(3), augment.resize((31, 90))], {1: name, 2: "xyxy"})
+  for seed in make_seeds(5):
+    _, found, expected = fn(np.zeros([*size, 3], np.uint8), given, boxes, seed=seed)
+    tolerance = 1e-4 if name.startswith("rel_") else 5e-3
+    np.testing.assert_allclose(found, in_format(expected, name, (31, 90)), rtol=0, atol=tolerance)
+
+
+def at_flip(rows, kind, size=(8, 10), layer=None):
+  layer = layer or augment.random_flip()
+  return layer._chain._made(
+      tf.zeros([*size, 3], tf.uint8), tf.ones([1], tf.int32), [("it", kind, tf.constant(rows))])[1][0].numpy()
+
+
+class TestRows:
+  """Of boxes and key points."""
+
+  @pytest.mark.parametrize("rows, kind, expected", [
+      ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]), ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
+      ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]), ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
+      ([[-0.5, 2, 4, 8.75]], "xyxy", [[6, 2, 10, 8]]), ([[0.0, 0, 2, 1]], "xywh", [[8, 0, 2, 1]]), ([1, 2, 4, 5], "xyxy", [6, 2, 9, 5]),
+      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [10, -1]]), ([1, 2, 1], "xy", [8, 2, 1]),
+      ([[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]], "xy", [
+          [8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]]),
+      ([[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]], "rel_xy", [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]]),
+      ([[[1.0, 2, 2], [0, 0, 0]], [[-9, 2, 2], [9, 7, 1]]], "xy", [[[8, 2, 2], [9, 0, 0]], [[18, 2, 0], [0, 7, 1]]])])
+  def test_a_flip(self, rows, kind, expected):
+    """Padding stays, what has no area is 0, what reaches a little beyond is clipped; points outside are not seen."""
+    np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6, atol=1e-6)
+
+  @pytest.mark.parametrize("rows, kind", [([[2.0, 2, 2, 5]], "xyxy"), ([[-3.0, 2, 2]], "xy")])
+  def test_what_no_layer_moves_is_told_too(self, rows, kind):
+    found = augment.compose([augment.normalize()], {1: kind})(np.zeros([8, 10, 3], np.uint8), np.array(rows))[1]
+    assert found.numpy().tolist() == ([[0] * 4] if kind == "xyxy" else [[-3, 2, 0]])
+
+  def test_whole_numbers_are_rounded_half_to_even(self):
+    layer = augment.resize((4, 5))
+    assert at_flip([[1, 3, 5, 7]], "xyxy", layer=layer).tolist() == [[0, 2, 2, 4]]
+    assert at_flip([[2, 2, 3, 3]], "xyxy", layer=layer).tolist() == [[1, 1, 2, 2]]
+    # (x + 0.5) / 2 - 0.5.
+    assert at_flip([[0, 1], [2, 7]], "xy", layer=layer).tolist() == [[0, 0], [1, 3]]
+
+  @pytest.mark.parametrize("dtype", [
+      "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"])
+  def test_dtypes(self, dtype):
+    rows = tf.cast([[1, 2, 4, 5], [0, 0, 10, 8]], dtype)
+    found = augment.compose([augment.resize((16, 20))], {1: "xyxy"})(np.zeros([8, 10, 3], np.uint8), rows)[1]
+    assert found.dtype == dtype and found.numpy().astype(int).tolist() == [[2, 4, 8, 10], [0, 0, 20, 16]]
+
+  @pytest.mark.parametrize("number", [0, None, 3])
+  def test_static_shapes(self, number):
+    spec = {
+        "image": tf.TensorSpec([None, None, 3], tf.uint8), "boxes": tf.TensorSpec([number, 4], tf.float32),
+        "points": tf.TensorSpec([number, 3], tf.float32), "one": tf.TensorSpec([4], tf.int32)}
+    fn = augment.compose([augment.random_crop(3), lambda image: image, augment.resize(9)], {
+        "boxes": "xyxy", "points": "xy", "one": "yxyx"})
+    traced = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec)
+    shapes = {name: each.shape.as_list() for name, each in traced.structured_outputs.items()}
+    assert shapes == {"image": [9, 9, 3], "boxes": [number, 4], "points": [number, 3], "one": [4]}
+    empty = {"image": np.zeros([5, 6, 3], np.uint8), "boxes": np.zeros([0, 4], np.float32), "points": np.zeros([0, 3], np.float32),
+             "one": np.array([0, 0, 5, 6])}
+    found = fn(empty, seed=[7, 0])
+    assert found["boxes"].shape == (0, 4) and found["points"].shape == (0, 3)
+
+  def test_ragged_rows(self):
+    """Of a batch, of the frames of clips, and of both; the spec stays as it was."""
+    fn = augment.compose([augment.resize((16, 20))], {1: "xyxy"})
+    rows = tf.ragged.constant([[[1.0, 2, 4, 5]], [], [[0.0, 0, 10, 8], [1, 1, 2, 2]]], ragged_rank=1, inner_shape=(4,))
+    moved = fn(np.zeros([3, 8, 10, 3], np.uint8), rows)[1]
+    assert moved.to_list() == (rows * 2).to_list()
+    source = tf.data.Dataset.from_tensors((np.zeros([3, 8, 10, 3], np.uint8), rows))
+    stage = source.refurbish([augment.resize((16, 20))], targets={1: "xyxy"})
+    assert stage.element_spec[1] == source.element_spec[1]
+    assert next(iter(stage))[1].to_list() == (rows * 2).to_list()
+    one_by_one = tf.data.Dataset.from_tensor_slices((np.zeros([3, 8, 10, 3], np.uint8), rows))
+    found = [each.numpy().tolist() for _, each in one_by_one.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)]
+    assert sorted(found) == sorted((rows * 2).to_list())
+    both = tf.stack([rows, rows])
+    moved = augment.compose([augment.resize((16, 20))], {1: "xyxy"}, clips=True)(np.zeros([2, 3, 8, 10, 3], np.uint8), both)[1]
+    assert moved.to_list() == (both * 2).to_list()
+    without_shape = tf.data.Dataset.from_tensor_slices((np.zeros([2, 8, 10, 3], np.uint8), tf.ragged.constant([[[1.0, 2, 4, 5]], []])))
+    found = [each.to_list() for _, each in without_shape.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)]
+    assert sorted(found) == [[], [[2, 4, 8, 10]]]
+    unsigned = tf.cast(rows, tf.uint16)
+    assert fn(np.zeros([3, 8, 10, 3], np.uint8), unsigned)[1].to_list() == (unsigned * 2).to_list()
+
+  def test_the_dict_of_keras(self):
+    element = {"images": np.zeros([8, 10, 3], np.uint8), "bounding_boxes": {
+        "boxes": np.array([[1.0, 2, 4, 5]]), "labels": np.array([3])}, "label": 5}
+    for targets in ({"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}):
+      found = augment.compose([augment.resize((16, 20))], targets)(element)
+      assert list(found) == list(element) and list(found["bounding_boxes"]) == ["boxes", "labels"]
+      assert found["bounding_boxes"]["boxes"].numpy().tolist() == [[2, 4, 8, 10]] and found["images"].shape == (16, 20, 3)
+      assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [[1, 2, 4, 5]]
+
+  @pytest.mark.parametrize("layers", [
+      lambda: [augment.decode_and_crop(40)], lambda: [augment.decode_and_crop()], lambda: [augment.decode((50, 30))],
+      lambda: [augment.decode()]], ids=["crop", "window", "resize", "whole"])
+  def test_beside_files(self, layers):
+    """Targets belong to the image as it stands, and go where the same part of it goes."""
+    boxes, points = made_up(3)
+    kinds = {1: "mask", 2: "mask", 3: "xyxy", 4: "xy"}
+    layer, = layers()
+    file = tf.io.encode_png(np.repeat(drawn_boxes(boxes[:1], SIZE) * np.uint8(255), 3, -1))
+    for seed in make_seeds(20):
+      given = file, drawn_boxes(boxes, SIZE), drawn_points(points, SIZE), boxes.astype(np.float32), points.astype(np.float32)
+      seeds = {"seed": seed} if "crop" in layer.__name__ else {}
+      image, mask, dots, moved, moved_points = augment.compose([layer], kinds)(*given, **seeds)
+      assert image.shape[:2] == mask.shape[:2] == dots.shape[:2]
+      check_found({"mask": mask, "dots": dots, "boxes": moved, "points": moved_points}, False)
+      seen = found_boxes((image.numpy()[..., :1] > 127).astype(np.uint8))[0]
+      if seen.any() and moved[0].numpy().any():
+        np.testing.assert_allclose(seen, moved[0], rtol=0, atol=1.01)
+
+
+class TestBlendedMaps:
+
+  @pytest.mark.parametrize("layers", [
+      [augment.random_crop(5)], [augment.random_crop(5, "reflect")],
+    [augment.random_flip()],
+      [PolicyLayer("x", [("translate_x", 0.3)], [1])], [PolicyLayer("x", [("translate_y", -0.2)], [1])],
+      [augment.decode()]], ids=range(6))
+  @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+  def test_whole_pixels_are_moved_as_those_of_masks(self, layers, dtype):
+    values = tf.cast(np.random.default_rng(3).random([17, 23, 3]), dtype)
+    image = np.zeros([17, 23, 3], np.uint8)
+    fn = augment.compose(layers, {1: "mask", 2: "bilinear"})
+    for seed in make_seeds(5) if isinstance(layers[0], augment.random_flip().__class__) else [None]:
+      given = (image if seed is not None else tf.io.encode_png(image)), values, values
+      _, mask, blended = fn(*given, **({} if seed is None else {"seed": seed}))
+      assert blended.dtype == dtype
+      np.testing.assert_array_equal(mask, blended)
+
+  @pytest.mark.parametrize("antialias", [False, True])
+  def test_a_resize_is_that_of_a_floating_image(self, antialias):
+    fn = augment.compose([augment.random_resized_crop((9, 40), antialias=antialias)], {1: "bilinear", 2: "bilinear"})
+    for number, seed in enumerate(make_seeds(10)):
+      image = np.random.default_rng(number).random([17, 23, 3], np.float32)
+      image, alone, precise = fn(image, image, image.astype(np.float64), seed=seed)
+      np.testing.assert_array_equal(alone, image)
+      np.testing.assert_allclose(precise, image, rtol=0, atol=1e-6)
+
+  def test_float64_is_resized_as_such(self):
+    image = np.random.default_rng(3).random([17, 23, 1])
+    fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
+    _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)
+    # Weights are float32, and add up to 1 but for their last digit.
+    np.testing.assert_allclose(far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200)
+    assert np.any(far.numpy() != np.float32(far))
+
+  @pytest.mark.parametrize("name, parameter", [
+      ("rotate", 17.0), ("rotate", -30.0), ("shear_x", 0.23), ("shear_y", -0.3)])
+  def test_distortions_blend_four_pixels(self, name, parameter):
+    values = np.random.default_rng(3).random([17, 23, 2])
+    values[4, 5] = np.nan
+    layer = PolicyLayer("x", [(name, parameter)], [1], exact_turns=True)
+    _, found = augment.compose([layer], {1: "bilinear"})(np.zeros([17, 23, 3], np.uint8), values, seed=[7, 0])
+    y, x = np.mgrid[:17, :23] + 0.5
+    angle = np.deg2rad(parameter)
+    source_y, source_x = {
+        "rotate": (np.sin(angle) * (x - 11.5) + np.cos(angle) * (y - 8.5) + 8.5, np.cos(angle) * (x - 11.5) - np.sin(angle) * (y - 8.5) + 11.5),
+        "shear_x": (y, x + parameter * y), "shear_y": (y + parameter * x, x)}[name]
+    expected = np.zeros_like(values)
+    for row, column in itertools.product(range(17), range(23)):
+      at = np.array([source_y[row, column], source_x[row, column]])
+      if np.any(at < 1e-9) or np.any(at > np.array([17, 23]) - 1e-9):
+        expected[row, column] = found[row, column] if np.any(np.abs(at - np.clip(at, 0, [17, 23])) < 1e-6) else 0
+        continue
+      low = np.floor(at - 0.5).astype(int)
+      for step in itertools.product((0, 1), (0, 1)):
+        share = np.prod(np.where(step, at - 0.5 - low, 1 - (at - 0.5 - low)))
+        if share > 1e-12:
+          expected[row, column] += share * values[tuple(np.clip(low + step, 0, [16, 22]))]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    assert np.isnan(found).any() and np.count_nonzero(np.isnan(found[..., 0])) < 5

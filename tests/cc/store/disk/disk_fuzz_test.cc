@@ -1,0 +1,293 @@
+// Rounds in which the files of a store are damaged and replaced, and its disk is full
+// (disk_fuzz_testing.h). Each user has a store object of its own; threads that share one are in
+// disk_store_races_test.cc, for the thread sanitizer.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/store_env.h"
+#include "tests/cc/store/disk/disk_fuzz_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files ------------------------------------------------------------------
+
+std::vector<std::string> Names(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;  // They come and go.
+  for (fs::directory_iterator entry(directory, error), end; entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+constexpr off_t kHuge = off_t{1} << 30;
+
+// What tools and people do to files; they may have an older copy.
+class Injury {
+ public:
+  explicit Injury(std::string directory) : directory_(std::move(directory)) {}
+
+  void operator()(Random& random) {
+    const std::vector<std::string> names = Names(directory_);
+    if (names.empty()) return;
+    const std::string& name = names[random() % names.size()];
+    const std::string path = directory_ + "/" + name;
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return;  // Just deleted.
+    struct stat status;
+    fstat(fd, &status);
+    const off_t size = std::max<off_t>(status.st_size, 1);
+    // Most of what is in the index is at its beginning.
+    const off_t offset = random() % (random() % 2 == 0 ? size : std::min<off_t>(size, 500));
+    std::string bytes(random() % 2'000, '\0');
+    switch (random() % 11) {
+      case 0:
+        EXPECT_EQ(ftruncate(fd, random() % 2 == 0 ? 0 : offset), 0);
+        break;
+      case 1: {
+        // The index is as long as the highest sample wants it. What looks through others takes as long as they are.
+        const bool may_be_huge = Rounds(0) > 0 && name != "index" && name != "claims";
+        EXPECT_EQ(ftruncate(fd, size + random() % (uint64_t{1} << (may_be_huge ? 40 : 21))), 0);
+        break;
+      }
+      case 2:
+        for (char& byte : bytes) byte = random();
+        [[fallthrough]];
+      case 3:
+        Write(fd, offset, bytes);
+        break;
+      case 4:
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
+        break;
+      case 5:
+        unlink(path.c_str());
+        break;
+      case 6: {  // mv, of two at once, but no huge file for the index.
+        const std::string other = directory_ + "/" + names[random() % names.size()];
+        std::error_code error;
+        if (size < kHuge && static_cast<off_t>(fs::file_size(other, error)) < kHuge) {
+          renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE);
+        }
+        break;
+      }
+      case 7:
+        copies_[name] = ReadStartOf(path);
+        break;
+      case 8:  // cp
+        EXPECT_EQ(ftruncate(fd, 0), 0);
+        Write(fd, 0, Copy(name));
+        break;
+      case 9:  // rsync --inplace
+        Write(fd, 0, Copy(name));
+        EXPECT_EQ(ftruncate(fd, Copy(name).size()), 0);
+        break;
+      case 10: {  // rsync
+        const std::string other = directory_ + "/../copy" + std::to_string(getpid()) + std::to_string(random());
+        std::ofstream(other, std::ios::binary) << Copy(name);
+        fs::permissions(other, fs::perms(0600));
+        EXPECT_EQ(rename(other.c_str(), path.c_str()), 0);
+        break;
+      }
+    }
+    close(fd);
+  }
+
+ private:
+  // As it was, or as it is now.
+  const std::string& Copy(const std::string& name) {
+    const auto found = copies_.find(name);
+    if (found != copies_.end()) return found->second;
+    return copies_[name] = ReadStartOf(directory_ + "/" + name);
+  }
+
+  static void Write(int fd, off_t offset, const std::string& bytes) {
+    const ssize_t size = bytes.size();
+    EXPECT_EQ(pwrite(fd, bytes.data(), size, offset), size);
+  }
+
+  const std::string directory_;
+  std::map<std::string, std::string> copies_;
+};
+
+TEST_F(DiskFuzzTest, FilesThatAreInjuredWhileTheyAreOpen) {
+  RunRounds([&](Random& random) {
+    Use(random, &StoreEnv::Default(), Injury(store_));
+    ExpectWorksAnew(store_);
+  });
+}
+
+// Puts something that is none of the store's files where one of them is, or may
+// come to be.
+class Planter {
+ public:
+  Planter(std::string directory, std::string victims)
+      : directory_(std::move(directory)), victims_(std::move(victims)) {}
+
+  void operator()(Random& random) const {
+    std::vector<std::string> names = Names(directory_);
+    for (const char* name : {"lock", "store", "store.new", "index", "claims", "state", "small-00007", "large-00007"}) {
+      names.push_back(name);
+    }
+    const std::string path = directory_ + "/" + names[random() % names.size()];
+    std::error_code error;  // Others do so, too.
+    fs::remove_all(path, error);
+    switch (random() % 8) {
+      case 0:
+        fs::create_symlink(victims_ + "/file", path, error);
+        break;
+      case 1:
+        fs::create_symlink(victims_, path, error);
+        break;
+      case 2:
+        fs::create_symlink(victims_ + "/none", path, error);
+        break;
+      case 3:
+        fs::create_symlink(path, path, error);
+        break;
+      case 4:
+        fs::create_hard_link(victims_ + "/file", path, error);
+        break;
+      case 5:
+        (void)mknod(path.c_str(), S_IFIFO | 0600, 0);
+        break;
+      case 6:
+        (void)mknod(path.c_str(), S_IFSOCK | 0600, 0);
+        break;
+      case 7:
+        fs::create_directory(path, error);
+        break;
+    }
+  }
+
+ private:
+  const std::string directory_;
+  const std::string victims_;
+};
+
+TEST_F(DiskFuzzTest, PlantedLinksAndPipes) {
+  const std::string victims = directory_ + "/round/victims";
+  RunRounds([&](Random& random) {
+    fs::create_directory(victims);
+    const std::string content = Content(0, 0, 5'000);
+    std::ofstream(victims + "/file", std::ios::binary) << content;
+    fs::permissions(victims + "/file", fs::perms(0600));
+    const Planter plant(store_, victims);
+    if (random() % 4 == 0) plant(random);
+    Use(random, &StoreEnv::Default(), plant);
+    EXPECT_EQ(ReadStartOf(victims + "/file"), content);
+    EXPECT_EQ(Names(victims), std::vector<std::string>({"file"}));
+    // As it says that one should.
+    for (const std::string& name : Names(store_)) {
+      const fs::path path = store_ + "/" + name;
+      if (!fs::is_regular_file(fs::symlink_status(path)) || fs::hard_link_count(path) > 1) {
+        EXPECT_PRED_FORMAT2(testing::IsSubstring, "Delete it, or give another directory",
+                            std::string(OpenStore(store_, &StoreEnv::Default()).status().message()));
+        fs::remove_all(path);
+      }
+    }
+    ExpectWorksAnew(store_);
+  });
+}
+
+// A full disk ----------------------------------------------------------------
+
+// Where files cannot grow at times, of which a part is written before that is
+// found out.
+class FullDiskEnv : public StoreEnv {
+ public:
+  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
+    struct stat status;
+    uint64_t size = 0;
+    for (const iovec& part : parts) size += part.iov_len;
+    if (!is_full || fstat(fd, &status) != 0 || offset + size <= static_cast<uint64_t>(status.st_size)) {
+      return StoreEnv::Write(fd, offset, std::move(parts));
+    }
+    parts.resize(1);
+    parts[0].iov_len /= 2;
+    (void)StoreEnv::Write(fd, offset, std::move(parts));
+    return absl::ErrnoToStatus(ENOSPC, "cannot write");
+  }
+  absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
+    if (!is_full) return StoreEnv::Allocate(fd, offset, size);
+    (void)StoreEnv::Allocate(fd, offset, size / 2);
+    return absl::ErrnoToStatus(ENOSPC, "cannot extend a file");
+  }
+
+  std::atomic<bool> is_full{false};
+};
+
+TEST_F(DiskFuzzTest, ADiskThatIsFullAndEmptyAgain) {
+  FullDiskEnv env;
+  RunRounds([&](Random& random) {
+    Use(
+        random, &env, [&](Random& random) { env.is_full = random() % 2 == 0; },
+        [&](User& first, User& second) {
+          env.is_full = false;
+          // Whoever was refused is not now.
+          for (User* user : {&first, &second}) {
+            if (user->store() == nullptr) user->Run();
+            ASSERT_NE(user->store(), nullptr);
+          }
+          env.is_full = false;
+          ExpectWorks({first.store(), second.store()});
+        });
+    ExpectWorksAnew(store_);
+  });
+}
+
+// A file system of our own, where we may have one, gone with the process. Holes
+// are made in the mapped files, too: to touch one when the disk is full is what
+// kills a process.
+TEST_F(DiskFuzzTest, ARealDiskThatIsFullAndEmptyAgain) {
+  const std::string disk = directory_ + "/round";
+  RunRounds([&](Random& random) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=6m,mode=700") != 0) {
+      GTEST_SKIP() << "may not mount a file system: " << std::strerror(errno);
+    }
+    const std::string filler = disk + "/filler";
+    const Harm harm = [&](Random& random) {
+      const uint64_t free = fs::space(disk).available;
+      if (random() % 2 == 0) {
+        truncate(filler.c_str(), 0);
+      } else if (random() % 3 == 0) {
+        const std::string name = random() % 2 == 0 ? "/index" : "/claims";
+        const int fd = open((store_ + name).c_str(), O_RDWR | O_CLOEXEC);
+        if (fd < 0) return;
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
+        close(fd);
+      } else {
+        const int fd = open(filler.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        (void)posix_fallocate(fd, 0, free - std::min<uint64_t>(free, random() % 100'000));
+        close(fd);
+      }
+    };
+    fs::create_directory(store_);
+    fs::permissions(store_, fs::perms(0700));
+    Use(random, &StoreEnv::Default(), harm);
+    fs::remove(filler);
+    ExpectWorksAnew(store_);
+  });
+}
+
+}  // namespace
+}  // namespace refurbish_tf

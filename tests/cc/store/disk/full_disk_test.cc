@@ -1,0 +1,325 @@
+// A full disk: what is stored stays in use, and room that comes back is used.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+#include "tests/cc/store/disk/disk_store_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FullDiskTest : public StoreDirectoryTest {
+ protected:
+  static size_t Size(uint64_t index) { return index % 4 == 0 ? 20'000 : 3'000; }
+
+  // Puts samples until `count` are refused or dropped. Returns how many were
+  // tried.
+  static uint64_t Fill(DiskStore& store, int64_t count) {
+    uint64_t index = 0;
+    for (; store.Stats().failed_writes < count; ++index) {
+      Put(store, index, 0, Content(index, 0, Size(index)));
+      store.Flush();
+    }
+    return index;
+  }
+
+  // How many of the first samples are there; none may be wrong.
+  static int64_t CountRight(DiskStore& store, uint64_t samples) {
+    int64_t right = 0;
+    for (uint64_t i = 0; i < samples; ++i) {
+      const std::string content = Get(store, i);
+      if (content == "absent") continue;
+      EXPECT_EQ(content, Content(i, 0, Size(i))) << i;
+      ++right;
+    }
+    return right;
+  }
+};
+
+TEST_F(FullDiskTest, FilesThatMayNotGrow) {
+  auto store = Open();
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {768 << 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  // Into a file, which is one that may not grow, too.
+  testing::internal::CaptureStderr();
+  constexpr int64_t kFailed = 60;
+  const uint64_t tried = Fill(*store, kFailed);
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
+  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  // Some of what was there made room for what is worth more.
+  const DiskStore::Counts counts = store->Stats();
+  EXPECT_EQ(CountRight(*store, tried), counts.store.entries);
+  EXPECT_EQ(counts.store.entries + counts.store.evictions + kFailed, static_cast<int64_t>(tried));
+  EXPECT_GT(counts.store.entries, 200);
+  EXPECT_EQ(store->Stats().store.bytes, store->state().bytes());
+  for (uint64_t i = 0; i < tried; ++i) {
+    EXPECT_EQ(Put(*store, i, 0, Content(i, 0, Size(i))), PutResult::kStored);
+  }
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kStored);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried));
+  EXPECT_EQ(store->Stats().corrupt, 0);
+}
+
+// A file system of our own, where we may have one.
+class SmallDiskTest : public FullDiskTest {
+ protected:
+  void SetUp() override {
+    if (mount("tmpfs", directory_.c_str(), "tmpfs", 0, "size=3m,mode=700") != 0) {
+      GTEST_SKIP() << "may not mount a file system: " << std::strerror(errno);
+    }
+    mounted_ = true;
+  }
+  void TearDown() override {
+    if (mounted_) umount2(directory_.c_str(), MNT_DETACH);
+  }
+
+  // Takes what is free but for so many bytes.
+  void TakeAll(const std::string& path, size_t but) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const auto space = fs::space(directory_);
+    ASSERT_EQ(posix_fallocate(fd, 0, space.available - but), 0);
+    close(fd);
+  }
+
+  bool mounted_ = false;
+};
+
+TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
+  auto store = Open();
+  testing::internal::CaptureStderr();
+  const uint64_t tried = Fill(*store, 20);
+  // Nor is there room for its word.
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "No space left", warnings);
+  const int64_t stored = CountRight(*store, tried);
+  EXPECT_EQ(stored, store->Stats().store.entries);
+  EXPECT_GT(stored, 200);
+  // Another process can use what is there.
+  EXPECT_EQ(CountRight(*Open(), tried), stored);
+  // The space of large ones is free at once.
+  for (uint64_t i = 0; i < tried; i += 4) store->Remove(i, /*evict=*/true);
+  for (uint64_t i = 0; i < 20; i += 4) {
+    EXPECT_EQ(Put(*store, i, 1, Content(i, 1, Size(i))), PutResult::kStored);
+  }
+  store->Flush();
+  for (uint64_t i = 0; i < 20; i += 4) {
+    EXPECT_EQ(Get(*store, i), Content(i, 1, Size(i)));
+  }
+  store->Clear();
+  for (uint64_t i = 0; i < tried / 2; ++i) {
+    EXPECT_EQ(Put(*store, i, 0, Content(i, 0, Size(i))), PutResult::kStored);
+  }
+  store->Flush();
+  EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried / 2));
+}
+
+// The written part of a record that did not fit takes no space.
+TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
+  auto store = Open();
+  Put(*store, 0, 0, Content(0, 0, 20'000));
+  store->Flush();
+  const auto before = fs::space(directory_).available;
+  testing::internal::CaptureStderr();
+  Put(*store, 1, 0, std::string(3 << 20, 'x'));
+  store->Flush();
+  EXPECT_EQ(Get(*store, 1), "absent");
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(fs::space(directory_).available, before);
+  EXPECT_EQ(Get(*store, 0), Content(0, 0, 20'000));
+}
+
+// Touching a hole of a mapped file there kills the process.
+TEST_F(SmallDiskTest, HolesInTheIndexAreFilledOrRefused) {
+  {
+    auto store = Open();
+    Put(*store, 1, 0, "one");
+  }
+  const std::string index = directory_ + "/index";
+  const auto size = fs::file_size(index);
+  const std::string contents = ReadFile(index).substr(0, 4096);
+  fs::remove(index);
+  WriteFile(index, contents);
+  fs::resize_file(index, size);
+  const std::string filler = directory_ + "/store.new";  // A name of ours.
+  TakeAll(filler, 100 << 10);
+  EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(directory_, {}).status()));
+  fs::remove(filler);
+  auto store = Open();
+  EXPECT_EQ(Get(*store, 1), "one");
+  TakeAll(filler, 0);
+  EXPECT_EQ(Put(*store, 60'000, 0, "in the last page"), PutResult::kStored);
+}
+
+TEST_F(SmallDiskTest, CannotBeginWhereThereIsNoRoom) {
+  TakeAll(directory_ + "/filler", 64 << 10);
+  const std::string path = directory_ + "/below";
+  EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(path, {}).status()));
+  fs::remove(directory_ + "/filler");
+  EXPECT_TRUE(DiskStore::Open(path, {}).ok());
+}
+
+// Which samples stay -----------------------------------------------------------
+
+// A disk that takes so many bytes of small records and not one more.
+class LimitedEnv : public StoreEnv {
+ public:
+  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
+    uint64_t end = offset;
+    for (const iovec& part : parts) end += part.iov_len;
+    if (end > limit_) return absl::ResourceExhaustedError("no space");
+    return StoreEnv::Write(fd, offset, std::move(parts));
+  }
+  void set_limit(uint64_t limit) { limit_ = limit; }
+
+ private:
+  std::atomic<uint64_t> limit_{~uint64_t{0}};
+};
+
+class FullStoreTest : public StoreDirectoryTest {
+ protected:
+  static constexpr uint64_t kSamples = 40;
+  static constexpr uint64_t kFit = 20;
+  static constexpr size_t kSize = 1'000;
+  static constexpr uint64_t kSpace = 1'088;  // Of a record of so many bytes.
+
+  FullStoreTest() {
+    EXPECT_EQ(RecordSpace(sizeof(RecordHeader) + kSize), kSpace);
+    env_.set_limit(kFit * kSpace);
+    DiskStoreOptions options;
+    options.env = &env_;
+    store_ = Open(std::move(options));
+    // Every third one is worth more than all others.
+    store_->records().SetRanks([](uint64_t index) { return index % 3 == 0 ? index : 1'000 + index; });
+    testing::internal::CaptureStderr();
+  }
+  ~FullStoreTest() override {
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_LE(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  }
+
+  void PutAll(Generation generation) {
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      Put(*store_, i, generation, Content(i, generation, kSize));
+    }
+    store_->Flush();
+  }
+
+  // The samples that are there, all of this generation.
+  std::set<uint64_t> Stored(Generation generation) {
+    std::set<uint64_t> stored;
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      const std::string content = Get(*store_, i, {generation, generation});
+      if (content == "absent") continue;
+      EXPECT_EQ(content, Content(i, generation, kSize));
+      stored.insert(i);
+    }
+    return stored;
+  }
+
+  LimitedEnv env_;
+  std::unique_ptr<DiskStore> store_;
+};
+
+TEST_F(FullStoreTest, ThoseOfTheLowestRanksStayInEachGeneration) {
+  std::set<uint64_t> best;
+  for (uint64_t i = 0; i < kSamples; i += 3) best.insert(i);
+  for (uint64_t i = 1; best.size() < kFit; ++i) best.insert(i);
+  for (Generation generation = 0; generation < 5; ++generation) {
+    PutAll(generation);
+    EXPECT_EQ(Stored(generation), best);
+  }
+  const DiskStore::Counts counts = store_->Stats();
+  EXPECT_EQ(counts.store.entries, static_cast<int64_t>(kFit));
+  EXPECT_EQ(counts.corrupt, 0);
+  EXPECT_LE(counts.disk_bytes, static_cast<int64_t>(kFit * kSpace));
+}
+
+TEST_F(FullStoreTest, ANewGenerationTakesThePlaceOfTheOldOne) {
+  PutAll(0);
+  const std::set<uint64_t> stored = Stored(0);
+  for (Generation generation = 1; generation < 9; ++generation) {
+    for (const uint64_t index : stored) {
+      Put(*store_, index, generation, Content(index, generation, kSize));
+      if (index % 4 == 0) store_->Flush();
+    }
+    store_->Flush();
+    EXPECT_EQ(Stored(generation), stored);
+  }
+}
+
+TEST_F(FullStoreTest, RoomThatComesBackIsUsed) {
+  PutAll(0);
+  EXPECT_EQ(Stored(0).size(), kFit);
+  env_.set_limit(~uint64_t{0});
+  PutAll(1);
+  EXPECT_EQ(Stored(1).size(), kSamples);
+  EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
+}
+
+// Removed samples make room, too, wherever they were.
+TEST_F(FullStoreTest, WhatIsDeadIsWrittenOver) {
+  PutAll(0);
+  const std::set<uint64_t> stored = Stored(0);
+  for (const uint64_t index : stored) store_->Remove(index, /*evict=*/true);
+  PutAll(1);
+  EXPECT_EQ(Stored(1).size(), kFit);
+  EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kFit}, int64_t{0}));
+}
+
+// The stored samples stay in use when nothing at all can be written.
+TEST_F(FullStoreTest, NothingMakesRoomWhereThatDoesNotHelp) {
+  PutAll(0);
+  const size_t stored = Stored(0).size();
+  env_.set_limit(0);
+  for (int round = 0; round < 3; ++round) {
+    PutAll(1);
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      Put(*store_, i, 1, Content(i, 1, 2 * kLargeRecord));
+    }
+    store_->Flush();
+  }
+  // One of small ones, one of large ones was tried.
+  EXPECT_GE(Stored(0).size(), stored - 2);
+}
+
+// A smaller record leaves room for another one.
+TEST_F(FullStoreTest, TheRestOfADeadRecordIsUsed) {
+  PutAll(0);
+  for (const uint64_t index : Stored(0)) store_->Remove(index, /*evict=*/true);
+  const size_t half = kSpace / 2 / kSmallUnit * kSmallUnit - sizeof(RecordHeader);
+  for (uint64_t i = 0; i < kSamples; ++i) Put(*store_, i, 1, Content(i, 1, half));
+  store_->Flush();
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    EXPECT_EQ(Get(*store_, i), Content(i, 1, half)) << i;
+  }
+}
+
+}  // namespace
+}  // namespace refurbish_tf

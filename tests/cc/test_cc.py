@@ -1,0 +1,196 @@
+"""Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
+
+Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
+design these need no TensorFlow, which is checked here; of Abseil, which comes with TensorFlow's library, they may use
+`absl::Status` and strings.
+
+Most of the time goes into compiling the same headers. So there are two programs, one for the store on disk and one for
+the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The tests
+of each file run in a process of their own, as some fork, die of signals or lower limits.
+"""
+import fcntl
+import functools
+import os
+import pathlib
+import platform
+import re
+import subprocess
+
+import pytest
+import tensorflow as tf
+
+from refurbish_tf._internal import native
+from support import ROOT, cases
+
+CC = ROOT / "tests" / "cc"
+TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
+LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
+PROGRAMS = {"store": [], "rest": []}
+for _name, _path in sorted(TESTS.items()):
+  PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
+# Warnings are errors, except with the address sanitizer, which causes false ones.
+VARIANTS = {
+    "plain": ["-Werror"],
+    # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
+    # them. The processor finds null pointers, too.
+    "address_undefined": [
+        "-fsanitize=address,undefined", *([] if cases.exhaustive else ["-fno-sanitize=null,alignment,vptr"]),
+        "-fno-sanitize-recover=all"],
+    "thread": ["-fsanitize=thread", "-Werror"],
+    # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
+    "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
+}
+# For random tests in the exhaustive run.
+ROUNDS = {"plain": "200", "address_undefined": "20"}
+
+
+def includes(path):
+  return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+def own_sources(tests):
+  """Returns the .cc files that `tests` must be linked with."""
+  seen, waiting = [], list(tests)
+  while waiting:
+    path = waiting.pop()
+    seen.append(path)
+    for name in includes(path):
+      if name.startswith("absl/") or CC in path.parents and name == "gtest/gtest.h":
+        continue
+      header = ROOT / name
+      if not header.is_file():
+        pytest.fail(
+            f'{path.relative_to(ROOT)} includes "{name}": what a C++ unit test reaches may include only our own headers, '
+            "by their path from the root, Abseil's and the standard library's", pytrace=False)
+      found = [header, header.with_suffix(".cc")]
+      if header == LAYER:  # Layers make themselves known; no header names them.
+        found += sorted((LAYER.parent / "layers").glob("*.cc"))
+      waiting.extend(path for path in found if path.is_file() and path not in seen + waiting)
+  return sorted(path for path in seen if path.suffix == ".cc" and path not in tests)
+
+
+def starts_threads(test):
+  return "std::thread" in test.read_text()
+
+
+@functools.cache
+def compiler():
+  try:
+    return tuple(native.compiler())
+  except native.NoCompilerError as error:
+    pytest.skip(f"{error} and run again")
+
+
+class Builder:
+  """Builds each program once per variant, for all processes that share the directory."""
+
+  def __init__(self, directory):
+    self._directory = directory
+    directory.mkdir(exist_ok=True)
+
+  def program(self, variant, name):
+    tests = [TESTS[test] for test in PROGRAMS[name]]
+    if variant == "thread":
+      tests = [test for test in tests if starts_threads(test)]
+    target = self._directory / f"{variant}_{name}"
+    units = {f"{target}_tests.o": tests, f"{target}_own.o": own_sources(tests)}
+    # Waits last for what another process is compiling.
+    for wait in (False, True):
+      for unit, sources in units.items():
+        self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait)
+    self._make(target, functools.partial(self._link, variant, list(units)), wait=True)
+    return target
+
+  def fused_program(self):
+    """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
+    target = self._directory / "fused"
+    own = [ROOT / "refurbish_tf" / "cc" / "image" / f"{name}.cc"
+           for name in ("distortion_kernels", "distortions", "kernels", "prepared_distortion")]
+    units = {
+        f"{target}_tests.o": ("plain", [TESTS["distortions_test"], CC / "image" / "no_vector_kernels.cc"]),
+        f"{target}_own.o": ("fused", own)}
+    for unit, (variant, sources) in units.items():
+      self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait=True)
+    self._make(target, functools.partial(self._link, "plain", list(units)), wait=True)
+    return target
+
+  def _make(self, target, make, wait):
+    with open(f"{target}.lock", "w", encoding="utf-8") as lock:
+      try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+      except BlockingIOError:
+        return
+      if not target.exists():
+        part = target.with_suffix(".part")
+        make(part)
+        part.rename(target)
+
+  def _compile(self, variant, sources, target):
+    # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
+    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], "-Wall", "-Wextra",
+             "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
+    if CC in sources[0].parents:
+      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
+    # Our own files by their path from the root, so that ccache finds them in another checkout.
+    *others, last = [source.relative_to(ROOT) for source in sources]
+    for source in others:
+      flags += ["-include", source]
+    self._run([*flags, "-c", last, "-o", target])
+
+  def _link(self, variant, objects, target):
+    library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
+    # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
+    # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
+    self._run([
+        *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
+        *tf.sysconfig.get_link_flags(), f"-Wl,-rpath,{library}"])
+
+  def _run(self, arguments):
+    done = subprocess.run([*compiler(), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+      pytest.fail(f"does not compile:\n{done.stderr}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory):
+  found = subprocess.run([*compiler(), "-print-file-name=libgtest_main.a"], capture_output=True, text=True, check=True)
+  if not found.stdout.startswith("/"):
+    pytest.skip("GoogleTest is not there: `apt-get install libgtest-dev`")
+  directory = tmp_path_factory.getbasetemp()
+  # With pytest-xdist each process has a directory of its own within that of all.
+  return Builder((directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / "cc")
+
+
+def names_of_tests(path):
+  """In the form of GoogleTest's filter, including parameterized suites."""
+  names = re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
+  return ":".join(f"{suite}.{name}:*/{suite}.{name}/*" for suite, name in names)
+
+
+@pytest.mark.parametrize("variant, name, test", [
+    pytest.param(variant, name, test, id=f"{variant}-{test}", marks=cases.only_exhaustive if variant == "plain" else ())
+    for variant in VARIANTS if variant != "fused" for name, tests in PROGRAMS.items() for test in tests
+    if variant != "thread" or starts_threads(TESTS[test])])
+def test_cc(builder, variant, name, test):
+  program = builder.program(variant, name)
+  command = [str(program), "--gtest_brief=1", f"--gtest_filter={names_of_tests(TESTS[test])}"]
+  rounds = {"REFURBISH_TF_ROUNDS": ROUNDS[variant]} if cases.exhaustive and variant in ROUNDS else {}
+  options = {"TSAN_OPTIONS": f"suppressions='{ROOT}/tests/cc/thread_sanitizer.supp'"}
+  run = functools.partial(
+      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **rounds, **options}, check=False)
+  done = run(command)
+  if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
+    # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
+    done = run(["setarch", "-R", *command])
+  if done.returncode != 0 or "[  PASSED  ] 0 tests" in done.stdout:
+    pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
+
+
+def test_distortions_do_not_depend_on_fused_operations(builder):
+  cpu = pathlib.Path("/proc/cpuinfo")
+  if "-mfma" in VARIANTS["fused"] and not (cpu.exists() and " fma " in cpu.read_text(encoding="utf-8")):
+    pytest.skip("the processor has no fused operations")
+  done = subprocess.run(
+      [str(builder.fused_program()), "--gtest_brief=1"], capture_output=True, text=True, timeout=300, check=False)
+  if done.returncode != 0:
+    pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)

@@ -1,0 +1,176 @@
+// How far the workers run ahead: as far as there is room, and no further. Uses std::thread.
+// ordered_workers_test.cc lists the kinds of workers.
+#include <algorithm>
+#include <cstdint>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tests/cc/workers/ordered_workers_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
+  for (const int max_pieces : {1, 2, 5, 16, 33}) {
+    Options options = this->options();
+    if (options.max_calls == 0) GTEST_SKIP() << "nothing is done in advance";
+    options.max_pieces = max_pieces;
+    const int room = std::max(max_pieces, options.max_calls);
+    Workers workers(options);
+    workers.claim = [](int number) { return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
+    int taken = 0;
+    for (int round = 0; round < 10; ++round) {
+      // Enough to wake the threads, which then must use the room, and no more.
+      do {
+        ASSERT_GE(workers.NextNumber(), 0);
+        ++taken;
+        ASSERT_LE(workers.num_claims() - taken, room);
+      } while (round > 0 && workers.num_claims() - taken >= std::max(1, room / 2));
+      Await([&] { return round == 0 || workers.num_claims() - taken >= room; });
+      Await([&] { return workers.all_threads_asleep(); });
+      ASSERT_LE(workers.num_claims() - taken, room);
+    }
+  }
+}
+
+// But there is always room for the calls, however large what they bring.
+TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
+  constexpr int kCalls = 6;
+  constexpr int kBytes = 10;
+  for (const bool helps : {false, true}) {
+    for (const int max_bytes : {1, 100}) {
+      const int room = std::max(kCalls, max_bytes / kBytes);
+      Options options = MakeOptions(kCalls, helps, /*in_order=*/true);
+      options.max_pieces = 1000;
+      options.max_bytes = max_bytes;
+      Workers workers(options);
+      workers.claim = [](int) { return Claimed::kRun; };
+      workers.bytes = [](int) { return kBytes; };
+      int taken = 0;
+      for (int round = 0; round < 20; ++round) {
+        ASSERT_EQ(workers.NextNumber(), taken++);
+        ASSERT_LE(workers.num_claims() - taken, room);
+        Await([&] { return workers.all_threads_asleep(); });
+        while (workers.num_claims() - taken >= room / 2) {
+          ASSERT_EQ(workers.NextNumber(), taken++);
+        }
+        Await([&] { return workers.num_claims() - taken >= room; });
+        Await([&] { return workers.all_threads_asleep(); });
+        ASSERT_EQ(workers.num_claims() - taken, room);
+      }
+    }
+  }
+}
+
+TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
+  constexpr int kPieces = 8;
+  constexpr int kSmallPieces = 50;
+  for (const bool small : {false, true}) {
+    const int room = small ? kSmallPieces : kPieces;
+    Options options = MakeOptions(/*max_calls=*/3, /*helps=*/true, /*in_order=*/true);
+    options.max_pieces = kPieces;
+    options.max_small_pieces = kSmallPieces;
+    Workers workers(options);
+    workers.claim = [](int) { return Claimed::kRun; };
+    workers.bytes = [small](int) { return small ? 10'000 : 150'000; };
+    for (int taken = 0; taken < 200;) {
+      ASSERT_EQ(workers.NextNumber(), taken++);
+      ASSERT_LE(workers.num_claims() - taken, room);
+      if (taken % 20 != 1) continue;
+      Await([&] { return workers.num_claims() - taken >= room / 2; });
+    }
+  }
+}
+
+TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
+  constexpr int64_t kLargest = 40;
+  for (const bool in_order : {false, true}) {
+    for (const int max_calls : {1, 2, 5}) {
+      Options options = MakeOptions(max_calls, /*helps=*/true, in_order);
+      options.max_pieces = 100;
+      options.max_bytes = 200;
+      Counter done;
+      Workers workers(options);
+      const auto size = [](int number) { return static_cast<int>(Draw(17, number) % (kLargest + 1)); };
+      workers.bytes = size;
+      workers.claim = [](int number) { return number == 1000 ? Claimed::kEnd : Claimed::kRun; };
+      workers.run = [&](int number) {
+        done.Add(size(number));
+        return Outcome::kDone;
+      };
+      int number;
+      while ((number = workers.NextNumber()) >= 0) {
+        ASSERT_LE(done.Add(-size(number)), options.max_bytes + max_calls * kLargest);
+        Dawdle(Draw(18, number));
+      }
+      EXPECT_EQ(done, 0);
+    }
+  }
+}
+
+// Pieces of more than half of the bytes are made in advance, too.
+TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
+  Options options = MakeOptions(/*max_calls=*/1, /*helps=*/true, true);
+  options.max_bytes = 10;
+  Workers workers(options);
+  workers.claim = [](int) { return Claimed::kRun; };
+  workers.bytes = [](int) { return 6; };
+  EXPECT_EQ(workers.NextNumber(), 0);
+  for (int i = 1; i < 10; ++i) {
+    Await([&] { return workers.num_runs() == i + 1; });
+    Await([&] { return workers.all_threads_asleep(); });
+    EXPECT_EQ(workers.NextNumber(), i);
+  }
+}
+
+TEST_F(OrderedWorkersTest, WhatIsDroppedTakesNoRoom) {
+  Counter gate;
+  Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, true));
+  workers.claim = [](int) { return Claimed::kRun; };
+  workers.run = [&](int number) {
+    if (number == 1) Await([&] { return gate > 0; });
+    return number > 0 && number < 16 ? Outcome::kDropped : Outcome::kDone;
+  };
+  EXPECT_EQ(workers.NextNumber(), 0);
+  Await([&] { return workers.threads_asleep() == 1; });
+  gate.Set(1);
+  // Nothing lies ready now, but for those that come after.
+  Await([&] { return workers.num_runs() > 20; });
+}
+
+// Before any size is known no more is claimed than there may be calls.
+TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
+  Options options = MakeOptions(/*max_calls=*/2, /*helps=*/false, true);
+  options.max_bytes = 100;
+  Workers workers(options);
+  workers.claim = [](int) { return Claimed::kFetch; };
+  workers.bytes = [](int) { return 100; };
+  workers.fetch = [&](int number) {
+    if (number == 0) Await([&] { return workers.threads_asleep() == 1; });
+    return Outcome::kRun;
+  };
+  EXPECT_EQ(workers.NextNumber(), 0);
+  Await([&] { return workers.all_threads_asleep(); });
+  EXPECT_LE(workers.num_runs() - 1, 3) << "of 100 bytes each";
+}
+
+// While nothing lies ready all calls are under way, whatever room there is.
+TEST_F(OrderedWorkersTest, AllCallsAreUnderWayWhileNothingIsReady) {
+  constexpr int kCalls = 6;
+  Options options = MakeOptions(kCalls, /*helps=*/false, true);
+  options.max_pieces = kCalls;
+  Counter begun;
+  Workers workers(options);
+  workers.claim = [](int) { return Claimed::kRun; };
+  workers.run = [&](int number) {
+    begun.Add(1);
+    if (number < 20 * kCalls) {
+      Await([&] { return begun >= kCalls * (number / kCalls + 1); });
+    }
+    return Outcome::kDone;
+  };
+  for (int i = 0; i < 20 * kCalls; ++i) ASSERT_EQ(workers.NextNumber(), i);
+}
+
+}  // namespace
+}  // namespace refurbish_tf

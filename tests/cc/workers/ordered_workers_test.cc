@@ -1,0 +1,293 @@
+// For all kinds of workers: each piece comes once, and no wake-up is lost. Uses std::thread.
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cc/workers/ordered_workers_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AllWorkersTest, AllKinds(), NameOfKind);
+
+TEST_P(AllWorkersTest, EachPieceComesOnce) {
+  constexpr int kPieces = 400;
+  Workers workers(options());
+  workers.claim = [](int number) {
+    if (number == kPieces) return Claimed::kEnd;
+    constexpr Claimed kKinds[] = {Claimed::kDone, Claimed::kRun, Claimed::kFetch};
+    return kKinds[Draw(1, number) % 3];
+  };
+  workers.fetch = [](int number) {
+    Dawdle(Draw(2, number));
+    return Draw(3, number) % 3 == 0 ? Outcome::kDone : Outcome::kRun;
+  };
+  workers.run = [](int number) {
+    Dawdle(Draw(4, number));
+    return Outcome::kDone;
+  };
+  ExpectResults(workers.AllNumbers(), UpTo(kPieces));
+}
+
+TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
+  constexpr int kPieces = 400;
+  // The last ones are all dropped, and there are long gaps before.
+  const auto is_dropped = [](int number) {
+    return number >= kPieces - 50 || Draw(5, number) % 3 == 0 || Draw(6, number / 40) % 4 == 0;
+  };
+  std::vector<int> expected;
+  for (int i = 0; i < kPieces; ++i) {
+    if (!is_dropped(i)) expected.push_back(i);
+  }
+  Workers workers(options());
+  workers.claim = [](int number) {
+    if (number == kPieces) return Claimed::kEnd;
+    return Draw(7, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch;
+  };
+  workers.fetch = [&](int number) {
+    Dawdle(Draw(8, number));
+    if (!is_dropped(number) || Draw(9, number) % 2 == 0) return Outcome::kRun;
+    return Outcome::kDropped;
+  };
+  workers.run = [&](int number) {
+    Dawdle(Draw(10, number));
+    return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
+  };
+  ExpectResults(workers.AllNumbers(), expected);
+}
+
+TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
+  for (const bool by_fetch : {false, true}) {
+    for (const int pieces : {0, 1, 5, 100}) {
+      Workers workers(options());
+      workers.claim = [&](int number) {
+        if (number == pieces) return Claimed::kEnd;
+        return by_fetch ? Claimed::kFetch : Claimed::kRun;
+      };
+      workers.fetch = [](int) { return Outcome::kDropped; };
+      workers.run = [](int) { return Outcome::kDropped; };
+      EXPECT_TRUE(workers.AllNumbers().empty());
+      EXPECT_EQ(by_fetch ? workers.num_fetches() : workers.num_runs(), pieces);
+    }
+  }
+}
+
+// As with a source whose length is not known: it is asked for more and more,
+// until it has ended.
+TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
+  for (const int pieces : {0, 1, 7, 200}) {
+    Counter ended;
+    Workers workers(options());
+    workers.claim = [&](int) { return ended ? Claimed::kEnd : Claimed::kFetch; };
+    workers.fetch = [&](int number) {
+      Dawdle(Draw(11, number));
+      if (number < pieces) return Outcome::kRun;
+      ended.Set(1);
+      return Outcome::kDropped;
+    };
+    workers.run = [&](int number) {
+      EXPECT_LT(number, pieces);
+      Dawdle(Draw(12, number));
+      return Outcome::kDone;
+    };
+    ExpectResults(workers.AllNumbers(), UpTo(pieces));
+  }
+}
+
+// At every tenth all before must have ended.
+TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
+  constexpr int kPieces = 300;
+  Counter ended;
+  Workers workers(options());
+  workers.claim = [&](int number) {
+    if (number == kPieces) return Claimed::kEnd;
+    if (number % 10 == 0 && ended < number) return Claimed::kNotNow;
+    if (Draw(13, number) % 4 == 0) {
+      ended.Add(1);
+      return Claimed::kDone;
+    }
+    return Draw(13, number) % 4 == 1 ? Claimed::kFetch : Claimed::kRun;
+  };
+  std::vector<int> expected;
+  const auto is_dropped = [](int number) { return Draw(13, number) % 4 != 0 && Draw(14, number) % 5 == 0; };
+  for (int i = 0; i < kPieces; ++i) {
+    if (!is_dropped(i)) expected.push_back(i);
+  }
+  workers.run = [&](int number) {
+    Dawdle(Draw(15, number));
+    ended.Add(1);
+    return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
+  };
+  ExpectResults(workers.AllNumbers(), expected);
+  // Not again and again: once for each that ended.
+  EXPECT_LE(workers.num_not_now(), kPieces);
+}
+
+// Nothing to do in advance, and no thread to do it.
+TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
+  constexpr int kPieces = 500;
+  Workers workers(options());
+  workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kDone; };
+  for (int i = 0; i < kPieces; ++i) {
+    ASSERT_EQ(workers.NextNumber(), i);
+    ASSERT_EQ(workers.num_claims(), i + 1);
+  }
+  EXPECT_EQ(workers.NextNumber(), kEnd);
+  EXPECT_EQ(workers.threads_started(), 0);
+}
+
+TEST_P(AllWorkersTest, ASlowFetchHoldsUpOnlyWhatIsFetched) {
+  constexpr int kPieces = 16;
+  if (options().max_calls < 2) GTEST_SKIP() << "the only call is the fetch";
+  const auto is_fetched = [](int number) { return number % 3 == 0; };
+  int others = 0;
+  for (int i = 0; i < kPieces; ++i) others += !is_fetched(i);
+  Workers workers(options());
+  workers.claim = [&](int number) {
+    if (number == kPieces) return Claimed::kEnd;
+    return is_fetched(number) ? Claimed::kFetch : Claimed::kRun;
+  };
+  workers.fetch = [&](int) {
+    Await([&] { return workers.num_runs() >= others; });
+    return Outcome::kRun;
+  };
+  ExpectResults(workers.AllNumbers(), UpTo(kPieces));
+}
+
+TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
+  const int calls = std::max(1, options().max_calls);
+  Counter begun;
+  Workers workers(options());
+  workers.claim = [&](int number) { return number == 3 * calls ? Claimed::kEnd : Claimed::kRun; };
+  // As many as may run at once wait for each other.
+  workers.run = [&](int number) {
+    begun.Add(1);
+    if (number < calls) Await([&] { return begun >= calls; });
+    return Outcome::kDone;
+  };
+  ExpectResults(workers.AllNumbers(), UpTo(3 * calls));
+  const bool helped = options().consumer_helps && options().max_calls > 1;
+  EXPECT_EQ(workers.threads_started(), options().max_calls - helped);
+}
+
+TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
+  for (const bool helps : {false, true}) {
+    for (const Claimed claimed : {Claimed::kRun, Claimed::kFetch}) {
+      // Three that wait for each other; then one after the other, of which many
+      // threads could be had.
+      Counter begun;
+      Counter ended;
+      Workers workers(MakeOptions(/*max_calls=*/500, helps, /*in_order=*/true));
+      workers.claim = [&](int number) {
+        if (number == 60) return Claimed::kEnd;
+        return number < 3 || ended == number ? claimed : Claimed::kNotNow;
+      };
+      workers.run = [&](int number) {
+        begun.Add(1);
+        if (number < 3) Await([&] { return begun >= 3; });
+        ended.Add(1);
+        return Outcome::kDone;
+      };
+      EXPECT_EQ(workers.AllNumbers(), UpTo(60));
+      EXPECT_GE(workers.threads_started(), 2);
+      EXPECT_LE(workers.threads_started(), 10);
+    }
+  }
+}
+
+// A little room, many threads, and a consumer that is now slow, now fast.
+TEST_P(AllWorkersTest, NoWakeUpIsLost) {
+  constexpr int kPieces = 200;
+  for (const size_t max_pieces : {1, 2, 3, 5}) {
+    for (const int64_t max_bytes : {1, 1000}) {
+      Options options = this->options();
+      options.max_pieces = max_pieces;
+      options.max_bytes = max_bytes;
+      const uint64_t seed = 100 * max_pieces + max_bytes;
+      Counter ended;
+      Workers workers(options);
+      workers.claim = [&](int number) {
+        if (number == kPieces) return Claimed::kEnd;
+        const uint64_t random = Draw(seed, number);
+        if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
+        // Sometimes one kind for long.
+        const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
+        if (kind / 16 % 3 == 0) {
+          ended.Add(1);
+          return Claimed::kDone;
+        }
+        return kind / 16 % 3 == 1 ? Claimed::kFetch : Claimed::kRun;
+      };
+      const auto outcome = [](uint64_t random) { return random / 64 % 6 == 0 ? Outcome::kDropped : Outcome::kDone; };
+      workers.fetch = [&](int number) {
+        const uint64_t random = Draw(seed + 1, number);
+        Dawdle(random);
+        if (random / 512 % 2 == 0) return Outcome::kRun;
+        ended.Add(1);
+        return outcome(random);
+      };
+      workers.run = [&](int number) {
+        const uint64_t random = Draw(seed + 2, number);
+        Dawdle(random);
+        ended.Add(1);
+        return outcome(random);
+      };
+      int results = 0;
+      while (workers.NextNumber() >= 0) {
+        if (++results / 100 % 2 == 0) Dawdle(Draw(seed + 3, results));
+      }
+      EXPECT_EQ(workers.num_claims(), kPieces);
+      EXPECT_EQ(ended, kPieces);
+      EXPECT_EQ(workers.alive(), 0);
+    }
+  }
+}
+
+// At any moment: what is settled is done and comes next, and nothing is begun.
+TEST_P(AllWorkersTest, SettledAtAnyMoment) {
+  constexpr int kPieces = 300;
+  const uint64_t seed = 7;
+  Workers workers(options());
+  workers.claim = [&](int number) {
+    if (number == kPieces) return Claimed::kEnd;
+    return Claimed(Draw(seed, number) % 3);
+  };
+  workers.run = [&](int number) {
+    Dawdle(Draw(seed + 2, number));
+    return Draw(seed + 1, number) % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
+  };
+  std::vector<int> results;
+  int number = 0;
+  while (number >= 0) {
+    for (int i = 0; i < 5 && (number = workers.NextNumber()) >= 0; ++i) {
+      results.push_back(number);
+    }
+    const std::vector<int> ready = workers.Settle();
+    EXPECT_EQ(workers.calls(), 0);
+    const int claims = workers.num_claims();
+    Dawdle(Draw(seed + 3, number));
+    EXPECT_EQ(workers.num_claims(), claims);
+    workers.Resume();
+    // As they come, those that are made from now on may come first.
+    for (const int next : options().in_order ? ready : std::vector<int>()) {
+      EXPECT_EQ(number = workers.NextNumber(), next);
+      results.push_back(number);
+    }
+  }
+  // Pieces that were claimed and not begun are dropped, and nothing else.
+  for (const int given_up : workers.never_fetched()) results.push_back(given_up);
+  for (int i = 0; i < kPieces; ++i) {
+    const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;
+    if (dropped && std::count(results.begin(), results.end(), i) == 0) {
+      results.push_back(i);
+    }
+  }
+  std::sort(results.begin(), results.end());
+  EXPECT_EQ(results, UpTo(kPieces));
+}
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,326 @@
+"""The stage that runs `augment_fn` of `echo` on its own workers: like `map`, but its checkpoints hold finished results."""
+import threading
+import time
+from typing import get_args
+
+from absl.testing import parameterized
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
+from tensorflow.python.data.kernel_tests import checkpoint_test_base
+from tensorflow.python.framework import combinations
+from tensorflow.python.framework import config
+from tensorflow.python.ops import gen_dataset_ops
+
+import refurbish_tf as rtf
+from refurbish_tf import echo_op
+from support import cases
+from support.datasets import CallsAtOnce, call_in_python
+from support.echoes import read
+from support.checkpoint_states import set_state, state_of
+
+Dataset = tf.data.Dataset
+
+
+def augmented(dataset, function, deterministic=None, threads=4):
+  """Applies the stage that `echo(e, where)` uses in place of `map`."""
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = threads
+  options.autotune.enabled = False
+  if deterministic is not None:
+    options.deterministic = deterministic
+  return echo_op.AugmentDataset(dataset, function, None).with_options(options)
+
+
+def called(function):
+  """A Python function of an int64 scalar, as TensorFlow calls it."""
+  function = tf.autograph.experimental.do_not_convert(function)
+  return lambda x: call_in_python(function, x)
+
+
+def fails_at(*failures):
+  def check(x):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]):
+      return x + 100
+
+  return check
+
+
+@pytest.mark.parametrize("threads", cases.some([1, 2, 5], 1))
+def test_what_map_yields(threads):
+  ragged = lambda x: {"ragged": tf.ragged.range(x % 5)[None], "pair": (x, tf.strings.as_string(x))}
+  dataset = augmented(Dataset.range(60), ragged, threads=threads)
+  by_map = Dataset.range(60).map(ragged)
+  assert dataset.element_spec == by_map.element_spec and len(dataset) == 60
+  for _ in range(2):
+    for element, expected in zip(dataset, by_map, strict=True):
+      tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(element, expand_composites=True),
+                            tf.nest.flatten(expected, expand_composites=True))
+
+
+def test_no_more_calls_at_once_than_threads():
+  calls = CallsAtOnce()
+  assert list(augmented(Dataset.range(60), calls, threads=3).as_numpy_iterator()) == list(range(60))
+  assert 1 < calls.most <= 3
+
+
+@pytest.mark.parametrize("deterministic, first", [(None, 0), (True, 0), (False, 1)])
+def test_order(deterministic, first):
+  """As in tf.data's parallel map the pipeline's option decides: in order, or as they are ready."""
+  go = threading.Event()
+
+  def wait(x):
+    if x == 0:
+      go.wait(20 if deterministic is False else 0.3)
+    return x
+
+  iterator = iter(augmented(Dataset.range(8), called(wait), deterministic))
+  assert (int(next(iterator)) == 0) == (first == 0)
+  go.set()
+  assert len(list(iterator)) == 7
+
+
+def test_an_error_is_that_of_its_element():
+  expected = ["spoilt" if x in (0, 5, 19) else 100 + x for x in range(20)]
+  for dataset in (augmented(Dataset.range(20), fails_at(0, 5, 19)), augmented(Dataset.range(20).map(fails_at(0, 5, 19)), lambda x: x)):
+    found = read(iter(dataset))
+    assert [each if isinstance(each, int) else "spoilt" for each in found] == expected
+    assert all(isinstance(each, int) or "spoilt" in each for each in found)
+
+
+def test_the_end_of_a_sequence_is_no_end():
+  """As in `map`: a function's OutOfRange error is an error of its element."""
+  found = read(iter(augmented(Dataset.range(4), lambda x: Dataset.range(x % 2).get_single_element() + x)))
+  assert [isinstance(each, int) for each in found] == [False, True, False, True]
+
+
+def test_stateful_functions_one_after_the_other_when_all_must_be_deterministic():
+  tf.config.experimental.enable_op_determinism()
+  try:
+    tf.random.set_seed(1)
+    draw = lambda x: tf.cast(x, tf.float32) + tf.random.uniform([], seed=2)
+    first, second = ([float(x) for x in augmented(Dataset.range(50), draw)] for _ in range(2))
+  finally:
+    config.disable_op_determinism()
+  assert len({x % 1 for x in first}) == 50 and first == second
+
+
+def test_places_where_the_input_has_them():
+  dataset = augmented(Dataset.range(10).skip(2), lambda x: 10 * x)
+  assert [int(dataset.at(place)) if hasattr(dataset, "at") else int(tf.data.experimental.at(dataset, place))
+          for place in (3, 0, 7)] == [50, 20, 90]
+  with pytest.raises(tf.errors.OutOfRangeError):
+    tf.data.experimental.at(dataset, 8)
+  shuffled = global_shuffle_op._global_shuffle(dataset, seed=3)
+  found = [int(x) for x in shuffled]
+  assert sorted(found) == list(range(20, 100, 10)) and found != sorted(found)
+
+
+@cases.each_value
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("behind", ["nothing", "prefetch", "augment", "echo"])
+def test_restored_in_a_global_shuffle(behind, symbolic):
+  behind = {"nothing": lambda x: x, "prefetch": lambda x: x.prefetch(2), "augment": lambda x: augmented(x, lambda x: x + 1),
+            "echo": lambda x: x.echo(2)}[behind]
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  dataset = behind(augmented(Dataset.range(30), lambda x: 10 * x))
+  dataset = global_shuffle_op._global_shuffle(dataset, seed=3, reshuffle_each_iteration=False)
+  dataset = dataset.with_options(options)
+  expected = [int(x) for x in dataset]
+  for step in (0, 1, 7, 29):
+    iterator = iter(dataset)
+    found = [int(next(iterator)) for _ in range(step)]
+    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+    restored = iter(dataset)
+    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+    assert found + [int(x) for x in restored] == expected
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_restored_where_the_order_is_free(symbolic):
+  """No element is lost or repeated, though results come as they are ready."""
+  options = tf.data.Options()
+  options.deterministic = False
+  options.experimental_symbolic_checkpoint = symbolic
+  draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
+
+  def dawdle(x):
+    time.sleep(draw[int(x)])
+    return x
+
+  for step in (1, 5, 13):
+    dataset = augmented(Dataset.range(40), called(dawdle)).with_options(options)
+    iterator = iter(dataset)
+    found = [int(next(iterator)) for _ in range(step)]
+    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+    restored = iter(dataset)
+    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+    assert sorted(found + [int(x) for x in restored]) == list(range(40))
+
+
+def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
+  """It waits for the element that is being read, but a slow input is not read further."""
+  read = []
+
+  def slow(x):
+    read.append(int(x))
+    time.sleep(0.02)
+    return x
+
+  iterator = iter(augmented(Dataset.range(100).map(called(slow)), lambda x: x))
+  next(iterator)
+  before = len(read)
+  # One was handed out.
+  assert state_of(iterator, "Augment", {}).values["num_ready"] + 1 <= before + 2
+
+
+def test_random_functions_do_not_stand_in_the_way(tmp_path):
+  """As in refurbish; whoever resumes such a training is warned."""
+  train = Dataset.range(40).map(lambda x: (tf.cast(x[None], tf.float32), 0)).echo(
+      2, "before_augment", augment_fn=lambda x, y: (x + tf.random.uniform([1]), y), batch_size=4)
+  tf.train.Checkpoint(iterator=iter(train)).write(str(tmp_path / "checkpoint"))
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  with pytest.warns(UserWarning, match="draws random numbers of its own"):
+    model.fit(train, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+
+
+def test_a_source_of_refurbish():
+  """As with `map`: random access if the stages before it have it, and refused if the order may change."""
+  source = augmented(Dataset.range(40), lambda x: 10 * x)
+  dataset = source.refurbish(lambda x: x + 1, r=2, seed=1)
+  assert "by index" in rtf.describe(dataset)
+  for _ in range(3):
+    assert sorted(int(x) for x in dataset) == [10 * x + 1 for x in range(40)]
+  with pytest.raises(ValueError, match="changes its order from epoch to epoch .*AugmentDataset"):
+    augmented(Dataset.range(40), lambda x: x, deterministic=False).refurbish(lambda x: x)
+  with pytest.raises(ValueError, match="infinite"):
+    augmented(Dataset.range(40).repeat().filter(lambda x: x > 1), lambda x: x).refurbish(lambda x: x)
+
+
+@pytest.mark.parametrize("where", ["input", "function"])
+def test_a_dropped_iterator_does_not_wait(where):
+  """Neither for an input that waits nor for results that nobody requests any more."""
+  go, waiting = threading.Event(), threading.Event()
+
+  def wait(x):
+    if x == 3:
+      waiting.set()
+      go.wait(20)
+    return x
+
+  source = Dataset.range(1000)
+  if where == "input":
+    dataset = augmented(source.map(called(wait)), lambda x: x)
+  else:
+    dataset = augmented(source, called(wait))
+  iterator = iter(dataset)
+  assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
+  waiting.wait(20)
+  dropping = threading.Thread(target=iterator.__dict__.clear)
+  dropping.start()
+  go.set()
+  dropping.join(20)
+  assert not dropping.is_alive()
+
+
+class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
+  """TensorFlow's own checks of checkpoints."""
+
+  @combinations.generate(cases.some(combinations.times(
+      checkpoint_test_base.default_test_combinations(),
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True])), 8))
+  def test_core(self, verify_fn, symbolic):
+    verify_fn(self, self._dataset_fn(symbolic), 20)
+
+  @combinations.generate(cases.some(combinations.combine(
+      tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))), 3))
+  def test_whole_pipelines(self, symbolic, where):
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    dataset_fn = lambda: Dataset.range(7).echo(
+        2, where, augment_fn=lambda x: (x, tf.range(x)[:1]) and x + 1, batch_size=2, shuffle_buffer_size=3,
+        seed=1).with_options(options)
+    n = len(dataset_fn())
+    for step in cases.some(range(n + 1), 3):
+      self.verify_run_with_breaks(dataset_fn, [step], n)
+
+  def _dataset_fn(self, symbolic):
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    return lambda: augmented(
+        Dataset.range(20).map(lambda x: (x, tf.range(x))), lambda x, y: (x + 1, y)).with_options(options)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7])
+def test_what_is_under_way_is_saved(taken):
+  """A checkpoint waits for the calls in progress and holds their results: none of them is repeated."""
+  calls = []
+
+  def slow(x):
+    calls.append(int(x))
+    time.sleep(0.01)
+    return x
+
+  dataset = augmented(Dataset.range(40), called(slow))
+  iterator = iter(dataset)
+  assert [int(next(iterator)) for _ in range(taken)] == list(range(taken))
+  state = state_of(iterator, "Augment", {})
+  num_ready = state.values["num_ready"]
+  assert list(state.values)[2::2] == [f"ready_{k}_0" for k in range(num_ready)]
+  assert num_ready >= (taken > 0)
+  del iterator
+  calls.clear()
+  restored = iter(dataset)
+  set_state(restored, state)
+  assert [int(x) for x in restored] == list(range(taken, 40))
+  assert sorted(calls) == list(range(taken + num_ready, 40))
+
+
+def with_results():
+  """A pipeline and its iterator's state, in which two results are ready; the second is an error."""
+  dataset = augmented(Dataset.range(4), fails_at(2))
+  iterator = iter(dataset)
+  assert int(next(iterator)) == 100
+  for _ in range(2000):
+    state = state_of(iterator, "Augment", {"ready_1_message": tf.string})
+    if state.values["num_ready"] == 3:
+      return dataset, state
+    time.sleep(0.01)
+  raise AssertionError(f"{state.values['num_ready']} results lie ready, and not 3")
+
+
+def test_results_that_are_restored():
+  dataset, state = with_results()
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  first, error, last = read(iterator)
+  assert (first, last) == (101, 103) and "spoilt" in error
+  # Those of a restored iterator are saved again.
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  assert int(next(iterator)) == 101
+  again = state_of(iterator, "Augment", {"ready_0_message": tf.string})
+  assert again.values["num_ready"] == 2 and b"spoilt" in again.values["ready_0_message"]
+
+
+@pytest.mark.parametrize("values, message", [
+    ({"num_ready": np.int32(1)}, r"num_ready is int32\[\].*int64"),
+    ({"num_ready": np.array([1, 2])}, r"num_ready is int64\[2\]"),
+    ({"num_ready": -1}, "num_ready is -1"),
+    ({"num_ready": 2**40}, "num_ready is 1099511627776"),
+    ({"ready_0_code": 17}, "ready_0_code is 17"),
+    ({"ready_1_message": 1}, r"ready_1_message is int64\[\].*string"),
+    ({"ready_2_0": np.float32(1)}, r"ready_2_0 is float\[\].*int64\[\]"),
+    ({"num_ready": 4}, "no ready_3_code for the echo stage"),
+])
+def test_nonsense_is_refused(values, message):
+  """tf.data's own reader of scalars aborts the process unless there is exactly one element."""
+  dataset, state = with_results()
+  state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in values.items()}
+  iterator = iter(dataset)
+  with pytest.raises(tf.errors.OpError, match=message):
+    set_state(iterator, state)

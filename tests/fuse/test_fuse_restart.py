@@ -1,0 +1,223 @@
+"""A restored `fuse` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.checkpoints import restore, save
+from support.fusing import finished_by_host, layers, source
+from support.checkpoint_states import set_state, state_of
+
+N = 22
+BATCH = 4
+
+
+def symbolic(dataset):
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = True
+  return dataset.with_options(options)
+
+
+def refurbished():
+  return source(N).refurbish(lambda *element: element, r=2, seed=3)
+
+
+def fused(dataset, **arguments):
+  return dataset.fuse(layers(), BATCH, drop_remainder=False, **arguments)
+
+
+PIPELINES = {
+    "refurbish": lambda: fused(refurbished()),
+    "refurbish, all on the device": lambda: fused(refurbished(), on_device=1),
+    "refurbish, prefetch": lambda: fused(refurbished()).prefetch(2),
+    "refurbish, epochs": lambda: fused(refurbished()).repeat(3),
+    "refurbish, dropped remainder": lambda: refurbished().fuse(layers(), BATCH).repeat(2),
+    "refurbish, symbolic": lambda: symbolic(fused(refurbished()).repeat(2)),
+    "source": lambda: fused(source(N), seed=5),
+    "source, epochs": lambda: fused(source(N), seed=5).repeat(3),
+    "source, half on the device": lambda: fused(source(N), seed=5, on_device=1 / 2).repeat(2),
+    "source, parallel map": lambda: fused(
+        source(N).shuffle(8, seed=1, reshuffle_each_iteration=False).map(lambda *element: element, 2), seed=5),
+    "source, symbolic": lambda: symbolic(fused(source(N), seed=5).repeat(2)),
+}
+# The others have what these have.
+ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
+
+
+def values(batches):
+  """The labels of each batch and its images as the accelerator makes them."""
+  return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes()) for batch, labels in batches]
+
+
+@pytest.mark.parametrize("make", [
+    pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
+def test_at_every_step(make, tmp_path):
+  """Also saved a second time after it was restored."""
+  expected = values(make())
+  steps = range(len(expected) + 1)
+  for step in cases.some(steps, 3):
+    dataset = make()
+    iterator = iter(dataset)
+    before = values(itertools.islice(iterator, step))
+    path = save(iterator, tmp_path)
+    again = restore(make(), path)
+    between = values(itertools.islice(again, 1))
+    rest = restore(make(), save(again, tmp_path))
+    assert before + between + values(rest) == expected, step
+    assert before + between + values(again) == expected, step
+
+
+def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
+  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8)
+  iterator = iter(dataset)
+  next(iterator)
+  path = save(iterator, tmp_path)
+  assert sum(os.path.getsize(file) for file in tmp_path.iterdir()) < 20_000 < 64 * 64 * 3 * 8
+  rest = restore(dataset, path)
+  assert len(list(rest)) == 7
+
+
+def failing_at(failure):
+  def fail(image, label):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad")]):
+      return tf.identity(image), label
+
+  return fail
+
+
+@pytest.mark.parametrize("failure, shares", [(2, ((0, 1.0),)), (N - 1, ())], ids=["first", "last"])
+def test_a_batch_that_lacks_rows_is_saved(failure, shares, tmp_path):
+  """An error came in its middle, so the rows before it were handed over, and the batch was not."""
+  iterator = iter(fused(source(N).map(failing_at(failure)), seed=5))
+  values(itertools.islice(iterator, failure // BATCH))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+    next(iterator)
+  path = save(iterator, tmp_path)
+  dataset = fused(source(N).map(failing_at(failure)), seed=5, on_device=1)
+  assert values(restore(dataset, path)) == values(iterator)
+  assert rtf.stats(dataset)[0].shares == shares  # And not that of the rows that were restored.
+
+
+def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
+  first = values(fused(refurbished()))[0][0][1]
+
+  def make():
+    return fused(source(N).refurbish(failing_at(first), r=2, seed=3))
+
+  iterator = iter(make())
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+    next(iterator)
+  again = restore(make(), save(iterator, tmp_path))
+  # Nothing was handed out yet, so the epoch begins anew.
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+    next(again)
+  assert values(again) == values(iterator)
+
+
+def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
+  iterator = iter(fused(source(N)))
+  first = values(itertools.islice(iterator, 2))
+  path = save(iterator, tmp_path)
+  rest = values(iterator)
+  assert values(restore(fused(source(N)), path)) == rest != first
+  with pytest.raises(tf.errors.InvalidArgumentError, match="was saved with seed=.*, but this stage has seed=1"):
+    restore(fused(source(N), seed=1), path)
+
+
+def test_an_error_that_was_read_ahead_is_saved(tmp_path):
+  def read(iterator):
+    labels, errors = [], 0
+    while True:
+      try:
+        labels += next(iterator)[1].numpy().tolist()
+      except tf.errors.InvalidArgumentError:
+        errors += 1
+      except StopIteration:
+        return labels, errors
+
+  iterator = iter(fused(source(N).map(failing_at(9)), seed=5))
+  first = next(iterator)[1].numpy().tolist()
+  labels, errors = read(restore(fused(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
+  assert first + labels == [i for i in range(N) if i != 9] and errors == 1
+
+
+def test_the_state_between_two_epochs():
+  """What `RestoreDataset` and loaders keep of a stage that makes its seeds itself."""
+  dataset, other = fused(source(N), seed=5), fused(source(N), seed=5)
+  list(dataset)
+  other.restore_state(dataset.saved_state())
+  assert values(other) == values(dataset)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="seed=5, but this stage has seed=6"):
+    fused(source(N), seed=6).restore_state(dataset.saved_state())
+  for damaged in ([5], [5, -1], [5, 2**33]):
+    with pytest.raises(tf.errors.DataLossError, match="checkpoint of fuse is damaged"):
+      other.restore_state({"state": damaged})
+  assert not hasattr(fused(refurbished()), "saved_state")  # The refurbish stage keeps it.
+
+
+def test_a_loader_goes_on_without_elements_in_its_state():
+  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8).prefetch(2)
+  pytest.importorskip("jax")
+  expected = [np.asarray(labels).tolist() for _, labels in rtf.jax_loader(dataset)]
+
+  def again():
+    return source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8).prefetch(2)
+
+  loader = rtf.jax_loader(again())
+  batches = iter(loader)
+  first = [np.asarray(next(batches)[1]).tolist() for _ in range(3)]
+  state = loader.state_dict()
+  assert state["state"].nbytes < 64 * 64 * 3 * 8
+  resumed = rtf.jax_loader(again())
+  resumed.load_state_dict(state)
+  assert first + [np.asarray(labels).tolist() for _, labels in resumed] == expected
+
+
+DAMAGE = [
+    ({"num_batches": np.int64(-1)}, "num_batches is -1"),
+    ({"num_batches": np.array([1, 2])}, r"num_batches is int64\[2\]"),
+    ({"num_batches": np.int64(99)}, "no batch_[0-9]*_code"),
+    ({"num_errors": np.int64(2**40)}, "num_errors is 1099511627776"),
+    ({"num_errors": np.int64(1), "error_0_code": np.int64(0)}, "error 0 is none"),
+    ({"epoch": np.int64(7)}, "epoch is 7"),
+    ({"next_epoch": np.int64(-1)}, "next_epoch is -1"),
+    ({"position": np.int64(2**40)}, "position is 1099511627776"),
+    ({"position": np.float32(1)}, r"position is float\[\]"),
+]
+
+
+def made_up(values):
+  """The components of a batch, with `values` in place of some."""
+  whole = {
+      "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8), "draws": np.zeros([BATCH, 6], np.int32),
+      "layers": np.zeros([BATCH, 0, fused(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
+      "label": np.zeros([BATCH], np.int64), **values}
+  return dict(zip(["batch_0_0", "batch_0_1", "batch_0_2", "batch_0_3"], [
+      whole["draws"], whole["layers"], whole["unfinished_image"], whole["label"]]))
+
+
+@pytest.mark.parametrize("changes, message", [
+    *DAMAGE,
+    (made_up({"draws": np.full([BATCH, 6], 2, np.int32)}), "impossible draws"),
+    (made_up({"draws": np.array([[1, 99, 99, 99, 99, 99]] * BATCH, np.int32)}), "impossible draws"),
+    (made_up({"draws": np.zeros([BATCH, 5], np.int32)}), r"batch_0_0 is int32\[4,5\]"),
+    (made_up({"label": np.zeros([BATCH - 1], np.int64)}), "components of 3 rows"),
+    (made_up({"label": np.int64(1)}), r"batch_0_3 is int64\[\]"),
+    (made_up({"unfinished_image": np.zeros([99, 9, 21], np.uint8)}), "components of 99 rows"),
+])
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
+  expected = fused(source(N), seed=5)
+  dataset = fused(source(N), seed=5)
+  iterator = iter(dataset)
+  state = state_of(iterator, "Fuse", {})
+  state.values |= {"num_batches": np.int64(1), "batch_0_code": np.int64(0), **made_up({})}
+  set_state(iter(fused(source(N), seed=5)), state)
+  state.values |= changes
+  with pytest.raises(tf.errors.OpError, match=f"checkpoint of fuse is damaged: .*{message}|{message} for the fuse stage"):
+    set_state(iterator, state)
+  # tf.data has cancelled the iterator, the stage is as before.
+  assert values(dataset) == values(expected)

@@ -1,0 +1,185 @@
+"""A store on disk knows what its samples were prepared with, and warns of another function or other files."""
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf._internal import fingerprint
+from support import ROOT, cases, processes, stores, traced_functions
+from support.warned import told
+
+N = 6
+
+
+@pytest.fixture(scope="module", name="made_here")
+def fixture_made_here():
+  return {name: traced_functions.of(function) for name, function in traced_functions.functions().items()}
+
+
+@pytest.fixture(scope="module")
+def other_processes():
+  """The fingerprints of `traced_functions` in other processes, each with another order and other hashes."""
+  running = [
+      subprocess.Popen(
+          [sys.executable, "-m", "support.traced_functions", order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+          cwd=ROOT / "tests", env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})
+      for order in cases.some(["1", "-2", "-1"], 1)]
+  found = []
+  for process in running:
+    output, errors = process.communicate(timeout=processes.TIMEOUT)
+    assert process.returncode == 0, errors
+    found.append(dict(line.split("\t", 1) for line in output.splitlines()))
+  return found
+
+
+def _run(path, function, source=None, epochs=1, **store):
+  """The warnings for a new stage, and the first components of its elements in some epochs, in order."""
+  source = tf.data.Dataset.range(N) if source is None else source
+  made = []
+
+  def build():
+    made.append(source.refurbish(function, r=3, seed=7, store=rtf.CacheStore(path, **store)))
+
+  warned = told(build)
+  for message in warned:
+    assert str(path) in message and "overwrite=True" in message
+  return len(warned), [sorted(tf.nest.flatten(each)[0] for each in made[0].as_numpy_iterator()) for _ in range(epochs)]
+
+
+def _times(factor):
+  return lambda x: factor * x
+
+
+def test_same_in_other_processes(other_processes, made_here):
+  assert any(set(found) == set(made_here) for found in other_processes)
+  for name, result in made_here.items():
+    assert result["function"], name
+    text = "\t".join(map(str, (result["function"], result["constants"])))
+    assert all(found.get(name, text) == text for found in other_processes), name
+
+
+@pytest.mark.parametrize("change", [{"constant": 4}, {"layers": (2, 1)}], ids=["constant", "layers"])
+def test_a_changed_function_has_another_one(change, made_here):
+  after = traced_functions.functions(**change)
+  for name in after if "constant" in change else ["keras"]:
+    assert fingerprint.function_differs(made_here[name], traced_functions.of(after[name])), name
+
+
+def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_path):
+  path = stores.new_path(tmp_path)
+  # Nothing was prepared, nothing is wrong.
+  assert _run(path, _times(5), epochs=0)[0] == 0
+  assert _run(path, _times(1))[0] == 0
+  assert _run(path, _times(1), epochs=0)[0] == 0
+  assert _run(path, _times(100), epochs=0)[0] == 1
+  # While it has prepared nothing, the former function may come back.
+  assert _run(path, _times(1), epochs=0)[0] == 0
+  told, samples = _run(path, _times(100))
+  assert told == 1 and sum(each < 10 for each in samples[0]) > N // 2
+  # Not only the first time.
+  told, samples = _run(path, _times(100))
+  assert told == 1 and sum(0 < each < 10 for each in samples[0]) > 0
+  told, samples = _run(path, _times(100))
+  assert told == 0 and samples == [[100 * i for i in range(N)]]
+  assert _run(path, _times(1), epochs=0)[0] == 1
+  assert _run(path, _times(1), overwrite=True)[0] == 0
+  store = rtf.CacheStore(path)
+  store.clear()
+  del store
+  assert _run(path, _times(100))[0] == 0
+
+
+def test_it_is_in_the_line_of_the_user(tmp_path):
+  path = stores.new_path(tmp_path)
+  _run(path, _times(1))
+  with pytest.warns(rtf.PipelineWarning, match="another partial_fn") as caught:
+    tf.data.Dataset.range(N).refurbish(_times(2), r=3, seed=7, store=path)
+  assert caught[0].filename == __file__
+
+
+def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
+  path = stores.new_path(tmp_path)
+  _run(path, _times(1))
+  of_stage = fingerprint.of_stage
+  for setting in ("tensorflow", "keras", "python", "refurbish_tf", "source"):
+
+    def with_another(*arguments, setting=setting):
+      found = of_stage(*arguments)
+      return {**found, "traced_by": {**found["traced_by"], setting: "another"}}
+
+    monkeypatch.setattr(fingerprint, "of_stage", with_another)
+    assert _run(path, _times(2), epochs=0)[0] == 0, setting
+
+
+def test_silent_where_it_is_not_known(tmp_path):
+  path = stores.new_path(tmp_path)
+  _run(path, _times(1))
+  # As in a store from before there were fingerprints.
+  rtf.CacheStore(path)._agree({fingerprint.PREPARED_WITH: "[]"}, replace=True)
+  assert _run(path, _times(2), epochs=0)[0] == 0
+
+
+def test_statistics_come_out_a_bit_different_in_each_run():
+  noise = np.float32(1) + np.float32([1e-7, -3e-7, 2e-7])
+  mean = np.float32([0.4913996, 0.48215842, 0.44653093])
+  before, after, other = (traced_functions.of(lambda x, m=m: tf.cast(x, tf.float32) - m) for m in (
+      mean, mean * noise, mean[::-1].copy()))
+  assert not fingerprint.function_differs(before, after)
+  assert fingerprint.function_differs(before, other)
+
+
+def test_constants_that_are_no_numbers():
+  made = [traced_functions.of(lambda x, c=c: tf.cast(x, tf.float64) + c) for c in (np.inf, np.inf, np.nan, 1.7e308, -1.7e308)]
+  assert not fingerprint.function_differs(made[0], made[1])
+  assert fingerprint.function_differs(made[3], made[4])
+
+
+def test_what_changes_no_sample_is_not_looked_at():
+  def shown(x):
+    tf.print("shown", x)
+    tf.debugging.assert_less(x[0, 0, 0], tf.constant(99, tf.uint8))
+    return x * 2
+
+  assert not fingerprint.function_differs(traced_functions.of(lambda x: x * 2), traced_functions.of(shown))
+
+
+def test_built_in_a_function(tmp_path):
+  path = stores.new_path(tmp_path)
+  _run(path, _times(1))
+
+  @tf.function
+  def read(factor):
+    dataset = tf.data.Dataset.range(N).refurbish(lambda x: factor * x, r=3, seed=7, store=path)
+    return dataset.reduce(tf.constant(0, tf.int64), lambda a, b: a + b)
+
+  with warnings.catch_warnings():
+    # Captured values are unknown there, so it is another function.
+    warnings.simplefilter("ignore", rtf.PipelineWarning)
+    assert read(tf.constant(1, tf.int64)) == sum(range(N))
+
+
+def test_other_files_are_warned_of(tmp_path):
+  path, folder = stores.new_path(tmp_path), tmp_path / "images"
+  for name in ("cats/1.png", "cats/2.png", "dogs/3.png"):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(name.encode())
+
+  def run(folder):
+    return _run(path, lambda file, label: (file, label), rtf.sources.image_folder(folder))[0]
+
+  assert run(folder) == 0
+  moved = tmp_path / "moved"
+  shutil.move(folder, moved)
+  assert run(moved) == 0
+  # The same contents in the same order; else the store is refused.
+  os.rename(moved / "cats" / "2.png", moved / "cats" / "4.png")
+  assert run(moved) == 1
+  (moved / "cats" / "4.png").unlink()
+  with pytest.raises(ValueError, match="num_samples is 2, but it was 3.*overwrite=True"):
+    run(moved)

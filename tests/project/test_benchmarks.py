@@ -1,0 +1,124 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from refurbish_tf.experiments import results
+from support import ROOT, cases
+
+RUN = ROOT / "benchmarks" / "run.py"
+
+
+# By name: the number of bars.
+BENCHMARKS = {
+    "advise": 7, "augment": 27, "disk": 5, "echo": 4, "fuse": 11, "gpu": 0, "loaders": 8, "overhead": 10, "processes": 5,
+    "sharing": 39, "sources": 8, "throughput": 17}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name == "loaders" else cases.only_exhaustive) for name in BENCHMARKS])
+def test_runs_and_reports_every_bar(name, tmp_path):
+  figures = tmp_path / f"{name}.json"
+  done = subprocess.run(
+      [sys.executable, str(RUN), name, "--quick", "--json", str(figures)], capture_output=True, text=True, timeout=300)
+  assert done.returncode == 0, done.stderr
+  found = json.loads(figures.read_text())
+  rows = [row for section in found["sections"] for row in section["rows"]]
+  assert sum(row["limit"] is not None for row in rows) == BENCHMARKS[name]
+  # Each table names its commit.
+  commit = f"commit {results.commit(RUN.parent.parent) or 'unknown'}"
+  assert found["machine"]["commit"] == commit and f"{name}, {commit}: TensorFlow " in done.stdout
+  for section in found["sections"]:
+    assert section["commit"] == commit and f"\n| {section['title']} |" in done.stdout
+  assert " ".join(done.stdout.split()).count(f"({commit}.)") == len(found["sections"])
+  if name == "gpu":  # Only DALI's pipeline needs one.
+    assert all(row["values"] for section in found["sections"] if "DALI" not in section["title"] for row in section["rows"])
+  for row in rows:
+    assert row["name"] in done.stdout
+    if not row["values"]:  # Benchmarks that cannot run here; the name says why.
+      assert row["met"] is None and any(why in row["name"] for why in ("not installed", "failed"))
+      continue
+    assert row["min"] <= row["median"] <= row["max"]
+    assert row["met"] == (None if row["limit"] is None else row["median"] <= row["limit"])
+
+
+def test_all_are_known_here():
+  shared = {
+      "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "sharing_jobs", "sharing_simulation"}
+  assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
+
+
+@cases.only_exhaustive
+def test_peers_that_do_not_run_are_marked(tmp_path):
+  for module in ("torch", "torchvision"):
+    package = tmp_path / "broken" / module
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('built for another machine')")
+  figures = tmp_path / "peers.json"
+  path = os.pathsep.join([str(tmp_path / "broken"), os.environ.get("PYTHONPATH", "")])
+  done = subprocess.run(
+      [sys.executable, str(RUN), "peers", "--quick", "--json", str(figures)],
+      capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
+  assert done.returncode == 0, done.stderr
+  rows = {row["key"]: row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]}
+  for kind in ("small", "large"):
+    assert rows[f"{kind}_refurbish_wall"]["median"] > 0
+    assert rows[f"{kind}_tf_data"]["limit"] == 1
+    for name in ("torch", "torch_loader"):
+      broken = rows[f"{kind}_{name}_wall"]
+      assert broken["median"] is None and broken["values"] == []
+      assert "failed: ImportError: built for another machine" in broken["name"]
+    for name in ("dali", "grain", "jax_loader"):
+      row = rows[f"{kind}_{name}_wall"]
+      assert row["values"] or "not installed" in row["name"]
+
+
+def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monkeypatch, capsys):
+  monkeypatch.syspath_prepend(str(RUN.parent))
+  import run
+  ran = []
+  monkeypatch.setattr(run.subprocess, "run", lambda command, check: ran.append(command[2:]) or subprocess.CompletedProcess(
+      command, returncode=int("disk" in command)))
+  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--quick"])
+  assert run.main() == 1
+  assert "Failed: disk." in capsys.readouterr().out
+  assert ["throughput", "--quick"] in ran and ["peers", "--quick"] in ran and not any("all" in command for command in ran)
+  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--json", str(tmp_path / "all.json")])
+  with pytest.raises(SystemExit):
+    run.main()
+  assert "of one benchmark" in capsys.readouterr().err
+  monkeypatch.setattr(sys, "argv", ["run.py", "disk", "--all"])
+  with pytest.raises(SystemExit):
+    run.main()
+  assert "--all is for advise" in capsys.readouterr().err
+  for arguments in (["throughput", "--quick"], ["echo"]):  # The page has no table of echo.
+    monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
+    with pytest.raises(SystemExit):
+      run.main()
+    assert "loaders, overhead, peers, sharing, sources, throughput" in capsys.readouterr().err
+  monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
+  with pytest.raises(SystemExit, match="2"):
+    run.main()
+  assert "overhead" in capsys.readouterr().err
+
+
+def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
+  """With the commit and the machine, in place of what stood there of this benchmark."""
+  monkeypatch.syspath_prepend(str(RUN.parent))
+  import common
+  page = (RUN.parent / "README.md").read_text(encoding="utf-8")
+  (tmp_path / "benchmarks").mkdir()
+  (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")
+  report = common.Report("overhead", quick=False)
+  report.add(common.Section("Some", "How.", [
+      common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000])]))
+  monkeypatch.setattr(common, "ROOT", tmp_path)
+  report.write_readme()
+  written = (tmp_path / "benchmarks" / "README.md").read_text(encoding="utf-8")
+  before, after = page.split("<!-- overhead -->")[0], page.split("<!-- overhead -->")[1].partition("<!-- end -->")[2]
+  assert written.startswith(before) and written.endswith(after)
+  told = written[len(before):len(written) - len(after)]
+  assert common.commit() in told and told.endswith(
+      "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 (1 to 3) | 0.500; bar 0.75: met |\n| b | 2,000 |  |\n\n<!-- end -->")

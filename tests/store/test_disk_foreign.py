@@ -1,0 +1,173 @@
+"""A store on disk that this version has not written: one of an earlier version, and forged ones, whose checksums are right."""
+import gc
+import os
+import pathlib
+import resource
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import ROOT, schedule
+from support.processes import run_forked
+from support.stores import forge_settings, new_path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  return tmp_path_factory.mktemp("stores")
+
+
+# Written by version 0.1.0 at ca0754e: the first epoch of two jobs, with N = 40, room for 32, r = 2, and a ring. Files of
+# words end behind the last one that is set.
+FORMAT_1 = ROOT / "tests" / "support" / "store_of_format_1"
+
+
+def test_store_of_an_earlier_version(root):
+  """Its samples are found, and go on as in the run that wrote it."""
+  path, n, kept, r = new_path(root), 40, 24, 2
+  shutil.copytree(FORMAT_1, path)
+  os.chmod(path, 0o700)
+  store = rtf.CacheStore(path, max_bytes=32 * 128)
+  assert store.verify() == (kept, 0)
+  assert store.stats().ring_bytes == 8 * 128
+  stored = {index: store.get(index).numpy().tolist() for index in range(n) if index in store}
+  assert stored == {
+      index: [index, *np.array(
+          schedule.stateless_seed(5, schedule.PARTIAL_FN, 0, index), np.uint32).astype(np.int32).tolist()]
+      for index in stored}
+
+  def partial_fn(index, seed):
+    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+  dataset = tf.data.Dataset.range(n).refurbish(partial_fn, r=r, seed=5, order_seed=1, store=store, num_parallel_calls=1)
+  assert sorted(index for index, *_ in dataset.as_numpy_iterator()) == list(range(n))
+  stage, = rtf.stats(dataset)
+  assert (stage.total.cached, stage.total.fresh, stage.total.absent) == (kept // r, n - kept // r, 0)
+
+
+# Settings -----------------------------------------------------------------------------------------------------------------
+
+def read_forged(stores):
+  resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+  for length, path, message in stores:
+    source = tf.data.Dataset.range(16)
+    if length == "unknown":
+      source = source.filter(lambda index: True)
+    with pytest.raises(ValueError, match=rf"(?s){message}.*overwrite=True|overwrite=True.*{message}"):
+      list(source.refurbish(lambda index: index, r=2, seed=7, store=path))
+
+
+def test_settings_are_compared_before_they_are_believed(root):
+  """Memory for them would be beyond the limit that the reading process has."""
+  stores = []
+  for length, settings, message in (
+      ("known", {"num_samples": 2**32 - 1}, "num_samples is 16, but it was 4294967295"),
+      ("known", {"num_kept_samples": 17}, "num_kept_samples is 16, but it was 17"),
+      ("unknown", {"num_samples": 2**32 - 1}, "num_samples=4294967295"),
+      ("unknown", {"num_samples": 2**32 + 16}, "num_samples=4294967312"),
+      ("unknown", {"num_kept_samples": 17}, "num_kept_samples=17"),
+      ("unknown", {"first_epoch": 2**32}, "first_epoch=4294967296"),
+      ("unknown", {"num_samples": "many"}, "num_samples=many")):
+    path = new_path(root)
+    list(tf.data.Dataset.range(16).refurbish(lambda index: index, r=2, seed=7, store=path))
+    gc.collect()
+    forge_settings(path, **settings)
+    stores.append((length, path, message))
+  assert run_forked(read_forged, stores) == 0
+
+
+# Samples ------------------------------------------------------------------------------------------------------------------
+
+N = 16
+
+
+def images(kind):
+  """Images that differ by type or by shape, in records of one size or not."""
+  return {
+      "right": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.uint8)),
+      "type": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.int8)),
+      "large type": lambda index: tf.fill([8, 8, 3], index),
+      "shape": lambda index: tf.fill([8, 3, 8], tf.cast(index, tf.uint8)),
+      "rank": lambda index: tf.fill([192], tf.cast(index, tf.uint8)),
+      "number": lambda index: (tf.fill([8, 8, 3], tf.cast(index, tf.uint8)), index),
+  }[kind]
+
+
+def stage_on(path, kind, r=2, **options):
+  return tf.data.Dataset.range(N).refurbish(images(kind), r=r, seed=7, store=path, **options)
+
+
+def train(path, kind):
+  list(stage_on(path, kind))
+
+
+def train_side_by_side(path, kind):
+  """With r = 1 nothing is kept, and all that was prepared last is in transit."""
+  store = rtf.CacheStore(path, max_bytes=2 * N * 384)
+  stages = [stage_on(path, kind, r=1, order_seed=seed, num_parallel_calls=None) for seed in range(2)]
+  iterators = [iter(stage) for stage in stages]
+  images = [], []
+  for _ in range(N):
+    for iterator, found in zip(iterators, images):
+      found.append(next(iterator).numpy())
+    store.verify()  # Writes what was put.
+  return images, rtf.stats(stages[0])[0].total
+
+
+def forged(root, kind, run=train):
+  """A store of the right settings with samples of another kind."""
+  paths = {}
+  for each in ("right", kind):
+    paths[each] = new_path(root)
+    run(paths[each], each)
+    gc.collect()
+  right, other = (dict(line.split(" ", 1) for line in (pathlib.Path(path) / "store").read_text().splitlines())
+                  for path in paths.values())
+  shutil.copy(pathlib.Path(paths["right"]) / "store", pathlib.Path(paths[kind]) / "store")
+  forge_settings(paths[kind], id=other["id"])
+  assert right["id"] != other["id"]
+  return paths[kind]
+
+
+@pytest.mark.parametrize("kind", ["type", "large type", "shape", "rank", "number"])
+def test_a_sample_of_another_kind_is_absent(root, kind):
+  """G9: it is prepared again, and the next epoch finds it."""
+  path = forged(root, kind)
+  dataset = stage_on(path, "right")
+  for epoch in range(3):
+    found = sorted(dataset.as_numpy_iterator(), key=lambda image: image[0, 0, 0])
+    assert {image.dtype.name for image in found} == {"uint8"}
+    np.testing.assert_array_equal(found, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
+    counts = rtf.stats(dataset)[0].epochs[epoch]
+    assert (counts.cached, counts.absent) == ((0, N // 2) if epoch == 0 else (N // 2, 0))
+  stats = rtf.CacheStore(path).stats()
+  assert (stats.corrupt, stats.hits) == (N // 2, 2 * N // 2)
+
+
+def test_a_sample_of_another_kind_in_transit_is_prepared_again(root):
+  path = forged(root, "type", train_side_by_side)
+  assert rtf.CacheStore(path).stats().ring_bytes > 0
+  found, counts = train_side_by_side(path, "right")
+  for images_of in found:
+    images_of.sort(key=lambda image: image[0, 0, 0])
+    np.testing.assert_array_equal(images_of, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
+    assert {image.dtype.name for image in images_of} == {"uint8"}
+  assert counts.fresh + counts.from_others == N
+
+
+def read_what_follows(path, then):
+  dataset = stage_on(path, "right")
+  if then == "batch":
+    dataset = dataset.batch(4)
+  else:
+    dataset = dataset.fuse([rtf.augment.random_flip(), rtf.augment.normalize()], 4, num_replicas=1)
+  assert len(list(dataset)) == 4
+
+
+@pytest.mark.parametrize("then", ["batch", "fuse"])
+def test_what_follows_meets_no_sample_of_another_kind(root, then):
+  """In a process of its own, which it would end."""
+  assert run_forked(read_what_follows, forged(root, "large type"), then) == 0
