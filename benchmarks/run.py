@@ -64,8 +64,9 @@ def main():
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
+    # What was measured stays where a later section is stopped.
+    report.write_json(path)
   print(f"\n{report.verdict()}")
-  report.write_json(path)
   if arguments.readme:
     report.write_readme()
   print(f"\nWritten: {path}. The exit status is 0, as everything ran.")

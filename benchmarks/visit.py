@@ -24,7 +24,7 @@ import time
 import offline
 
 # Seconds that a part has beyond its minutes, until it is stopped.
-GRACE = 15
+GRACE = 30
 
 
 @dataclasses.dataclass(frozen=True)

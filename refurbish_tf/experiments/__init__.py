@@ -4,6 +4,7 @@
     python -m refurbish_tf.experiments.echoing
     python -m refurbish_tf.experiments.echoing_time
     python -m refurbish_tf.experiments.full_length comparison
+    python -m refurbish_tf.experiments.full_length cifar10
     python -m refurbish_tf.experiments.speed
 
 Each writes a table with a row for each training or measurement, and resumes where it was stopped: rows that are in the

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.experiments import accuracy, images as image_sets, results, training
+from refurbish_tf.experiments import accuracy, images as image_sets, results, tables, training
 from refurbish_tf.experiments.pipelines import Pipelines
 
 DATASET = "cifar10"
@@ -28,9 +28,8 @@ WEIGHT_DECAY = 5e-3
 CROP_AND_FLIP = "simplified by 2"
 ALL_PARTIAL = "refurbish r=3 split 4"
 NO_POLICY = "none"
-# The policies that the pilot compares with crop and flip alone, and the gain, in points, that a policy must have there.
+# The policies that the pilot compares with crop and flip alone.
 POLICIES = ("RandAugment", "TrivialAugment")
-LEAST_GAIN = 0.3
 # The seed of the pilot is none of the comparison's.
 PILOT_SEED = 100
 # Expected of a training and of compiling the network, until trainings have been measured.
@@ -77,7 +76,7 @@ def chosen_policy(rows):
     return None
   best = max(POLICIES, key=found.get)
   # Accuracies are written with two digits of a percent.
-  return best if round(found[best] - found[NO_POLICY], 2) >= LEAST_GAIN else POLICIES[0]
+  return best if round(found[best] - found[NO_POLICY], 2) >= tables.LEAST_GAIN else POLICIES[0]
 
 
 def load(path, plan):

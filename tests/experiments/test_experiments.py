@@ -485,4 +485,8 @@ def test_networks(shapes):
   assert {layer.compute_dtype for layer in mixed.layers if "conv" in layer.name} == {"bfloat16"}
   assert {layer.compute_dtype for layer in resnet.layers} == {"float32"}
   assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them on short cuts.
-  assert resnet.output_shape == cnn.output_shape == (None, 10)
+  nine = training.resnet9(shapes)
+  assert sum("conv" in layer.name for layer in nine.layers) == 8
+  # As in the original, which leaves out the last offset of the first layer's normalisation.
+  assert sum(int(np.prod(weight.shape)) for weight in nine.trainable_weights) == 6_573_120
+  assert resnet.output_shape == cnn.output_shape == nine.output_shape == (None, 10)

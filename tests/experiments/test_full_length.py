@@ -307,7 +307,12 @@ def test_the_comparison_says_what_is_told_apart(compared):
       ["refurbish, r = 3, minus echoing after augmentation, e = 3", "+18.00 ± 2.27", "**higher**"],
       ["refurbish, r = 3, minus crop and flip only", "+4.00", ""]]
   assert cells(tables.reuse(compared)) == [
-      ["r = 2", "+0.17 ± 2.07", "not told apart", "3", "162 ± 0 %"], ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "162 ± 0 %"]]
+      ["r = 2", "+0.17 ± 2.07", "not told apart", "3", "-0.01", "162 ± 0 %"],
+      ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "-0.05", "162 ± 0 %"]]
+  # With trainings on all images, these stand between the few images and the paper. A pilot is no comparison.
+  of_all = [{**row, "what": "comparison", "accuracy": 0.9 + row["accuracy"] / 100} for row in compared if row["setting"] != "refurbish r=2"]
+  assert [line[4:6] for line in cells(tables.reuse(compared, of_all))] == [["", "-0.01"], ["+0.08 ± 0.02", "-0.05"]]
+  assert tables.reuse(compared, [{**row, "what": "pilot"} for row in of_all]) == tables.reuse(compared)
   assert tables.precision_reached(compared, wanted=2.1) == (
       "The interval was to be ± 2.1 points or less. With r = 2 it is ± 2.07 points. With r = 3 it is ± 2.27 points, as seeds "
       "differ by 1.00: 4 seeds of each of the two would have made it ± 2.1.")
