@@ -20,7 +20,7 @@ def test_readme_has_a_block_to_use_and_one_to_test():
     assert block.startswith("python3 -m venv .venv && . .venv/bin/activate") and "~" not in block
   command, *arguments = shlex.split(use.splitlines()[-1], comments=True)
   assert (command, arguments) == ("refurbish-tf", ["demo", "--photos"])
-  assert startup._parser().parse_args(arguments).photos == startup.GENERATED
+  assert startup._parser().parse_args(arguments).photos is None  # Generated ones.
   assert test.endswith(" && pytest -n auto\n")
 
 
