@@ -306,8 +306,7 @@ def main(argv=None):
                           "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed),
                           "times": f"{tables.headline(timed)}\n\n{tables.times(timed)}",
                           "budget": tables.budget(timed), "tuned": tables.tuned(timed, "tuning"),
-                          "tunedbudget": tables.tuned(timed, "budget tuning"),
-                          **({"allimages": tables.all_images(of_all)} if of_all else {})}}
+                          "tunedbudget": tables.tuned(timed, "budget tuning"), "allimages": tables.all_images(of_all)}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():

@@ -93,7 +93,9 @@ def reuse(rows, of_all_images=()):
 
 def all_images(rows):
   """The pilot, which chose the policy, and the comparison of all ways. `rows` of `cifar10`."""
-  pilot = [[f"pilot: {row['policy']}" if row["setting"] == "standard" else "pilot: crop and flip only", f"{100 * row['accuracy']:.2f} %"]
+  if not rows:
+    return "No training has been run yet, because no GPU was available."
+  pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
            for row in rows if row["what"] == "pilot"]
   compared = [row for row in rows if row["what"] == "comparison"]
   return "\n\n".join([results.markdown(["", "accuracy on 10,000 images of the training set"], pilot), policy_taken(rows),

@@ -1,7 +1,6 @@
 """All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and goes on, what the pilot decides."""
 import dataclasses
 import itertools
-import types
 
 import keras
 import numpy as np

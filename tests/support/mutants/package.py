@@ -57,4 +57,12 @@ MUTANTS = [
     Mutant("a cache of decoded images decodes them again in theory", "refurbish_tf/cli/demo.py",
            "max(0.0, costs.partial - costs.decode) if self.keeps_decoded else costs.partial", "costs.partial",
            "tests/cli/test_demo.py::test_theory"),
+    Mutant("offline: a damaged part is put together", "benchmarks/offline.py", ' or hashlib.sha256(content).hexdigest() != part["sha256"]', "",
+           "tests/project/test_offline.py::test_parts_that_do_not_fit_are_refused"),
+    Mutant("offline: wheels for this Python travel to another", "benchmarks/offline.py", '"--python-version", python, ', "",
+           "tests/project/test_offline.py::test_wheels_are_those_of_the_other_python"),
+    Mutant("a visit waits for a part that does not end", "benchmarks/visit.py", "timeout=60 * minutes + GRACE", "timeout=None",
+           "tests/project/test_offline.py::test_a_visit_runs_each_part_and_keeps_what_it_says"),
+    Mutant("a visit trains again what it has trained", "benchmarks/visit.py", "    shutil.copy(landed, ", "    print(landed, ",
+           "tests/project/test_offline.py::test_a_visit_goes_on_with_the_rows_that_landed"),
 ]
