@@ -54,6 +54,8 @@ MUTANTS = [
            "tests/cli/test_cli.py::test_advises_on_images_without_classes"),
     Mutant("what an import writes is not held back", "refurbish_tf/cli/startup.py",
            "    os.dup2(held_back.fileno(), 2)\n", "", "tests/cli/test_cli.py::test_what_an_import_writes_is_held_back"),
+    Mutant("lines above their budget pass", ".ci/budgets.py", "  return bool(above)\n", "  return False\n",
+           "tests/project/test_ci.py::test_a_budget_that_is_exceeded_fails"),
     Mutant("the package needs TensorFlow Datasets to be imported", "refurbish_tf/experiments/images.py",
            "import absl.logging\n", "import absl.logging\nimport tensorflow_datasets  # noqa: F401\n",
            "tests/project/test_requirements.py::test_that_is_enough_to_import_every_part_and_to_run_the_demo"),
