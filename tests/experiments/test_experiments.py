@@ -209,9 +209,8 @@ def test_a_row_that_cannot_be_written(tmp_path):
     table.add([{"seed": 0, "accuracy": 0.5}])
   assert table.add([{"seed": 0, "accuracy": 0.5}]) == 1
   before = path.read_bytes()
-  with room_for(len(before) + 9):
-    with pytest.raises(OSError, match="File too large"):
-      table.add([{"seed": seed, "accuracy": 0.5} for seed in range(1, 9)])
+  with room_for(len(before) + 9), pytest.raises(OSError, match="File too large"):
+    table.add([{"seed": seed, "accuracy": 0.5} for seed in range(1, 9)])
   assert path.read_bytes() == before
   assert table.add([{"seed": 1, "accuracy": 0.5}]) == 1 and [row["seed"] for row in results.read(path)] == [0, 1]
 
