@@ -14,7 +14,7 @@ Lee et al., 2021: docs/results.md has the plan.
 The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
 Choi et al., 2019, with more factors.
 
-`cifar10` is for a GPU, too: all ways on all images, with 5 or 10 seeds and a network that trains in seconds (`cifar10.py`).
+`cifar10` also needs a GPU: it trains all ways on all images, with 5 or 10 seeds and a network that trains in seconds.
 
 Each training adds a row to a table; it can be stopped at any time, and the same command goes on where it was. Nothing else
 should run on the machine, as a row also has the processor's time.
