@@ -64,7 +64,7 @@ def main():
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
-    # What was measured stays where a later section is stopped.
+    # Sections already measured are kept if a later one is stopped.
     report.write_json(path)
   print(f"\n{report.verdict()}")
   if arguments.readme:

@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import time
 import zipfile
 
 import pytest
@@ -55,6 +56,7 @@ def packed(offline, monkeypatch, tmp_path):
     return [directory / "cifar10.npz"]
 
   monkeypatch.setattr(offline, "_write_data", data)
+  monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
   offline.main(["pack", "--python", HERE, "--output", str(tmp_path / "offline"), "--there", "pytest"])
   return tmp_path / "offline"
 
@@ -73,8 +75,8 @@ def test_what_was_packed_is_imported_there(offline, packed, tmp_path):
   """By a Python that finds nothing else; `pack` copies the program that unpacks beside the parts."""
   manifest = read_manifest(packed)
   assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
-  assert manifest["packages"] == {"refurbish-tf": "1.5", "large-one": "1.5", "tensorflow-cpu": "1.5"}
-  assert (manifest["python"], manifest["commit"]) == (HERE, results.commit(ROOT))
+  assert manifest["wheels"] == [f"{name}-1.5-py3-none-any.whl" for name in ("refurbish_tf", "large_one", "tensorflow_cpu")]
+  assert (manifest["python"], manifest["commit"]) == (HERE, "abc1234")
   there = tmp_path / "there"
   done = subprocess.run([sys.executable, str(packed / "offline.py"), "unpack", str(packed), str(there)], text=True, check=True,
                         capture_output=True)
@@ -123,10 +125,34 @@ def test_wheels_are_those_of_the_other_python(offline, monkeypatch, tmp_path):
   assert [path.name for path in offline._download(tmp_path, "3.12")] == ["numpy-1.5-py3-none-any.whl"]
   (command,) = ran
   told = " ".join(command)
+  constraints = pathlib.Path(command[command.index("--constraint") + 1]).read_text(encoding="utf-8").splitlines()
   assert "--only-binary=:all: --python-version 3.12 --implementation cp" in told and f"--dest {tmp_path}" in told
   assert {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64"} <= set(command)
   from importlib import metadata
-  assert command[-2:] == [f"tensorflow-cpu=={metadata.version('tensorflow')}", f"keras=={metadata.version('keras')}"]
+  assert command[-2:] == [f"tensorflow-cpu=={metadata.version('tensorflow')}", "keras"]
+  assert {f"{name}=={metadata.version(name)}" for name in ("keras", "numpy", "h5py", "ml-dtypes")} <= set(constraints)
+
+
+@pytest.mark.parametrize("tag, fits", [
+    ("cp312-cp312-manylinux_2_28_x86_64", True), ("cp39-abi3-manylinux2014_x86_64", True), ("py2.py3-none-any", True),
+    ("py3-none-linux_x86_64", True), ("cp311-cp311-manylinux_2_28_x86_64", False), ("cp313-abi3-manylinux2014_x86_64", False),
+    ("cp312-cp312-manylinux_2_28_aarch64", False), ("cp312-cp312-macosx_11_0_x86_64", False)])
+def test_wheels_for_another_machine_do_not_travel(offline, tag, fits):
+  wheels = [pathlib.Path(f"thing-1.0-{tag}.whl"), pathlib.Path("other-1.0-py3-none-any.whl")]
+  if fits:
+    offline._check_tags(wheels, "3.12")
+  else:
+    with pytest.raises(offline.Refused, match=rf"Python 3.12 on x86-64 cannot import thing-1.0-{tag}.whl\."):
+      offline._check_tags(wheels, "3.12")
+
+
+@pytest.mark.parametrize("commit", ["", "abc1234+"])
+def test_code_without_a_commit_does_not_travel(offline, monkeypatch, tmp_path, commit):
+  """Its rows could not be told from those of other code."""
+  monkeypatch.setattr(results, "commit", lambda root=None: commit)
+  with pytest.raises(offline.Refused, match="Commit them first"):
+    offline.pack(tmp_path / "offline", HERE, [])
+  assert not (tmp_path / "offline").exists()
 
 
 def test_what_pip_cannot_do_is_told(offline):
@@ -135,8 +161,9 @@ def test_what_pip_cannot_do_is_told(offline):
 
 
 @cases.only_exhaustive
-def test_a_real_package_is_imported_there(offline, tmp_path):
+def test_a_real_package_is_imported_there(offline, monkeypatch, tmp_path):
   """In an empty environment; without the data. pip must be able to fetch TensorFlow."""
+  monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
   offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
   for part in read_manifest(tmp_path / "offline")["parts"]:
     assert part["bytes"] <= 48_000_000
@@ -149,6 +176,13 @@ def test_a_real_package_is_imported_there(offline, tmp_path):
   assert "[" in run(f". there/env.sh && {python} -c '{program}'").stdout
 
 
+def is_running(pid):
+  try:
+    return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+  except FileNotFoundError:
+    return False
+
+
 def script(text):
   """A program for `Part.command`."""
   return lambda minutes, unpacked, table, quick: ["-c", text, str(table), f"{minutes:.2f}", str(unpacked), str(quick)]
@@ -157,18 +191,27 @@ def script(text):
 def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatch, tmp_path, capsys):
   """One that fails, or that does not end, does not keep the next from running."""
   monkeypatch.setattr(visit, "GRACE", 1)
-  monkeypatch.setattr(visit.Part, "is_missing", lambda part, unpacked: True)
+  monkeypatch.setattr(visit, "LEAST_MINUTES", 0)
+  monkeypatch.setattr(visit.Part, "is_missing", lambda part, unpacked, landed: True)
   write = "import os, sys; open(sys.argv[1], 'w').write('|'.join([*sys.argv[2:], os.environ['REFURBISH_TF_COMMIT'], os.getcwd()]))"
   monkeypatch.setattr(visit, "PARTS", (
       visit.Part("broken", None, "a.csv", script("print('as far as here', flush=True); 1 / 0")),
-      visit.Part("endless", 0.01, "b.csv", script("import time; print('begun', flush=True); time.sleep(60)")),
+      visit.Part("endless", 0.01, "b.csv", script(
+          "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
+          "; sys.stdin.read(); import time; time.sleep(60)")),
       visit.Part("fine", None, "c.csv", script(write))))
   output = tmp_path / "results"
   assert visit.main([str(packed), "--minutes", "2", "--output", str(output), "--quick"]) == 1
   told = capsys.readouterr().out
   assert "broken: exit status 1" in told and "ZeroDivisionError" in told and "endless: exit status stopped" in told
   assert told.index("broken:") < told.index("endless:") < told.index("fine: exit status 0")
-  assert (output / "endless.log").read_text(encoding="utf-8") == "begun\n"
+  # What it started does not stay on the GPU.
+  pid = int((output / "endless.log").read_text(encoding="utf-8"))
+  for _ in range(500):
+    if not is_running(pid):
+      break
+    time.sleep(0.01)
+  assert not is_running(pid)
   minutes, unpacked, quick, commit, directory = (output / "c.csv").read_text(encoding="utf-8").split("|")
   assert float(minutes) < 2 and quick == "True" and commit == read_manifest(packed)["commit"] and directory == str(output)
   # What was unpacked does not stay.
@@ -177,20 +220,26 @@ def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatc
 
 def test_a_visit_does_what_is_missing(visit, tmp_path):
   """Speed and scaling once, scaling once there is such a benchmark; accuracy at each visit."""
-  benchmarks = tmp_path / "benchmarks"
-  missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path)]
-  (benchmarks / "results").mkdir(parents=True)
+  benchmarks, landed = tmp_path / "benchmarks", tmp_path / "landed"
+  missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path, landed)]
+  write = lambda name, *rows: (landed / name).write_text(json.dumps({"sections": [{"rows": [
+      {"name": row, "values": [1.0] if row == "plain" else []} for row in rows]}]}), encoding="utf-8")
+  benchmarks.mkdir()
+  landed.mkdir()
   (benchmarks / "gpu.py").touch()
-  assert missing() == ["speed", "accuracy"]
+  assert missing() == ["check", "speed", "accuracy"]
   (benchmarks / "scaling.py").touch()
-  (benchmarks / "results" / "gpu.json").touch()
-  assert missing() == ["accuracy", "scaling"]
-  (benchmarks / "results" / "scaling.json").touch()
-  assert missing() == ["accuracy"]
+  # Some of it had no time.
+  write("gpu.json", "plain", "the next: stopped after 80 s")
+  assert missing() == ["check", "speed", "accuracy", "scaling"]
+  write("gpu.json", "plain", "the next: failed: No module named 'torch'")
+  assert missing() == ["check", "accuracy", "scaling"]
+  write("scaling.json", "plain")
+  assert missing() == ["check", "accuracy"]
 
 
 def test_a_visit_divides_its_minutes(visit):
-  speed, accuracy, scaling = visit.PARTS
+  _, speed, accuracy, scaling = visit.PARTS
   grace = visit.GRACE / 60
   assert visit.share([speed, accuracy, scaling], 8.5) == 4.5
   # What is left is for accuracy, but for scaling and the end of each.
@@ -202,14 +251,9 @@ def test_a_visit_divides_its_minutes(visit):
 
 def test_a_visit_goes_on_with_the_rows_that_landed(visit, packed, monkeypatch, tmp_path):
   """They are where the program reads them, and its new rows come alone."""
-  landed, output = pathlib.Path("site", "refurbish_tf", "experiments", "results"), tmp_path / "results"
+  output = tmp_path / "results"
   table = lambda path: results.Table(path, ("seed",), ("accuracy",))
-
-  def unpack(parts, to):
-    (to / landed).mkdir(parents=True)
-    table(to / landed / "cifar10.csv").add([{"seed": 0, "accuracy": 0.5}])
-
-  monkeypatch.setattr(visit.offline, "unpack", unpack)
+  table(packed / "landed" / "cifar10.csv").add([{"seed": 0, "accuracy": 0.5}])
   monkeypatch.setattr(visit, "PARTS", (visit.Part("accuracy", None, "cifar10.csv", script("pass")),))
   assert visit.main([str(packed), "--output", str(output)]) == 0
   rows = table(output / "cifar10.csv")
