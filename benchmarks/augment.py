@@ -44,9 +44,6 @@ def measure(quick):
   for side in (32, 224) if quick else BATCHES:
     for batched in (False, True):
       yield _section(quick, side, batched, absent)
-  for side in (348,) if quick else (348, 1000):
-    yield _decoding(quick, side, absent)
-  yield _views(quick)
 
 
 def layers(side):
@@ -130,62 +127,6 @@ def _section(quick, side, batched, absent):
       "the output's size. TensorFlow: its operations in the stage.")
 
 
-def _decoding(quick, side, absent):
-  """JPEG files to 224x224."""
-  common.say(f"JPEG of {side}x{side}")
-  to = 224
-  files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(4 if quick else 32, side)]
-  steps = 1 if quick else max(1, 100_000_000 // (len(files) * side * side * 3))
-  feed = functools.partial(_reader, np.array(files, object), batched=False, times=steps)
-  both, alone = f"TensorFlow: {peers.DECODED}, resized", f"TensorFlow: {peers.DECODED}"
-  calls = {
-      NOTHING: feed(lambda file, seed: file),
-      peers.DECODED: feed(augment.compose([augment.decode_and_crop(to)])),
-      "decode": feed(augment.compose([augment.decode(to)])),
-      both: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, to)),
-      alone: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, None)),
-  }
-  absent = _add_peers(calls, peers.Inputs(to, len(files) * steps, files=files), None, absent)
-  kilobytes = np.mean([len(file) for file in files]) / 1000
-  return _measured(
-      f"JPEG of {side}x{side} to {to}x{to}", f"{side}_jpeg", calls, absent, common.rounds(quick, ROUNDS),
-      len(files) * steps, {}, [(peers.DECODED, both, 0.8)] if side == 1000 else [],
-      f"CPU time of all threads for a JPEG file of {side}x{side} pixels and {kilobytes:.0f} kB, one at a time; DALI's "
-      "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.")
-
-
-def _views(quick):
-  """DINO's two large and eight small views of a JPEG file, of one decoded image or each with its own decoding."""
-  common.say("views")
-  side = 350
-  files = np.array([tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(2 if quick else 16, side)], object)
-  distorted = [
-      augment.random_flip(), augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1)], p=0.8), augment.grayscale(p=0.2),
-      augment.gaussian_blur(p=0.5), augment.normalize()]
-  crops = [(224, (0.4, 1))] * 2 + [(96, (0.05, 0.4))] * 8
-  of_image = [augment.compose([augment.random_resized_crop(*crop), *distorted]) for crop in crops]
-  of_file = [augment.compose([augment.decode_and_crop(crop[0], scale=crop[1]), *distorted]) for crop in crops]
-  # Ten ops that differ: of equal ones TensorFlow would keep one.
-  whole = [augment.compose([augment.decode(max_pixels=10**8 + k), augment.random_resized_crop(*crop), *distorted])
-           for k, crop in enumerate(crops)]
-  decode = augment.decode()
-
-  def views(functions, image, seed):
-    return tuple(function(image, seed=augment.seed_at(seed, k)) for k, function in enumerate(functions))
-
-  times = 1 if quick else 10
-  calls = {name: _reader(files, function, batched=False, times=times) for name, function in {
-      "one decoded image": lambda file, seed: views(of_image, decode(file), seed),
-      "ten times decode_and_crop": functools.partial(views, of_file),
-      "ten times decoded whole": functools.partial(views, whole)}.items()}
-  costs = common.per_element(times * len(files), common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
-  return common.Section(
-      f"Ten views of a JPEG of {side}x{side}",
-      "CPU time of all threads for DINO's two views of 224x224 and eight of 96x96: resized crop, flip, jitter, grey, blur, normalize. A "
-      "transform for each view, as torchvision's of a file, decodes ten times.",
-      [common.Row(f"views_{common.key(name)}", name, "ms", [value / 1000 for value in values]) for name, values in costs.items()])
-
-
 def _smooth(count, side):
   """Pictures with some noise, as photographs have."""
   random = np.random.default_rng(7)
@@ -197,17 +138,16 @@ def _add_peers(calls, inputs, batched, absent):
   """Adds the calls of the peers that are there; returns why there are none of others."""
   why = {}
   for peer, about in peers.PEERS.items():
-    names = [name for name in about.names if (name == peers.DECODED) == (inputs.files is not None)]
-    if not names or batched not in (None, about.batched):
+    if batched != about.batched:
       continue
     if peer in absent:
-      why.update({f"{peer}: {name}": absent[peer] for name in names})
+      why.update({f"{peer}: {name}": absent[peer] for name in about.names})
       continue
     try:
       made = about.make(inputs)
     except Exception as error:
       # A peer of another version may raise anything.
-      why.update({f"{peer}: {name}": f"failed: {common.last_line(str(error))}" for name in names})
+      why.update({f"{peer}: {name}": f"failed: {common.last_line(str(error))}" for name in about.names})
       continue
     calls.update({f"{peer}: {name}": call for name, call in made.items()})
   return why

@@ -40,7 +40,7 @@ class Topic:
   Attributes:
     key, title: of the section.
     cells: pairs of a case and its stores: `r` and the kept share.
-    limit: of the calls and reads.
+    limit: of the calls.
     paced: whether each step takes the time of an accelerator.
   """
   key: str
@@ -96,9 +96,8 @@ def cells(quick, topic):
       measured = sharing_jobs.measure(cell)
       of_cell = [
           common.Row(f"{key}_{common.key(what)}", name, what, [figure], limit) for what, figure, limit in (
-              ("calls", measured.calls, topic.limit), ("reads", measured.reads, topic.limit),
-              ("images/s", measured.images_per_second, None), ("wait, ms", 1000 * measured.longest_wait, None),
-              ("pairs", measured.pairs, None))
+              ("calls", measured.calls, topic.limit), ("images/s", measured.images_per_second, None),
+              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None))
           if figure is not None]  # Pairs need two epochs.
       common.say("  ".join([name, *map(str, of_cell)]))
       rows += of_cell
@@ -107,8 +106,8 @@ def cells(quick, topic):
   return common.Section(
       topic.title,
       f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. The "
-      "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, and "
-      "elements read from a source by index, over what the fastest would make alone in that time; images a second of all; the "
+      "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, "
+      "over what the fastest would make alone in that time; images a second of all; the "
       "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
       f"uniform shuffle. {pace}", rows)
 

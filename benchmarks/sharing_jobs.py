@@ -21,7 +21,7 @@ PATIENCE = 900
 # jobs have under way: jobs short of CPU wait some 50 ms for a processor, while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it is handed.
-COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
+COLUMNS = ("index", "own", "when", "wait", "epoch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +102,11 @@ class Measured:
 
   Attributes:
     calls: preparations of all jobs over those that the fastest would make alone, while all run.
-    reads: elements read from the source, as `calls`.
     pairs: of samples that meet in a batch, those that meet again in the next epoch, over those of a uniform shuffle.
     images_per_second: handed to all jobs, while all run.
     longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
   """
   calls: float
-  reads: float
   pairs: float
   images_per_second: float
   longest_wait: float
@@ -214,7 +212,7 @@ def _job(k, barrier, cell, path):
       own = [j == k and s not in seen for j, s in zip(job.tolist(), serial.tolist())]
       seen.update(serial[own].tolist())
       rows = np.empty([len(index), log.shape[1]], np.int64)
-      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch)):
+      for column, values in enumerate((index, own, now, 0 if first else now - asked, epoch)):
         rows[:, column] = values
       log[done:done + len(index)] = rows
       if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
@@ -234,15 +232,13 @@ def _figures(cell, logs):
   begin = max(firsts) if case.starts else min(firsts)
   end = logs[0]["when"][-1]
   joined = [int(np.searchsorted(logs[0]["when"], first)) // n for first in firsts]
-  own, reads, used, alone, orders = 0, 0, [], [], []
+  own, used, alone, orders = 0, [], [], []
   for log, epoch in zip(logs, joined):
     within = (begin <= log["when"]) & (log["when"] <= end)
     expected = _alone(cell, log["epoch"] + (epoch if case.starts else 0))
     own += log["own"][within].sum()
     used.append(within.sum())
     alone.append(expected[within].sum())
-    before = np.flatnonzero(log["when"] < begin)
-    reads += log["reads"][within].max(initial=0) - (log["reads"][before[-1]] if len(before) else 0)
     epochs = [log["index"][log["epoch"] == e] for e in range(log["epoch"][-1] + 1)]
     for order in epochs:
       if len(set(order.tolist())) != len(order) or (order is not epochs[-1] and len(order) != n):
@@ -250,7 +246,7 @@ def _figures(cell, logs):
     orders.append([order for order in epochs if len(order) == n])
   by_fastest = alone[int(np.argmax(used))]
   return Measured(
-      calls=float(own / by_fastest), reads=float(reads / by_fastest), pairs=_pairs_again(orders),
+      calls=float(own / by_fastest), pairs=_pairs_again(orders),
       images_per_second=float(sum(used) / (1e-9 * (end - begin))),
       longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
 
