@@ -68,6 +68,8 @@ MUTANTS = [
             "test_the_pilot_chooses_the_policy", "test_cifar10"),
     _mutant("the pilot is validated on what it trains on", "cifar10", 'array[row["images"]:] for', 'array[:-row["images"]] for',
             "test_the_pilot_is_validated_on_what_it_does_not_train_on", "test_cifar10"),
+    _mutant("the order of plain tf.data is that of the training before", "cifar10", '    keras.utils.set_random_seed(row["seed"])\n    train,',
+            "    train,", "test_trainings_of_one_shape_begin_alike_and_compile_once", "test_cifar10"),
     _mutant("a training goes on with the momentum of the one before", "training", "    variable.assign(keras.ops.zeros(variable.shape, variable.dtype))\n",
             "    pass\n", "test_trainings_of_one_shape_begin_alike_and_compile_once", "test_cifar10"),
 ]
