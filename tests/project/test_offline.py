@@ -172,7 +172,7 @@ def test_a_real_package_is_imported_there(offline, monkeypatch, tmp_path):
   environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
   run = lambda command: subprocess.run(["bash", "-ec", command], text=True, check=True, capture_output=True, cwd=tmp_path, env=environment)
   run(f"{python} offline/offline.py unpack offline there")
-  program = "import refurbish_tf, tensorflow as tf; print(*tf.data.Dataset.range(4).refurbish(None, None, 2).batch(4))"
+  program = "import refurbish_tf, tensorflow as tf; print(*tf.data.Dataset.range(4).refurbish(abs, None, 2).batch(4))"
   assert "[" in run(f". there/env.sh && {python} -c '{program}'").stdout
 
 
