@@ -118,8 +118,7 @@ class StageStats:
       on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
     shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
-      share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
-      Only the newest 4,096 changes are kept. `()` for the other stages.
+      share of the images from that batch on. Only the newest 4,096 changes are kept. `()` for the other stages.
     processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
   name: str

@@ -35,8 +35,8 @@ absl::Status Refused(const Parts&... parts) {
 // anything.
 absl::Status CheckAttributes(const FuseArguments& arguments) {
   const FuseOptions& options = arguments.options;
-  const auto& all = PortionTuner::kEighths;
-  if (arguments.eighths != FuseStage::kAutotuned &&
+  const auto& all = PortionRule::kEighths;
+  if (arguments.eighths != PortionRule::kAutotuned &&
       std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
     return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
                    arguments.eighths, ".");

@@ -43,12 +43,11 @@ void FuseIterator::Run(IteratorContext* ctx) {
   work_->GoOn(filling_, position_);
   OrderedWorkers::Options workers =
       WorkerOptions(ctx, kAutotuneCalls, "true", {});
-  // The consumer may be the training's own thread: counted as a worker, it
-  // would make the CPU look idle.
+  // The consumer may be the training's own thread: while it worked, it would
+  // not be seen to wait.
   workers.consumer_helps = false;
   workers.max_pieces = kRoom * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
-  num_workers_ = workers.max_calls;
   Start(workers);
 }
 
@@ -82,6 +81,7 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   }
   if (batch != nullptr) {
     *end_of_sequence = false;
+    Record(*batch, waited_nanos);
     HandOut(ctx, batch.get(), out_tensors);
   }
   return status;
@@ -115,13 +115,13 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
   }
 }
 
-void FuseIterator::Record(const FuseBatch& batch) {
+void FuseIterator::Record(const FuseBatch& batch, int64_t waited_nanos) {
+  // Its portion was not decided here.
+  if (batch.restored) return;
   const int64_t now = NanosSinceBoot();
-  const int64_t work =
-      PortionTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
   std::optional<int64_t> since;
   if (last_nanos_.has_value()) since = now - *last_nanos_;
-  stage().Record({batch.portion, since, work});
+  stage().Record(batch.portion, since, waited_nanos);
   last_nanos_ = now;
 }
 
@@ -131,7 +131,6 @@ void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
   ++counters.batches;
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
-  if (!batch->restored) Record(*batch);
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {
       ctx->MergeCheckpoint(batch->checkpoint.get());

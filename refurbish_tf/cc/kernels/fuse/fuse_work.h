@@ -56,16 +56,12 @@ struct FuseOptions {
 struct FuseBatch {
   // Of a checkpoint.
   bool restored = false;
-  // Index into PortionTuner::kEighths.
-  int portion = 0;
+  PortionRule::Batch portion;
   // Rows that are fetched.
   int64_t num_rows = 0;
   // Of those, images whose divided layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
-  // What it took to read the input, and the workers added up to make the rows.
-  int64_t fetch_nanos = 0;
-  std::atomic<int64_t> run_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
