@@ -155,8 +155,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
       &directory, records_.get(), claims_.get(), ring_.get(),
       Writer::Options{max_bytes_, options.small_segment, options.large_segment,
                       options.write_buffer,
-                      std::chrono::milliseconds(options.write_delay_ms),
-                      std::chrono::milliseconds(options.look_after_ms)});
+                      std::chrono::milliseconds(options.write_delay_ms)});
   LimitKept();
   return writer_->Start();
 }

@@ -45,9 +45,6 @@ struct DiskStoreOptions {
   // long.
   size_t write_buffer = 256 << 10;
   int64_t write_delay_ms = 10;
-  // How often an idle process looks for work that others have left it: only it
-  // can give back the space of its segments.
-  int64_t look_after_ms = 5'000;
   int reads_in_flight = 64;
   // Null for the default.
   std::unique_ptr<ReadQueue> read_queue;

@@ -186,14 +186,14 @@ void Records::Dispose(uint64_t word) {
   if (location.large) segments_->Free(location);
 }
 
-std::pair<int64_t, int64_t> Records::Count() const {
-  std::pair<int64_t, int64_t> counts = {0, 0};
+void Records::Recount() {
+  int64_t entries = 0, bytes = 0;
   index_->ForEach([&](uint64_t, uint64_t word) {
-    ++counts.first;
-    counts.second += DecodeLocation(word).size;
+    ++entries;
+    bytes += DecodeLocation(word).size;
     return true;
   });
-  return counts;
+  state_->SetCounts(entries, bytes);
 }
 
 }  // namespace refurbish_tf

@@ -101,13 +101,8 @@ class Records {
   // Gives the space of a dead record back, if it is a large one.
   void Dispose(uint64_t word);
 
-  // Entries and bytes, counted from the index.
-  std::pair<int64_t, int64_t> Count() const;
   // Sets the shared counts to those of the index.
-  void Recount() {
-    const auto [entries, bytes] = Count();
-    state_->SetCounts(entries, bytes);
-  }
+  void Recount();
 
  private:
   // Sets the index from `word` to 0. False if it was something else.

@@ -11,6 +11,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How often an idle process looks for work that others have left it: only it
+// can empty its segments, and the space of those that others have deleted is
+// not free while they are open here.
+constexpr std::chrono::seconds kLookAfter(5);
+
 }  // namespace
 
 Writer::Writer(const Directory* directory, Records* records, Index* claims,
@@ -20,7 +25,6 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       claims_(claims),
       ring_(ring),
       write_buffer_(options.write_buffer),
-      look_after_(options.look_after),
       allocator_(records, &directory->env(), options.small_segment,
                  options.large_segment),
       compaction_(records, &allocator_),
@@ -111,7 +115,7 @@ void Writer::Run() {
 }
 
 void Writer::WriteUntilTheEnd() {
-  Clock::time_point look_at = Clock::now() + look_after_;
+  Clock::time_point look_at = Clock::now() + kLookAfter;
   while (Await(look_at)) {
     MendFiles();
     if (DueAt() <= Clock::now()) WriteBatch();
@@ -129,8 +133,7 @@ void Writer::WriteUntilTheEnd() {
     }
     if (look_at <= Clock::now()) {
       records_->segments().CloseDeleted();
-      CheckCounts();
-      look_at = Clock::now() + look_after_;
+      look_at = Clock::now() + kLookAfter;
     }
     {
       std::lock_guard<std::mutex> lock(mu_);
@@ -304,11 +307,7 @@ void Writer::MendFiles() {
   if (mended.ok()) mended = ring_->Mend();
   if (!mended.ok()) return WriteFailed(mended, 1);
   records_->Recount();
-  SayLost(before - state.entries());
-}
-
-void Writer::SayLost(int64_t lost) {
-  lost = std::max<int64_t>(lost, 0);
+  const int64_t lost = std::max<int64_t>(before - state.entries(), 0);
   records_->counts().corrupt += lost;
   lost_warning_.Say(
       directory_->path(),
@@ -316,18 +315,6 @@ void Writer::SayLost(int64_t lost) {
                    lost > 0 ? absl::StrCat(lost, " samples were lost and are")
                             : "Lost samples are",
                    " prepared again."));
-}
-
-void Writer::CheckCounts() {
-  const int64_t entries = records_->state().entries();
-  const int64_t miscounted = entries - records_->Count().first;
-  // Only if two looks agree: a single one may see other processes' changes half
-  // done.
-  if (miscounted != 0 && miscounted == miscounted_) {
-    records_->Recount();
-    SayLost(miscounted);
-  }
-  miscounted_ = miscounted;
 }
 
 }  // namespace refurbish_tf

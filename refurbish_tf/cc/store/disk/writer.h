@@ -34,7 +34,6 @@ class Writer {
     uint64_t large_segment;
     size_t write_buffer;
     std::chrono::milliseconds write_delay;
-    std::chrono::milliseconds look_after;
   };
 
   Writer(const Directory* directory, Records* records, Index* claims,
@@ -83,17 +82,12 @@ class Writer {
   void Publish(const WriteBuffer::Entry& entry, const Location& location);
   void RunCompaction();
   void MendFiles();
-  // Finds out by counting whether somebody replaced the index too fast to be
-  // noticed.
-  void CheckCounts();
-  void SayLost(int64_t lost);
 
   const Directory* const directory_;
   Records* const records_;
   Index* const claims_;
   TransitRing* const ring_;
   const uint64_t write_buffer_;
-  const std::chrono::milliseconds look_after_;
   Allocator allocator_;
   Compaction compaction_;
   WriteBuffer buffer_;
@@ -101,7 +95,6 @@ class Writer {
   Warning lost_warning_;
   Warning failure_warning_;
   Warning gone_warning_;
-  int64_t miscounted_ = 0;  // At the last look.
   std::atomic<int64_t> failed_writes_{0};
 
   mutable std::mutex mu_;
