@@ -62,8 +62,6 @@ absl::Status CachedSource::Configure(int64_t num_elements,
     RTF_RETURN_IF_ERROR(store->Expect(types));
     RTF_RETURN_IF_ERROR(store->CheckDirectory());
     disk->MakeRoomFor(num_elements);
-    // On a full disk, too, those that are there stay.
-    disk->records().SetRanks([](uint64_t) { return uint32_t{0}; });
   }
   absl::MutexLock lock(&mu_);
   // Unless another thread was faster.

@@ -133,15 +133,6 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     // Here and not where the epoch is made, without the lock: of two that are
     // made at once both would take themselves for the last that began.
     number_begun = ++shared_->num_begun;
-    if (schedule_ != nullptr) {
-      store_->disk()->records().SetRanks(
-          [schedule = schedule_, shard = numbering()](uint64_t in_whole) {
-            const uint64_t index = shard.InShard(in_whole);
-            return shard.Has(in_whole) && index < schedule->num_samples()
-                       ? schedule->Rank(index)
-                       : ~uint32_t{0};
-          });
-    }
   }
   last_begun_ = std::max(last_begun_, number);
   CountBytes();

@@ -2,12 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -53,12 +50,6 @@ class Records {
   ReadQueue& read_queue() { return *read_queue_; }
   Segments& segments() { return *segments_; }
   Counts& counts() { return counts_; }
-
-  // Which samples stay on a full disk: those of the lowest ranks. Until ranks
-  // are set they are as good as random.
-  using Ranks = std::function<uint32_t(uint64_t index)>;
-  void SetRanks(Ranks ranks) ABSL_LOCKS_EXCLUDED(ranks_mu_);
-  std::shared_ptr<const Ranks> ranks() const ABSL_LOCKS_EXCLUDED(ranks_mu_);
 
   // The index word of a record that may be wanted; 0 if there is none.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
@@ -115,8 +106,6 @@ class Records {
   const std::unique_ptr<SharedState> state_;
   const std::unique_ptr<ReadQueue> read_queue_;
   Counts counts_;
-  mutable std::mutex ranks_mu_;
-  std::shared_ptr<const Ranks> ranks_ ABSL_GUARDED_BY(ranks_mu_);
   Warning corrupt_warning_;
 };
 

@@ -239,7 +239,7 @@ absl::StatusOr<SegmentPosition> Segments::Append(bool large, uint64_t size,
     std::lock_guard<std::mutex> lock(mu_);
     key.second = *active_[large];
   }
-  absl::StatusOr<std::shared_ptr<File>> file = OpenOwn(key);
+  absl::StatusOr<std::shared_ptr<File>> file = Open(key, /*anew=*/false);
   std::lock_guard<std::mutex> lock(mu_);
   Own& own = own_[key];
   if (!file.ok()) {

@@ -95,12 +95,6 @@ class Segments {
     bool sealed;   // Nothing is appended to it any more.
   };
   std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
-  bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Opens a segment of our own to write.
-  absl::StatusOr<std::shared_ptr<File>> OpenOwn(const SegmentKey& key)
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    return Open(key, /*anew=*/false);
-  }
   uint64_t DiskBytes(const SegmentKey& key) const;
   // Appends no more to any of the present segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
@@ -114,6 +108,7 @@ class Segments {
     bool sealed = false;
   };
 
+  bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Notes an open file. Returns those that the caller must close without the

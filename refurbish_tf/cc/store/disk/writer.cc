@@ -188,7 +188,6 @@ void Writer::WriteBatch() {
 void Writer::WriteBatchOfKept() {
   const WriteBuffer::Batch& batch = buffer_.BeginBatch();
   if (batch.empty()) return;
-  allocator_.TryToAppend();
   // Small ones several at a time.
   Entries together;
   Entries alone;
@@ -229,17 +228,16 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
   for (const WriteBuffer::Entry* entry : entries) {
     parts.push_back({entry->record.data(), entry->space()});
   }
-  const absl::StatusOr<SegmentPosition> position =
+  absl::StatusOr<Location> location =
       allocator_.Append(/*large=*/false, space, std::move(parts));
-  if (!position.ok()) {
+  if (!location.ok()) {
     left->insert(left->end(), entries.begin(), entries.end());
     return;
   }
-  uint64_t offset = position->offset;
   for (const WriteBuffer::Entry* entry : entries) {
-    Publish(*entry, {false, position->segment, offset, entry->space(),
-                     TagOf(entry->generation)});
-    offset += entry->space();
+    location->size = entry->space();
+    Publish(*entry, *location);
+    location->offset += entry->space();
   }
 }
 
@@ -247,32 +245,25 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   // Writes all of its space, so that the file's length says where the next one
   // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
-  absl::StatusOr<Location> location =
-      allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
-  if (Allocator::IsFull(location.status()) &&
-      allocator_.RoomHelps(entry.large()) && !buffer_.WasDropped(entry)) {
-    // As at `max_bytes`, the older generation makes room.
-    const uint64_t old = records_->RemoveOlder(entry.index, entry.generation);
-    allocator_.Release(old);
-    if (old == 0 &&
-        !allocator_.MakeRoom(entry.index, entry.large(), entry.space())) {
-      return location.status();
+  const absl::StatusOr<Location> location =
+      allocator_.Append(entry.large(), entry.space(), parts);
+  if (!location.ok()) {
+    if (Allocator::IsFull(location.status())) {
+      // As at `max_bytes`: the older generation has had its uses, and once it
+      // is gone the disk may have room again.
+      records_->Dispose(records_->RemoveOlder(entry.index, entry.generation));
     }
-    location =
-        allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
-    if (!location.ok()) allocator_.RoomDidNotHelp(entry.large());
+    return location.status();
   }
-  if (!location.ok()) return location.status();
   Publish(entry, *location);
   return absl::OkStatus();
 }
 
-void Writer::Publish(const WriteBuffer::Entry& entry,
-                     const Location& location) {
+void Writer::Publish(const WriteBuffer::Entry& entry, Location location) {
+  location.tag = TagOf(entry.generation);
   for (const uint64_t dead : buffer_.Publish(entry, location)) {
-    allocator_.Release(dead);
+    records_->Dispose(dead);
   }
-  allocator_.Published(entry.index, entry.large());
 }
 
 void Writer::WriteFailed(const absl::Status& status, int64_t times) {
@@ -288,9 +279,8 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
       directory_->path(),
       absl::StrCat(status.message(), ". The ", state.entries(), " samples (",
                    state.bytes() >> 10,
-                   " KiB) that it holds stay in use, and newer ones take their "
-                   "place. The others are prepared again when they are needed, "
-                   "until there is room again."));
+                   " KiB) that it holds stay in use. All others are prepared "
+                   "again when they are needed, until there is room."));
 }
 
 void Writer::MendFiles() {

@@ -77,9 +77,9 @@ class Writer {
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes small records with one call. If it fails, adds them to `left`.
   void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
-  // Writes one record. Makes room for it if the disk is full.
+  // Writes one record.
   absl::Status WriteOne(const WriteBuffer::Entry& entry);
-  void Publish(const WriteBuffer::Entry& entry, const Location& location);
+  void Publish(const WriteBuffer::Entry& entry, Location location);
   void RunCompaction();
   void MendFiles();
 
