@@ -85,9 +85,9 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Before anything is made in it.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // A newer package may use other files.
-    const absl::Status newer = SettingsFile(&opened).Read().status();
-    return absl::IsUnimplemented(newer) ? newer : names.status();
+    // Another package may use other files.
+    const absl::Status other = SettingsFile(&opened).Read().status();
+    return absl::IsUnimplemented(other) ? other : names.status();
   }
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> lock_file,
                        opened.OpenFile(kLockFile, O_CREAT));
