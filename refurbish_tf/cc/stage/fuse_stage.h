@@ -23,7 +23,6 @@ struct FuseCounters : Counters {
   Count host_images{this, "host_images"};
   Count device_images{this, "device_images"};
   Count host_wait_nanos{this, "host_wait_nanos"};
-  Count workers_slept_nanos{this, "workers_slept_nanos"};
 };
 
 class FuseStage {
@@ -58,20 +57,7 @@ class FuseStage {
   void Record(const PortionRule::Batch& batch, std::optional<int64_t> since,
               int64_t waited) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    if (portions_.empty() || portions_.back().second != batch.portion) {
-      if (portions_.size() == kMostPortions) portions_.erase(portions_.begin());
-      portions_.push_back({num_batches_, batch.portion});
-    }
-    ++num_batches_;
     rule_.Record(batch, since, waited);
-  }
-
-  // Batches at which the portion changed, counted over all epochs, and what it
-  // became, in eighths.
-  std::vector<std::pair<int64_t, int>> Portions() const
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return portions_;
   }
 
   std::vector<std::shared_ptr<const FuseCounters>> Counts() const
@@ -100,16 +86,11 @@ class FuseStage {
   }
 
  private:
-  // Enough to draw a plot of; more would grow for ever.
-  static constexpr size_t kMostPortions = 4096;
-
   const bool any_seed_;
   mutable absl::Mutex mu_;
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t num_batches_ ABSL_GUARDED_BY(mu_) = 0;
   PortionRule rule_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::pair<int64_t, int>> portions_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<FuseCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 

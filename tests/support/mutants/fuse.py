@@ -71,8 +71,6 @@ MUTANTS = [
            "return absl::OkStatus();", RESTART + "test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given"),
     Mutant("the first batch of an iterator is a measurement", ITERATOR, "if (last_nanos_.has_value()) since = now - *last_nanos_;",
            "since = now - last_nanos_.value_or(now);", FUSE + "test_the_time_between_two_iterators_does_not_change_the_share"),
-    Mutant("a restored batch is a measurement", ITERATOR, "  if (batch.restored) return;\n", "",
-           RESTART + "test_a_batch_that_lacks_rows_is_saved[last]"),
     Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers.CheckDraws(draws + 1).ok()) {",
            "          false) {", RESTART + "test_a_damaged_checkpoint_is_refused_and_changes_nothing[changes10-impossible draws]"),
     Mutant("a loader behind fuse saves batches", "refurbish_tf/loaders/hand_over.py", "return dataset.seeded", "return False",

@@ -102,20 +102,6 @@ class AdaptiveEchoIterator
   explicit AdaptiveEchoIterator(const Params& params)
       : ElementIterator(params, kBuffered, kBufferSize) {}
 
-  // For the profiler.
-  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_) {
-    TraceMeMetadata metadata = {
-        {"stage", dataset()->stage_id_},
-        {"max_e", absl::StrCat(dataset()->max_factor_)}};
-    absl::MutexLock lock(&mu_);
-    if (counters_ != nullptr && counters_->fresh > 0) {
-      const double fresh = counters_->fresh;
-      metadata.push_back({"echoing_factor",
-                          absl::StrCat((fresh + counters_->repeated) / fresh)});
-    }
-    return metadata;
-  }
-
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->options() != nullptr &&

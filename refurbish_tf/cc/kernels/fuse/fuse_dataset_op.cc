@@ -173,19 +173,6 @@ absl::Status FuseCounts(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status FusePortions(OpKernelContext* ctx) {
-  std::vector<std::pair<int64_t, int>> portions;
-  if (const auto stage = FindFuseStage(ctx)) portions = stage->Portions();
-  Tensor rows(DT_INT64,
-              TensorShape({static_cast<int64_t>(portions.size()), 2}));
-  for (size_t i = 0; i < portions.size(); ++i) {
-    rows.matrix<int64_t>()(i, 0) = portions[i].first;
-    rows.matrix<int64_t>()(i, 1) = portions[i].second;
-  }
-  ctx->set_output(0, rows);
-  return absl::OkStatus();
-}
-
 absl::Status NoFuseStage() {
   return absl::FailedPreconditionError(
       "This process no longer has the fuse stage: its dataset was deleted.");
@@ -219,7 +206,6 @@ absl::Status RestoreFuseState(OpKernelContext* ctx) {
 
 REFURBISH_TF_KERNEL("FuseDataset", FuseDatasetOp);
 REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<FuseCounts>);
-REFURBISH_TF_KERNEL("FuseShares", FunctionOp<FusePortions>);
 REFURBISH_TF_KERNEL("FuseState", FunctionOp<SaveFuseState>);
 REFURBISH_TF_KERNEL("FuseRestore", FunctionOp<RestoreFuseState>);
 

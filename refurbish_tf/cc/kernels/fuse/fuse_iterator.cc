@@ -69,12 +69,10 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
     return absl::OkStatus();
   }
   if (!IsRunning()) Run(ctx);
-  work_->Consumer();
   std::shared_ptr<FuseBatch> batch;
   int64_t waited_nanos = 0;
   absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += waited_nanos;
-  iteration_->counters->workers_slept_nanos += work_->DrainSleptNanos();
   if (*end_of_sequence) {
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
     position_ = work_->position();
@@ -116,8 +114,6 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
 }
 
 void FuseIterator::Record(const FuseBatch& batch, int64_t waited_nanos) {
-  // Its portion was not decided here.
-  if (batch.restored) return;
   const int64_t now = NanosSinceBoot();
   std::optional<int64_t> since;
   if (last_nanos_.has_value()) since = now - *last_nanos_;
@@ -236,7 +232,6 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
                                         options().types, shapes, &result));
     TF_RETURN_IF_ERROR(result.status);
     auto batch = std::make_shared<FuseBatch>();
-    batch->restored = true;
     batch->num_rows = result.element[0].dim_size(0);
     for (const Tensor& component : result.element) {
       if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||

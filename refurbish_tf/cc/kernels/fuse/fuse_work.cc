@@ -257,15 +257,4 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
   return absl::OkStatus();
 }
 
-void FuseWork::Sleeps(bool begins) {
-  thread_local std::chrono::steady_clock::time_point began;
-  if (consumer_.load() == std::this_thread::get_id()) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (begins) {
-    began = now;
-  } else {
-    slept_nanos_ += std::chrono::nanoseconds(now - began).count();
-  }
-}
-
 }  // namespace refurbish_tf

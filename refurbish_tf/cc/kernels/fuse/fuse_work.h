@@ -1,10 +1,8 @@
 // What a worker of a fuse stage does: some images of a batch.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,8 +52,6 @@ struct FuseOptions {
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
 struct FuseBatch {
-  // Of a checkpoint.
-  bool restored = false;
   PortionRule::Batch portion;
   // Rows that are fetched.
   int64_t num_rows = 0;
@@ -118,15 +114,11 @@ class FuseWork : public InputWork<FusePiece> {
   int64_t pieces_per_batch() const {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
   }
-  // How long the workers have slept; `Consumer` tells which thread is none.
-  int64_t DrainSleptNanos() { return slept_nanos_.exchange(0); }
-  void Consumer() { consumer_ = std::this_thread::get_id(); }
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   // The limit is one of pieces.
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
-  void Sleeps(bool begins) override;
 
  private:
   absl::Status BeginBatch(const std::vector<Tensor>& element);
@@ -145,9 +137,6 @@ class FuseWork : public InputWork<FusePiece> {
   std::shared_ptr<FuseBatch> current_;
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;
-
-  std::atomic<int64_t> slept_nanos_{0};
-  std::atomic<std::thread::id> consumer_;
 };
 
 }  // namespace refurbish_tf
