@@ -194,21 +194,8 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
   }
 };
 
-absl::Status EchoCounts(OpKernelContext* ctx) {
-  const std::shared_ptr<EchoStage> stage =
-      Registry<EchoStage>::Global().Find(ctx->input(0).scalar<tstring>()());
-  std::vector<NamedNumbers> iterators;
-  if (stage != nullptr) {
-    for (const auto& counts : stage->Counts()) {
-      iterators.push_back(counts->Read());
-    }
-  }
-  SetNamedRows(ctx, iterators);
-  return absl::OkStatus();
-}
-
 REFURBISH_TF_KERNEL("AdaptiveEchoDataset", AdaptiveEchoDatasetOp);
-REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<EchoCounts>);
+REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<SetCounts<EchoStage>>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -164,15 +164,6 @@ std::shared_ptr<FuseStage> FindFuseStage(OpKernelContext* ctx) {
   return Registry<FuseStage>::Global().Find(ctx->input(0).scalar<tstring>()());
 }
 
-absl::Status FuseCounts(OpKernelContext* ctx) {
-  std::vector<NamedNumbers> epochs;
-  if (const auto stage = FindFuseStage(ctx)) {
-    for (const auto& counts : stage->Counts()) epochs.push_back(counts->Read());
-  }
-  SetNamedRows(ctx, epochs);
-  return absl::OkStatus();
-}
-
 absl::Status NoFuseStage() {
   return absl::FailedPreconditionError(
       "This process no longer has the fuse stage: its dataset was deleted.");
@@ -205,7 +196,7 @@ absl::Status RestoreFuseState(OpKernelContext* ctx) {
 }
 
 REFURBISH_TF_KERNEL("FuseDataset", FuseDatasetOp);
-REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<FuseCounts>);
+REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<SetCounts<FuseStage>>);
 REFURBISH_TF_KERNEL("FuseState", FunctionOp<SaveFuseState>);
 REFURBISH_TF_KERNEL("FuseRestore", FunctionOp<RestoreFuseState>);
 

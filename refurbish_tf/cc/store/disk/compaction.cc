@@ -120,8 +120,8 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
   }
   const size_t size = sizeof(RecordHeader) + record.payload_size();
   std::memset(record.data() + size, 0, record.size() - size);
-  absl::StatusOr<Location> to = allocator_->Append(
-      from.large, from.size, {{record.data(), record.size()}});
+  absl::StatusOr<Location> to =
+      records_->Append(from.large, from.size, {{record.data(), record.size()}});
   if (!to.ok()) return false;
   to->tag = from.tag;
   if (records_->Move(index, word, EncodeLocation(*to))) {

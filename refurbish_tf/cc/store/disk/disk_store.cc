@@ -153,8 +153,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   ring_ = std::make_unique<TransitRing>(&directory, &records_->state());
   writer_ = std::make_unique<Writer>(
       &directory, records_.get(), claims_.get(), ring_.get(),
-      Writer::Options{max_bytes_, options.small_segment, options.large_segment,
-                      options.write_buffer,
+      Writer::Options{max_bytes_, options.write_buffer,
                       std::chrono::milliseconds(options.write_delay_ms)});
   LimitKept();
   return writer_->Start();
@@ -296,7 +295,7 @@ absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
-  if (Allocator::IsFull(planned) || absl::IsUnavailable(planned)) {
+  if (StoreEnv::IsFull(planned) || absl::IsUnavailable(planned)) {
     no_ring_warning_.Say(
         directory(), absl::StrCat(planned.message(),
                                   ". So this job takes no samples from others "

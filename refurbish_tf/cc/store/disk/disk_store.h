@@ -199,7 +199,8 @@ class DiskStore {
         reads_in_flight_(options.reads_in_flight),
         directory_(std::move(directory)),
         lock_file_(std::move(lock_file)),
-        segments_(directory_.get(), lock_file_) {}
+        segments_(directory_.get(), lock_file_, options.small_segment,
+                  options.large_segment) {}
 
   // Opens the files of the locked directory. `alone`: no other process has it
   // open.

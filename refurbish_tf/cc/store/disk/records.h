@@ -71,6 +71,15 @@ class Records {
   // header.
   Generation StoredGeneration(uint64_t index);
 
+  // Writes parts, of `space` bytes, to the end of a segment. For the writer's
+  // thread. The tag of the location is 0.
+  absl::StatusOr<Location> Append(bool large, uint64_t space,
+                                  std::vector<iovec> parts) {
+    absl::StatusOr<Location> location =
+        segments_->Append(large, space, state_->bytes(), std::move(parts));
+    if (location.ok()) state_->AddChanged(space);
+    return location;
+  }
   // Points the index to a record that has been written; there must be room for
   // its word. `*dead` is the word of the record that is now dead, if any: the
   // old one or this one.

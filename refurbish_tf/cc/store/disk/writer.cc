@@ -25,9 +25,7 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       claims_(claims),
       ring_(ring),
       write_buffer_(options.write_buffer),
-      allocator_(records, &directory->env(), options.small_segment,
-                 options.large_segment),
-      compaction_(records, &allocator_),
+      compaction_(records),
       buffer_(records, options.max_bytes, options.write_buffer,
               options.write_delay, [this] { Wake(); }),
       transit_(ring, claims, &directory->env(), options.write_buffer,
@@ -229,7 +227,7 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
     parts.push_back({entry->record.data(), entry->space()});
   }
   absl::StatusOr<Location> location =
-      allocator_.Append(/*large=*/false, space, std::move(parts));
+      records_->Append(/*large=*/false, space, std::move(parts));
   if (!location.ok()) {
     left->insert(left->end(), entries.begin(), entries.end());
     return;
@@ -246,9 +244,9 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
   const absl::StatusOr<Location> location =
-      allocator_.Append(entry.large(), entry.space(), parts);
+      records_->Append(entry.large(), entry.space(), parts);
   if (!location.ok()) {
-    if (Allocator::IsFull(location.status())) {
+    if (StoreEnv::IsFull(location.status())) {
       // As at `max_bytes`: the older generation has had its uses, and once it
       // is gone the disk may have room again.
       records_->Dispose(records_->RemoveOlder(entry.index, entry.generation));

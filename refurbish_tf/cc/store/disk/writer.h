@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/compaction.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -30,8 +29,6 @@ class Writer {
  public:
   struct Options {
     int64_t max_bytes;
-    uint64_t small_segment;
-    uint64_t large_segment;
     size_t write_buffer;
     std::chrono::milliseconds write_delay;
   };
@@ -88,7 +85,6 @@ class Writer {
   Index* const claims_;
   TransitRing* const ring_;
   const uint64_t write_buffer_;
-  Allocator allocator_;
   Compaction compaction_;
   WriteBuffer buffer_;
   TransitPuts transit_;
