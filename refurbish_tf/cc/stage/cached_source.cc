@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/stage/cached_source.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/stage/stage.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

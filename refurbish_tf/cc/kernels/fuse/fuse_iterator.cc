@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,12 +20,6 @@ constexpr char kError[] = "error";
 constexpr int64_t kMostSaved = 1 << 20;
 // Batches. More would take memory, and let a change of the portion wait.
 constexpr int64_t kRoom = 2;
-
-int64_t NanosSinceBoot() {
-  return std::chrono::nanoseconds(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -79,7 +71,12 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   }
   if (batch != nullptr) {
     *end_of_sequence = false;
-    Record(*batch, waited_nanos);
+    const auto now = std::chrono::steady_clock::now();
+    std::optional<int64_t> since;
+    if (last_.has_value())
+      since = std::chrono::nanoseconds(now - *last_).count();
+    stage().Record(batch->portion, since, waited_nanos);
+    last_ = now;
     HandOut(ctx, batch.get(), out_tensors);
   }
   return status;
@@ -111,14 +108,6 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
     }
     if (!rows->next_status.ok()) return rows->next_status;
   }
-}
-
-void FuseIterator::Record(const FuseBatch& batch, int64_t waited_nanos) {
-  const int64_t now = NanosSinceBoot();
-  std::optional<int64_t> since;
-  if (last_nanos_.has_value()) since = now - *last_nanos_;
-  stage().Record(batch.portion, since, waited_nanos);
-  last_nanos_ = now;
 }
 
 void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,

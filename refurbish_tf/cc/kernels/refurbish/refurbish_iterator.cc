@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 
-#include <string>
 #include <type_traits>
 #include <utility>
 
