@@ -5,7 +5,6 @@ import subprocess
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from support import cases
 from support.datasets import fresh
 

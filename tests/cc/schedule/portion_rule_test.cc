@@ -90,8 +90,8 @@ TEST(PortionRuleTest, AFallThatIsTakenBackIsTriedMoreAndMoreRarely) {
   EXPECT_EQ(Record(16, 0, &rule), 1);
 }
 
-// A CPU that makes batches, a stage with room for some, a prefetch behind it that the rule cannot see, and a device that
-// trains. Times are in units of what the CPU takes for all of a batch.
+// A CPU that makes batches, a stage with room for some, a prefetch behind it that the rule cannot see, and a device
+// that trains. Times are in units of what the CPU takes for all of a batch.
 struct Pipeline {
   double train;
   double device;  // For all that is divided.
@@ -119,9 +119,8 @@ Outcome Simulate(const Pipeline& pipeline, int num_batches, int portion) {
   const auto at = [](const std::vector<double>& times, int i) { return i < 0 ? 0 : times[i]; };
   for (int out = 0; out < num_batches;) {
     const int begun = batches.size();
-    const double begin = begun - out < Pipeline::kRoom
-                             ? std::max(at(finished, begun - 1), at(handed, begun - Pipeline::kRoom))
-                             : kNever;
+    const double begin =
+        begun - out < Pipeline::kRoom ? std::max(at(finished, begun - 1), at(handed, begun - Pipeline::kRoom)) : kNever;
     const double asked = pipeline.prefetch == 0 ? at(trained, out - 1)
                                                 : std::max(at(handed, out - 1), at(taken, out - pipeline.prefetch));
     if (begin < (out < begun ? std::max(asked, finished[out]) : kNever)) {
