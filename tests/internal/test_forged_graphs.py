@@ -169,7 +169,7 @@ def named(op, **inputs):
 
 NAMED = {
     **{f"two names for {op}": {"op": op, "stage": NAMES}
-       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "fuse_counts", "fuse_shares",
+       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "fuse_counts",
                   "fuse_state", "echo_counts")},
     "two names for fuse_restore": {"op": "fuse_restore", "stage": NAMES, "state": [1, 2]},
     "two names for refurbish_restore": {

@@ -1,12 +1,10 @@
 """rtf.stats: the counts are those of what really ran, and rtf.describe."""
-import collections
 import dataclasses
 import time
 
 from hypothesis import example, given, settings, strategies as st
 import pytest
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
@@ -206,39 +204,6 @@ def test_waits(tmp_path):
     assert (second.store_wait > 0) == (store is not None)
     total = rtf.stats(dataset)[0].total
     assert total.fresh_wait == first.fresh_wait + second.fresh_wait and total.store_wait == second.store_wait
-
-
-def test_the_profiler_shows_the_stages(tmp_path):
-  """Their iterators show their settings and the hit ratio so far."""
-  refurbished = tf.data.Dataset.range(40).refurbish(lambda x: x, r=4, seed=1)
-  dataset = refurbished.echo(2).echo(rtf.AUTOTUNE)
-  list(dataset)
-  with tf.profiler.experimental.Profile(str(tmp_path)):
-    list(dataset)
-  file, = tmp_path.rglob("*.xplane.pb")
-  space = xplane_pb2.XSpace.FromString(file.read_bytes())
-  seen = collections.defaultdict(list)
-  for plane in space.planes:
-    names = {key: value.name for key, value in plane.stat_metadata.items()}
-    for line in plane.lines:
-      for event in line.events:
-        kind = plane.event_metadata[event.metadata_id].name.split("::")[-1]
-        values = {names[stat.metadata_id]: getattr(stat, stat.WhichOneof("value")) for stat in event.stats}
-        # The trace refers to texts by number.
-        seen[kind].append({name: names.get(value, value) if name in ("source", "stage") else value
-                           for name, value in values.items()})
-  calls = seen["Refurbish"]
-  assert {call["stage"] for call in calls} == {refurbished.refurbish_stage.numpy().decode()}
-  assert {float(call["r"]) for call in calls} == {4}
-  # At the first call the epoch has not begun, and after the last element it is over. A call shows the counts before it.
-  under_way = [call for call in calls if "epoch" in call]
-  assert len(under_way) == 39 and {int(call["epoch"]) for call in under_way} == {1}
-  # Of 39 elements 29 or 30 were cached, depending on whether the last one was fresh.
-  assert any(abs(39 * float(call["hit_ratio"]) - cached) < 1e-3 for call in under_way for cached in (29, 30))
-  assert {call["source"] for call in under_way} == {"random access"}
-  assert {float(call["e"]) for call in seen["Echo"]} == {2}
-  assert {int(call["max_e"]) for call in seen["AdaptiveEcho"]} == {8}
-  assert float(seen["AdaptiveEcho"][-1]["echoing_factor"]) >= 1
 
 
 def test_description(tmp_path):

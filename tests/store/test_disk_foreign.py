@@ -1,6 +1,5 @@
-"""A store on disk that this version has not written: one of an earlier version, and forged ones, whose checksums are right."""
+"""A store on disk that is forged: its checksums are right."""
 import gc
-import os
 import pathlib
 import resource
 import shutil
@@ -10,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import ROOT, schedule
 from support.processes import run_forked
 from support.stores import forge_settings, new_path
 
@@ -18,34 +16,6 @@ from support.stores import forge_settings, new_path
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
   return tmp_path_factory.mktemp("stores")
-
-
-# Written by version 0.1.0 at ca0754e: the first epoch of two jobs, with N = 40, room for 32, r = 2, and a ring. Files of
-# words end behind the last one that is set.
-FORMAT_1 = ROOT / "tests" / "support" / "store_of_format_1"
-
-
-def test_store_of_an_earlier_version(root):
-  """Its samples are found, and go on as in the run that wrote it."""
-  path, n, kept, r = new_path(root), 40, 24, 2
-  shutil.copytree(FORMAT_1, path)
-  os.chmod(path, 0o700)
-  store = rtf.CacheStore(path, max_bytes=32 * 128)
-  assert store.verify() == (kept, 0)
-  assert store.stats().ring_bytes == 8 * 128
-  stored = {index: store.get(index).numpy().tolist() for index in range(n) if index in store}
-  assert stored == {
-      index: [index, *np.array(
-          schedule.stateless_seed(5, schedule.PARTIAL_FN, 0, index), np.uint32).astype(np.int32).tolist()]
-      for index in stored}
-
-  def partial_fn(index, seed):
-    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
-
-  dataset = tf.data.Dataset.range(n).refurbish(partial_fn, r=r, seed=5, order_seed=1, store=store, num_parallel_calls=1)
-  assert sorted(index for index, *_ in dataset.as_numpy_iterator()) == list(range(n))
-  stage, = rtf.stats(dataset)
-  assert (stage.total.cached, stage.total.fresh, stage.total.absent) == (kept // r, n - kept // r, 0)
 
 
 # Settings -----------------------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 
@@ -50,6 +52,18 @@ inline void SetNamedRows(OpKernelContext* ctx,
   }
   ctx->set_output(0, names);
   ctx->set_output(1, numbers);
+}
+
+// Outputs the counts of the stage that the first input names, a row an epoch.
+template <class Stage>
+absl::Status SetCounts(OpKernelContext* ctx) {
+  std::vector<NamedNumbers> epochs;
+  const std::string name = ctx->input(0).scalar<tstring>()();
+  if (const auto stage = Registry<Stage>::Global().Find(name)) {
+    for (const auto& counts : stage->Counts()) epochs.push_back(counts->Read());
+  }
+  SetNamedRows(ctx, epochs);
+  return absl::OkStatus();
 }
 
 }  // namespace refurbish_tf

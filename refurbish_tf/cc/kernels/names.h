@@ -51,7 +51,6 @@ using tensorflow::data::MemoryCheckpoint;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
 using tensorflow::data::SplitProvider;
-using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
 }  // namespace refurbish_tf

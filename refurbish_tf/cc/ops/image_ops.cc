@@ -15,6 +15,7 @@ namespace {
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
+using tensorflow::shape_inference::UnknownShape;
 
 absl::StatusOr<LayerChain> ChainOf(InferenceContext* c) {
   std::vector<std::string> texts;
@@ -93,12 +94,7 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
 // them. The kernel looks at their type.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
-  if (!c->RankKnown(images)) {
-    for (int i = 0; i < c->num_outputs(); ++i) {
-      c->set_output(i, c->UnknownShape());
-    }
-    return absl::OkStatus();
-  }
+  if (!c->RankKnown(images)) return UnknownShape(c);
   TF_RETURN_IF_ERROR(CheckImages(c, images));
   const int dims = c->Rank(images);
   const ImageSpec given = {
@@ -158,12 +154,7 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
     TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind({}));
     size = made.size;
   }
-  if (!c->RankKnown(files)) {
-    for (int i = 0; i < c->num_outputs(); ++i) {
-      c->set_output(i, c->UnknownShape());
-    }
-    return absl::OkStatus();
-  }
+  if (!c->RankKnown(files)) return UnknownShape(c);
   ShapeHandle image = c->MakeShape(
       {c->MakeDim(size.height), c->MakeDim(size.width), c->MakeDim(3)});
   TF_RETURN_IF_ERROR(c->Concatenate(files, image, &image));
@@ -196,6 +187,22 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Attr("num_batch_sizes: int >= 0")
     .SetShapeFn(DrawsShape);
 
+// An op on images, what is to be done to them, and what follows them.
+#define IMAGE_OP(name, second)                                  \
+  REGISTER_OP("RefurbishTf>" name)                              \
+      .Input("images: S")                                       \
+      .Input(second)                                            \
+      .Input("targets: Ttargets")                               \
+      .Output("made: T")                                        \
+      .Output("moved: Ttargets")                                \
+      .Attr("layers: list(string)")                             \
+      .Attr("clips: bool")                                      \
+      .Attr("kinds: list(string)")                              \
+      .Attr("names: list(string)")                              \
+      .Attr("Ttargets: list(type) >= 0")                        \
+      .Attr("S: {uint8, uint16, int16, float, bfloat16, half}") \
+      .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
+
 // Applies a chain of layers, with their draws, to an image or to each image
 // of a batch, and to what follows it.
 //
@@ -207,35 +214,10 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // before their height.
 // kinds, names: of each target: what it is, as in `targets=` of
 // `rtf.augment.compose`, and what errors call it.
-REGISTER_OP("RefurbishTf>ImagePixels")
-    .Input("images: S")
-    .Input("draws: int32")
-    .Input("targets: Ttargets")
-    .Output("made: T")
-    .Output("moved: Ttargets")
-    .Attr("layers: list(string)")
-    .Attr("clips: bool")
-    .Attr("kinds: list(string)")
-    .Attr("names: list(string)")
-    .Attr("Ttargets: list(type) >= 0")
-    .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
-    .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
-    .SetShapeFn(PixelsShape);
+IMAGE_OP("ImagePixels", "draws: int32").SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
-REGISTER_OP("RefurbishTf>ImageLayers")
-    .Input("images: S")
-    .Input("seed: Tseed")
-    .Input("targets: Ttargets")
-    .Output("made: T")
-    .Output("moved: Ttargets")
-    .Attr("layers: list(string)")
-    .Attr("clips: bool")
-    .Attr("kinds: list(string)")
-    .Attr("names: list(string)")
-    .Attr("Ttargets: list(type) >= 0")
-    .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
-    .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
+IMAGE_OP("ImageLayers", "seed: Tseed")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape);
 
@@ -260,7 +242,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
     .Attr("layers: list(string)")
     .Attr("S: type")
     .Attr("shape: shape")
-    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
+    .SetShapeFn(UnknownShape);
 
 // Decodes a part of an image file, and resizes it.
 //

@@ -193,15 +193,6 @@ DATASET_OP("FuseDataset")
 // The counts of refurbish_tf.FuseStats, by name, a row per epoch.
 COUNTS_OP("stage", "FuseCounts");
 
-// The batches, counted from the stage's first one, at which the
-// accelerator's portion changed, and what it became, in eighths.
-OP_ON("stage", "FuseShares")
-    .Output("shares: int64")
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 2));
-      return absl::OkStatus();
-    });
-
 // The state of a stage between two epochs: seed, number of the next one.
 OP_ON("stage", "FuseState").Output("state: int64").SetShapeFn(VectorShape<2>);
 

@@ -160,12 +160,6 @@ class Schedule {
   bool Kept(uint32_t index) const {
     return moved_.has_value() || position_[index] < capacity_;
   }
-  // Of the samples with the lowest ranks, however many, every epoch evicts
-  // about the same share: neighbours in the eviction order have ranks far
-  // apart.
-  uint32_t Rank(uint32_t index) const {
-    return position_[index] * 2654435769u;  // 2^32 over the golden ratio.
-  }
 
   // `epoch` must be at least `origin`. The result refers to this object.
   EpochSchedule Epoch(uint64_t epoch) const;

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,8 +12,6 @@
 
 namespace refurbish_tf {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr char kDirectory[] = ".refurbish_tf";
 constexpr char kEnding[] = ".index";
@@ -31,39 +26,6 @@ uint64_t Hash(const std::string& text) {
   }
   return hash;
 }
-
-// Shows on stderr how many files are done, and erases it in the end. Shows
-// nothing in the first second.
-class Progress {
- public:
-  Progress(bool wanted, size_t num_files)
-      : wanted_(wanted),
-        num_files_(num_files),
-        next_(Clock::now() + std::chrono::seconds(1)) {}
-  ~Progress() {
-    if (shown_) std::fprintf(stderr, "\r\033[K");
-  }
-
-  void Done() {
-    if (!wanted_) return;
-    std::lock_guard<std::mutex> lock(mu_);
-    ++done_;
-    const Clock::time_point now = Clock::now();
-    if (now < next_) return;
-    next_ = now + std::chrono::milliseconds(200);
-    shown_ = true;
-    std::fprintf(stderr, "\rrtf.sources.tfrecord: index of %zu of %zu files",
-                 done_, num_files_);
-  }
-
- private:
-  const bool wanted_;
-  const size_t num_files_;
-  std::mutex mu_;
-  size_t done_ = 0;
-  bool shown_ = false;
-  Clock::time_point next_;
-};
 
 absl::Status ChangedMeanwhile(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -210,7 +172,6 @@ absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
   // The first error in the order of the files is returned.
   std::vector<absl::Status> statuses(paths.size());
   {
-    Progress progress(options.progress, paths.size());
     std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
     const auto work = [&] {
@@ -220,7 +181,6 @@ absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
         files[i].path = paths[i];
         statuses[i] = LoadOrMake(options, &files[i]);
         if (!statuses[i].ok()) failed = true;
-        progress.Done();
       }
     };
     std::vector<std::thread> threads;

@@ -51,8 +51,6 @@ struct IndexOptions {
   int num_threads = 1;
   // The file system of a path.
   std::function<FileAccess*(const std::string&)> access;
-  // Whether to show the progress on stderr.
-  bool progress = false;
 };
 
 // Where the index of a file is stored.

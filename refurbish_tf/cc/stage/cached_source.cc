@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/stage/cached_source.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,8 +61,6 @@ absl::Status CachedSource::Configure(int64_t num_elements,
     RTF_RETURN_IF_ERROR(store->Expect(types));
     RTF_RETURN_IF_ERROR(store->CheckDirectory());
     disk->MakeRoomFor(num_elements);
-    // On a full disk, too, those that are there stay.
-    disk->records().SetRanks([](uint64_t) { return uint32_t{0}; });
   }
   absl::MutexLock lock(&mu_);
   // Unless another thread was faster.

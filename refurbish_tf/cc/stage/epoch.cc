@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/stage/epoch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
 
 namespace refurbish_tf {
@@ -175,12 +175,12 @@ bool Epoch::Read(Place* place) {
   const uint32_t index = *place->index;
   const bool in_transit = place->wanted.position.has_value();
   Generation found;
-  bool hit;
-  {
-    Stopwatch wait(&counters_->store_wait_nanos);
-    hit = read_ahead_->Get(place->wanted, &place->sample, &found,
-                           &place->from_others);
-  }
+  const auto began = std::chrono::steady_clock::now();
+  bool hit = read_ahead_->Get(place->wanted, &place->sample, &found,
+                              &place->from_others);
+  counters_->store_wait_nanos +=
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
+          .count();
   if (hit && in_transit) {
     hit = shared_->generations.UseOnce(index, found);
   } else if (hit && !Exact()) {

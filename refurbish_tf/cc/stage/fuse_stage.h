@@ -2,11 +2,9 @@
 // portion of a batch that the accelerator does, and counts.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
-#include "refurbish_tf/cc/schedule/portion_tuner.h"
+#include "refurbish_tf/cc/schedule/portion_rule.h"
 
 namespace refurbish_tf {
 
@@ -24,23 +22,17 @@ struct FuseCounters : Counters {
   Count host_images{this, "host_images"};
   Count device_images{this, "device_images"};
   Count host_wait_nanos{this, "host_wait_nanos"};
-  Count workers_slept_nanos{this, "workers_slept_nanos"};
 };
 
 class FuseStage {
  public:
-  // For the portion: the accelerator's, by which side has time.
-  static constexpr int kAutotuned = -1;
   // Seeds are made of epochs below 2**32.
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;
 
   // `any_seed`: the user gave none, so that of a checkpoint replaces it.
-  // `eighths`: of a batch, or kAutotuned.
+  // `eighths`: as the argument of PortionRule.
   FuseStage(int64_t seed, bool any_seed, int eighths)
-      : any_seed_(any_seed),
-        is_autotuned_(eighths == kAutotuned),
-        portion_(IndexOf(eighths)),
-        seed_(seed) {}
+      : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
 
   struct Iteration {
     int64_t seed = 0;
@@ -56,33 +48,15 @@ class FuseStage {
             counters_.back()};
   }
 
-  // The portion of the next batch that is begun, as an index into
-  // PortionTuner::kEighths.
-  int NextPortion() ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!is_autotuned_) return portion_;
+  // As those of PortionRule.
+  PortionRule::Batch BeginBatch() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    return tuner_.Begin();
+    return rule_.Begin();
   }
-
-  void Record(const PortionTuner::HandedOut& batch) ABSL_LOCKS_EXCLUDED(mu_) {
-    const int eighths = PortionTuner::kEighths[batch.portion];
+  void Record(const PortionRule::Batch& batch, std::optional<int64_t> since,
+              int64_t waited) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const bool is_probe = is_autotuned_ && batch.portion < tuner_.portion();
-    if (portions_.empty() ||
-        (portions_.back().second != eighths && !is_probe)) {
-      if (portions_.size() == kMostPortions) portions_.erase(portions_.begin());
-      portions_.push_back({num_batches_, eighths});
-    }
-    ++num_batches_;
-    if (is_autotuned_) tuner_.Record(batch);
-  }
-
-  // Batches at which the portion changed, probes left out, counted over all
-  // epochs, and what it became, in eighths.
-  std::vector<std::pair<int64_t, int>> Portions() const
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return portions_;
+    rule_.Record(batch, since, waited);
   }
 
   std::vector<std::shared_ptr<const FuseCounters>> Counts() const
@@ -111,24 +85,11 @@ class FuseStage {
   }
 
  private:
-  static int IndexOf(int eighths) {
-    const auto& all = PortionTuner::kEighths;
-    const auto* const portion = std::find(all.begin(), all.end(), eighths);
-    return portion == all.end() ? 0 : static_cast<int>(portion - all.begin());
-  }
-
-  // Enough to draw a plot of; more would grow for ever.
-  static constexpr size_t kMostPortions = 4096;
-
   const bool any_seed_;
-  const bool is_autotuned_;
-  const int portion_;  // If it is not.
   mutable absl::Mutex mu_;
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t num_batches_ ABSL_GUARDED_BY(mu_) = 0;
-  PortionTuner tuner_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::pair<int64_t, int>> portions_ ABSL_GUARDED_BY(mu_);
+  PortionRule rule_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<FuseCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/damaged_checkpoint.h"
@@ -50,38 +50,23 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
 }
 
 absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
-  for (const auto& [key, number] :
-       {std::pair<const char*, uint64_t>{"next_epoch", saved.next_epoch},
-        {"number", saved.number},
-        {"origin", saved.origin}}) {
-    if (number >= kMaxEpochs) {
-      return DamagedCheckpoint(
-          "refurbish", "its ", key, " is ", static_cast<int64_t>(number),
-          ", but must be at least 0 and below ", kMaxEpochs);
-    }
-  }
-  for (const auto& [key, number] :
-       {std::pair<const char*, int64_t>{"eviction", saved.eviction},
-        {"shuffle", saved.shuffle}}) {
-    if (number != 0 && number != 1) {
-      return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
-                               ", but must be 0 or 1");
-    }
-  }
   for (const auto& [key, number, least, most] :
        {std::tuple<const char*, int64_t, int64_t, int64_t>{
-            "num_shards", saved.num_shards, 0, kMaxSamples},
+            "next_epoch", saved.next_epoch, 0, kMaxEpochs - 1},
+        {"number", saved.number, 0, kMaxEpochs - 1},
+        {"origin", saved.origin, 0, kMaxEpochs - 1},
+        {"eviction", saved.eviction, 0, 1},
+        {"shuffle", saved.shuffle, 0, 1},
+        {"num_shards", saved.num_shards, 0, kMaxSamples},
         {"whole", saved.whole, kUnknownSamples, kMaxSamples},
-        {"schedule_shards", saved.schedule_shards, 0, kMaxShards}}) {
+        {"schedule_shards", saved.schedule_shards, 0, kMaxShards},
+        {"ring_head", saved.ring_head, 0,
+         std::numeric_limits<int64_t>::max()}}) {
     if (number < least || number > most) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
                                ", but must be at least ", least,
                                " and at most ", most);
     }
-  }
-  if (saved.ring_head < 0) {
-    return DamagedCheckpoint("refurbish", "its ring_head is ", saved.ring_head,
-                             ", but must be at least 0");
   }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
       (saved.num_samples <= 0 || saved.num_samples > MostSamples())) {

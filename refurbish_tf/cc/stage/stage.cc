@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/stage/stage.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -133,15 +132,6 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     // Here and not where the epoch is made, without the lock: of two that are
     // made at once both would take themselves for the last that began.
     number_begun = ++shared_->num_begun;
-    if (schedule_ != nullptr) {
-      store_->disk()->records().SetRanks(
-          [schedule = schedule_, shard = numbering()](uint64_t in_whole) {
-            const uint64_t index = shard.InShard(in_whole);
-            return shard.Has(in_whole) && index < schedule->num_samples()
-                       ? schedule->Rank(index)
-                       : ~uint32_t{0};
-          });
-    }
   }
   last_begun_ = std::max(last_begun_, number);
   CountBytes();

@@ -206,7 +206,7 @@ MUTANTS = [
     Mutant("stores are told of the seeds' version alone", "refurbish_tf/cc/image/layer_chain.cc",
            "ImageSeed::kVersion + LayerType::SumOfRaises()", "ImageSeed::kVersion", IMAGE),
     Mutant("Python is told another version than C++ has", "refurbish_tf/cc/kernels/image/image_ops.cc",
-           "= LayerChain::Version();", "= 1;", "tests/store/test_disk_store_bad_input.py::test_samples_of_other_layers"),
+           "(LayerChain::Version())", "(1)", "tests/store/test_disk_store_bad_input.py::test_samples_of_other_layers"),
     Mutant("an image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
            "channels is not None and channels > 4 and", "channels is not None and channels > 64 and",
            "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),

@@ -102,20 +102,6 @@ class AdaptiveEchoIterator
   explicit AdaptiveEchoIterator(const Params& params)
       : ElementIterator(params, kBuffered, kBufferSize) {}
 
-  // For the profiler.
-  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_) {
-    TraceMeMetadata metadata = {
-        {"stage", dataset()->stage_id_},
-        {"max_e", absl::StrCat(dataset()->max_factor_)}};
-    absl::MutexLock lock(&mu_);
-    if (counters_ != nullptr && counters_->fresh > 0) {
-      const double fresh = counters_->fresh;
-      metadata.push_back({"echoing_factor",
-                          absl::StrCat((fresh + counters_->repeated) / fresh)});
-    }
-    return metadata;
-  }
-
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->options() != nullptr &&
@@ -208,21 +194,8 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
   }
 };
 
-absl::Status EchoCounts(OpKernelContext* ctx) {
-  const std::shared_ptr<EchoStage> stage =
-      Registry<EchoStage>::Global().Find(ctx->input(0).scalar<tstring>()());
-  std::vector<NamedNumbers> iterators;
-  if (stage != nullptr) {
-    for (const auto& counts : stage->Counts()) {
-      iterators.push_back(counts->Read());
-    }
-  }
-  SetNamedRows(ctx, iterators);
-  return absl::OkStatus();
-}
-
 REFURBISH_TF_KERNEL("AdaptiveEchoDataset", AdaptiveEchoDatasetOp);
-REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<EchoCounts>);
+REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<SetCounts<EchoStage>>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -132,11 +132,6 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
 
   bool SymbolicCheckpointCompatible() const override { return true; }
 
-  // For the profiler.
-  TraceMeMetadata GetTraceMeMetadata() const override {
-    return {{"e", absl::StrCat(dataset()->factor_)}};
-  }
-
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);

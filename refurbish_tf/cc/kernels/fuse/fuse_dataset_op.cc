@@ -35,8 +35,8 @@ absl::Status Refused(const Parts&... parts) {
 // anything.
 absl::Status CheckAttributes(const FuseArguments& arguments) {
   const FuseOptions& options = arguments.options;
-  const auto& all = PortionTuner::kEighths;
-  if (arguments.eighths != FuseStage::kAutotuned &&
+  const auto& all = PortionRule::kEighths;
+  if (arguments.eighths != PortionRule::kAutotuned &&
       std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
     return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
                    arguments.eighths, ".");
@@ -164,28 +164,6 @@ std::shared_ptr<FuseStage> FindFuseStage(OpKernelContext* ctx) {
   return Registry<FuseStage>::Global().Find(ctx->input(0).scalar<tstring>()());
 }
 
-absl::Status FuseCounts(OpKernelContext* ctx) {
-  std::vector<NamedNumbers> epochs;
-  if (const auto stage = FindFuseStage(ctx)) {
-    for (const auto& counts : stage->Counts()) epochs.push_back(counts->Read());
-  }
-  SetNamedRows(ctx, epochs);
-  return absl::OkStatus();
-}
-
-absl::Status FusePortions(OpKernelContext* ctx) {
-  std::vector<std::pair<int64_t, int>> portions;
-  if (const auto stage = FindFuseStage(ctx)) portions = stage->Portions();
-  Tensor rows(DT_INT64,
-              TensorShape({static_cast<int64_t>(portions.size()), 2}));
-  for (size_t i = 0; i < portions.size(); ++i) {
-    rows.matrix<int64_t>()(i, 0) = portions[i].first;
-    rows.matrix<int64_t>()(i, 1) = portions[i].second;
-  }
-  ctx->set_output(0, rows);
-  return absl::OkStatus();
-}
-
 absl::Status NoFuseStage() {
   return absl::FailedPreconditionError(
       "This process no longer has the fuse stage: its dataset was deleted.");
@@ -218,8 +196,7 @@ absl::Status RestoreFuseState(OpKernelContext* ctx) {
 }
 
 REFURBISH_TF_KERNEL("FuseDataset", FuseDatasetOp);
-REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<FuseCounts>);
-REFURBISH_TF_KERNEL("FuseShares", FunctionOp<FusePortions>);
+REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<SetCounts<FuseStage>>);
 REFURBISH_TF_KERNEL("FuseState", FunctionOp<SaveFuseState>);
 REFURBISH_TF_KERNEL("FuseRestore", FunctionOp<RestoreFuseState>);
 

@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,12 +21,6 @@ constexpr int64_t kMostSaved = 1 << 20;
 // Batches. More would take memory, and let a change of the portion wait.
 constexpr int64_t kRoom = 2;
 
-int64_t NanosSinceBoot() {
-  return std::chrono::nanoseconds(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 void FuseIterator::Run(IteratorContext* ctx) {
@@ -43,12 +35,11 @@ void FuseIterator::Run(IteratorContext* ctx) {
   work_->GoOn(filling_, position_);
   OrderedWorkers::Options workers =
       WorkerOptions(ctx, kAutotuneCalls, "true", {});
-  // The consumer may be the training's own thread: counted as a worker, it
-  // would make the CPU look idle.
+  // The consumer may be the training's own thread: while it worked, it would
+  // not be seen to wait.
   workers.consumer_helps = false;
   workers.max_pieces = kRoom * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
-  num_workers_ = workers.max_calls;
   Start(workers);
 }
 
@@ -70,18 +61,22 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
     return absl::OkStatus();
   }
   if (!IsRunning()) Run(ctx);
-  work_->Consumer();
   std::shared_ptr<FuseBatch> batch;
   int64_t waited_nanos = 0;
   absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += waited_nanos;
-  iteration_->counters->workers_slept_nanos += work_->DrainSleptNanos();
   if (*end_of_sequence) {
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
     position_ = work_->position();
   }
   if (batch != nullptr) {
     *end_of_sequence = false;
+    const auto now = std::chrono::steady_clock::now();
+    std::optional<int64_t> since;
+    if (last_.has_value())
+      since = std::chrono::nanoseconds(now - *last_).count();
+    stage().Record(batch->portion, since, waited_nanos);
+    last_ = now;
     HandOut(ctx, batch.get(), out_tensors);
   }
   return status;
@@ -115,23 +110,12 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
   }
 }
 
-void FuseIterator::Record(const FuseBatch& batch) {
-  const int64_t now = NanosSinceBoot();
-  const int64_t work =
-      PortionTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
-  std::optional<int64_t> since;
-  if (last_nanos_.has_value()) since = now - *last_nanos_;
-  stage().Record({batch.portion, since, work});
-  last_nanos_ = now;
-}
-
 void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
                            std::vector<Tensor>* out_tensors) {
   FuseCounters& counters = *iteration_->counters;
   ++counters.batches;
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
-  if (!batch->restored) Record(*batch);
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {
       ctx->MergeCheckpoint(batch->checkpoint.get());
@@ -237,7 +221,6 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
                                         options().types, shapes, &result));
     TF_RETURN_IF_ERROR(result.status);
     auto batch = std::make_shared<FuseBatch>();
-    batch->restored = true;
     batch->num_rows = result.element[0].dim_size(0);
     for (const Tensor& component : result.element) {
       if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||

@@ -7,6 +7,7 @@
 // - Else it holds the batches that are begun.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -54,7 +55,6 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<FuseBatch>* batch, bool* end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Record(const FuseBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandOut(IteratorContext* ctx, FuseBatch* batch,
                std::vector<Tensor>* out_tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -80,9 +80,9 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   // The batch of which pieces were taken, and what went wrong with them.
   std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
   // When the last batch was handed out that the workers made.
-  std::optional<int64_t> last_nanos_ ABSL_GUARDED_BY(mu_);
+  std::optional<std::chrono::steady_clock::time_point> last_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

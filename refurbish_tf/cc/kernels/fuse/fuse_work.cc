@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/schedule/random.h"
@@ -106,7 +105,6 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
 
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
-  const auto began = std::chrono::steady_clock::now();
   while (!rows.last && rows.end - rows.begin < rows_per_piece_) {
     Result next;
     if (!Read(&next)) {
@@ -122,12 +120,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
     }
     if (!rows.next_status.ok()) break;
   }
-  if (rows.begin < rows.end) {
-    rows.batch->fetch_nanos +=
-        std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
-            .count();
-    return OrderedWorkers::Outcome::kRun;
-  }
+  if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
   return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
                                : OrderedWorkers::Outcome::kDone;
 }
@@ -135,7 +128,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
 absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<FuseBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
-  batch->portion = stage_.NextPortion();
+  batch->portion = stage_.BeginBatch();
   current_ = std::move(batch);
   table_limit_.Begin();
   return absl::OkStatus();
@@ -197,7 +190,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
   const int64_t nth = row % options_.part() + 1;
-  const int eighths = PortionTuner::kEighths[batch.portion];
+  const int eighths = batch.portion.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
              table_limit_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
@@ -227,7 +220,6 @@ void FuseWork::EndBatch() {
 
 OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
-  const Stopwatch stopwatch(&rows.batch->run_nanos);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {
@@ -263,17 +255,6 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
     }
   }
   return absl::OkStatus();
-}
-
-void FuseWork::Sleeps(bool begins) {
-  thread_local std::chrono::steady_clock::time_point began;
-  if (consumer_.load() == std::this_thread::get_id()) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (begins) {
-    began = now;
-  } else {
-    slept_nanos_ += std::chrono::nanoseconds(now - began).count();
-  }
 }
 
 }  // namespace refurbish_tf

@@ -1,10 +1,8 @@
 // What a worker of a fuse stage does: some images of a batch.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,18 +52,12 @@ struct FuseOptions {
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
 struct FuseBatch {
-  // Of a checkpoint.
-  bool restored = false;
-  // Index into PortionTuner::kEighths.
-  int portion = 0;
+  PortionRule::Batch portion;
   // Rows that are fetched.
   int64_t num_rows = 0;
   // Of those, images whose divided layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
-  // What it took to read the input, and the workers added up to make the rows.
-  int64_t fetch_nanos = 0;
-  std::atomic<int64_t> run_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
@@ -122,15 +114,11 @@ class FuseWork : public InputWork<FusePiece> {
   int64_t pieces_per_batch() const {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
   }
-  // How long the workers have slept; `Consumer` tells which thread is none.
-  int64_t DrainSleptNanos() { return slept_nanos_.exchange(0); }
-  void Consumer() { consumer_ = std::this_thread::get_id(); }
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   // The limit is one of pieces.
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
-  void Sleeps(bool begins) override;
 
  private:
   absl::Status BeginBatch(const std::vector<Tensor>& element);
@@ -149,9 +137,6 @@ class FuseWork : public InputWork<FusePiece> {
   std::shared_ptr<FuseBatch> current_;
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;
-
-  std::atomic<int64_t> slept_nanos_{0};
-  std::atomic<std::thread::id> consumer_;
 };
 
 }  // namespace refurbish_tf

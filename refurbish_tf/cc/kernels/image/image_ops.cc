@@ -330,15 +330,12 @@ class DescribeLayersOp : public OpKernel {
       // A layer that takes bytes alone. It was not told what there is.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, TensorShape({}), &output));
-    output->scalar<int32_t>()() =
-        TypeOf(problem.empty() ? made->pixel.type : ValueType::kUnknown);
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(3, TensorShape({}), &output));
-    output->scalar<tstring>()() = problem;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(4, TensorShape({}), &output));
-    output->scalar<int32_t>()() = static_cast<int32_t>(refusing);
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(5, TensorShape({}), &output));
-    output->scalar<int32_t>()() = LayerChain::Version();
+    ctx->set_output(
+        2, Tensor(static_cast<int32_t>(TypeOf(
+               problem.empty() ? made->pixel.type : ValueType::kUnknown))));
+    ctx->set_output(3, Tensor(tstring(problem)));
+    ctx->set_output(4, Tensor(static_cast<int32_t>(refusing)));
+    ctx->set_output(5, Tensor(static_cast<int32_t>(LayerChain::Version())));
   }
 
  private:

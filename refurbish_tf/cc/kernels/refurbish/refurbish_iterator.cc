@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -23,24 +22,6 @@ RefurbishIterator::~RefurbishIterator() {
   absl::MutexLock lock(&mu_);
   if (to_be_restored_) dataset()->stage_->NoteLostPosition();
   running_.source.reset();
-}
-
-TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
-  TraceMeMetadata metadata = {
-      {"stage", dataset()->arguments_.stage},
-      {"r", absl::StrCat(dataset()->arguments_.reuse_factor)}};
-  // An iterator that waits holds the lock.
-  if (!mu_.TryLock()) return metadata;
-  if (epoch_ != nullptr) {
-    const double cached = epoch_->counters().cached;
-    const double all = epoch_->counters().fresh + cached;
-    metadata.push_back(
-        {"source", epoch_->random_access() ? "random access" : "stream"});
-    metadata.push_back({"epoch", absl::StrCat(epoch_->number())});
-    metadata.push_back({"hit_ratio", absl::StrCat(all > 0 ? cached / all : 0)});
-  }
-  mu_.Unlock();
-  return metadata;
 }
 
 // Begins no epoch: an iterator that is made but never read must not take one.

@@ -26,8 +26,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   ~RefurbishIterator() override;
 
   bool SymbolicCheckpointCompatible() const override { return true; }
-  // For the profiler.
-  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status GetNextInternal(IteratorContext* ctx,

@@ -32,15 +32,6 @@ std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
   return Stage::Find(ctx->input(0).scalar<tstring>()());
 }
 
-absl::Status StageCounts(OpKernelContext* ctx) {
-  std::vector<NamedNumbers> epochs;
-  if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
-    for (const auto& epoch : stage->Counts()) epochs.push_back(epoch->Read());
-  }
-  SetNamedRows(ctx, epochs);
-  return absl::OkStatus();
-}
-
 absl::Status NoStage() {
   return absl::FailedPreconditionError(
       "This process no longer has the refurbish stage: its dataset was "
@@ -119,7 +110,7 @@ absl::Status InputWait(OpKernelContext* ctx) {
 }
 
 REFURBISH_TF_KERNEL("StageName", FunctionOp<MakeStageName>);
-REFURBISH_TF_KERNEL("RefurbishCounts", FunctionOp<StageCounts>);
+REFURBISH_TF_KERNEL("RefurbishCounts", FunctionOp<SetCounts<Stage>>);
 REFURBISH_TF_KERNEL("RefurbishDescription", FunctionOp<DescribeStage>);
 REFURBISH_TF_KERNEL("RefurbishState", FunctionOp<SaveState>);
 REFURBISH_TF_KERNEL("RefurbishRestore", FunctionOp<RestoreState>);

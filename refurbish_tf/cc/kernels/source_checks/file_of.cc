@@ -1,37 +1,20 @@
 #include "refurbish_tf/cc/kernels/source_checks/file_of.h"
 
 #include <climits>
-#include <unordered_set>
 #include <vector>
 
+#include "refurbish_tf/cc/kernels/op_lists.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/tstring.h"
 
 namespace refurbish_tf {
-namespace {
-
-// Whether its element at an index is made from its input's at the same index.
-bool KeepsPlaces(const std::string& dataset) {
-  static const auto* const kNames = new std::unordered_set<std::string>{
-      "CacheDataset",
-      "CacheDatasetV2",
-      "MapDataset",
-      "OptionsDataset",
-      "ParallelMapDatasetV2",
-      "PrefetchDataset",
-      "RefurbishTf>CachedDataset",
-      "TakeDataset",
-  };
-  return kNames->count(dataset) > 0;
-}
-
-}  // namespace
-
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index) {
-  while (KeepsPlaces(source->type_string())) {
+  // Whether its element at an index is made from its input's at the same index.
+  while (MakesOneOfEach(source->type_string()) ||
+         source->type_string() == "TakeDataset") {
     std::vector<const DatasetBase*> inputs;
     if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";
     source = inputs[0];

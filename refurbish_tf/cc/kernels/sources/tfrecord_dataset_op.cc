@@ -4,8 +4,6 @@
 // step between the last two (`shard` skips the same number again and again),
 // the splits of a tf.data service, or an index mapper. A mapper may wait
 // (`Epoch::Request`), so only the workers ask it, never the consumer.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -378,7 +376,6 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     options.directory = arguments.index_dir;
     options.num_threads = static_cast<int>(arguments.num_threads());
     options.access = AccessTo;
-    options.progress = isatty(STDERR_FILENO) == 1;
     absl::Status status;
     // A rewrite of the graph makes the dataset again, from the same files.
     std::shared_ptr<const RecordIndex> index =

@@ -76,8 +76,6 @@ void Compaction::Run(const std::function<bool()>& go_on) {
   records_->segments().Adopt();
   const std::set<SegmentKey> chosen = Choose();
   if (chosen.empty()) return;
-  // No record is written into them from here on.
-  allocator_->Close(chosen);
   using Record = std::pair<uint64_t, uint64_t>;  // Its word and index.
   std::map<SegmentKey, std::vector<Record>> records;
   for (const SegmentKey& key : chosen) records[key];
@@ -96,10 +94,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
               });
     bool all_moved = true;
     for (const auto& [word, index] : of_segment) {
-      if (!go_on()) {
-        allocator_->Open();
-        return;
-      }
+      if (!go_on()) return;
       all_moved &= Move(index, word);
     }
     // On a full disk, what could not be moved stays where it is.
@@ -107,7 +102,6 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     records_->segments().Delete(key);
     emptied_ += !of_segment.empty();
   }
-  allocator_->Open();
 }
 
 bool Compaction::Move(uint64_t index, uint64_t word) {
@@ -126,14 +120,14 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
   }
   const size_t size = sizeof(RecordHeader) + record.payload_size();
   std::memset(record.data() + size, 0, record.size() - size);
-  const absl::StatusOr<Location> to =
-      allocator_->Write(from.large, from.size, record.header().generation,
-                        {{record.data(), record.size()}});
+  absl::StatusOr<Location> to =
+      records_->Append(from.large, from.size, {{record.data(), record.size()}});
   if (!to.ok()) return false;
+  to->tag = from.tag;
   if (records_->Move(index, word, EncodeLocation(*to))) {
     bytes_moved_ += from.size;
   } else {
-    allocator_->Release(EncodeLocation(*to));
+    records_->Dispose(EncodeLocation(*to));
   }
   return true;
 }

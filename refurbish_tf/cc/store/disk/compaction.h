@@ -5,7 +5,6 @@
 #include <functional>
 #include <set>
 
-#include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 
@@ -19,8 +18,7 @@ namespace refurbish_tf {
 // For one thread, except `IsDue` and the counts.
 class Compaction {
  public:
-  Compaction(Records* records, Allocator* allocator)
-      : records_(records), allocator_(allocator) {}
+  explicit Compaction(Records* records) : records_(records) {}
 
   // Whether enough has changed since the last one. Any thread may ask.
   bool IsDue() const;
@@ -38,7 +36,6 @@ class Compaction {
   bool Move(uint64_t index, uint64_t word);
 
   Records* const records_;
-  Allocator* const allocator_;
   std::atomic<uint64_t> began_at_{
       0};  // SharedState::changed() at the last one.
   std::atomic<int64_t> emptied_{0};

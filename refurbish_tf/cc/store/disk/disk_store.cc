@@ -85,9 +85,9 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Before anything is made in it.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // A newer package may use other files.
-    const absl::Status newer = SettingsFile(&opened).Read().status();
-    return absl::IsUnimplemented(newer) ? newer : names.status();
+    // Another package may use other files.
+    const absl::Status other = SettingsFile(&opened).Read().status();
+    return absl::IsUnimplemented(other) ? other : names.status();
   }
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> lock_file,
                        opened.OpenFile(kLockFile, O_CREAT));
@@ -153,10 +153,8 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   ring_ = std::make_unique<TransitRing>(&directory, &records_->state());
   writer_ = std::make_unique<Writer>(
       &directory, records_.get(), claims_.get(), ring_.get(),
-      Writer::Options{max_bytes_, options.small_segment, options.large_segment,
-                      options.write_buffer,
-                      std::chrono::milliseconds(options.write_delay_ms),
-                      std::chrono::milliseconds(options.look_after_ms)});
+      Writer::Options{max_bytes_, options.write_buffer,
+                      std::chrono::milliseconds(options.write_delay_ms)});
   LimitKept();
   return writer_->Start();
 }
@@ -297,7 +295,7 @@ absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
-  if (Allocator::IsFull(planned) || absl::IsUnavailable(planned)) {
+  if (StoreEnv::IsFull(planned) || absl::IsUnavailable(planned)) {
     no_ring_warning_.Say(
         directory(), absl::StrCat(planned.message(),
                                   ". So this job takes no samples from others "

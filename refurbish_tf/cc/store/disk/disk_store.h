@@ -45,9 +45,6 @@ struct DiskStoreOptions {
   // long.
   size_t write_buffer = 256 << 10;
   int64_t write_delay_ms = 10;
-  // How often an idle process looks for work that others have left it: only it
-  // can give back the space of its segments.
-  int64_t look_after_ms = 5'000;
   int reads_in_flight = 64;
   // Null for the default.
   std::unique_ptr<ReadQueue> read_queue;
@@ -202,7 +199,8 @@ class DiskStore {
         reads_in_flight_(options.reads_in_flight),
         directory_(std::move(directory)),
         lock_file_(std::move(lock_file)),
-        segments_(directory_.get(), lock_file_) {}
+        segments_(directory_.get(), lock_file_, options.small_segment,
+                  options.large_segment) {}
 
   // Opens the files of the locked directory. `alone`: no other process has it
   // open.

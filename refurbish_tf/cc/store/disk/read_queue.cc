@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -14,36 +15,6 @@
 
 namespace refurbish_tf {
 namespace {
-
-// The reads that wait for a thread, in an intrusive list.
-class ReadList {
- public:
-  bool empty() const { return first_ == nullptr; }
-
-  void Append(Read* read) {
-    read->waiting_its_turn = true;
-    read->previous = last_;
-    read->next = nullptr;
-    (last_ == nullptr ? first_ : last_->next) = read;
-    last_ = read;
-  }
-
-  void Remove(Read* read) {
-    read->waiting_its_turn = false;
-    (read->previous == nullptr ? first_ : read->previous->next) = read->next;
-    (read->next == nullptr ? last_ : read->next->previous) = read->previous;
-  }
-
-  Read* RemoveFirst() {
-    Read* const read = first_;
-    Remove(read);
-    return read;
-  }
-
- private:
-  Read* first_ = nullptr;
-  Read* last_ = nullptr;
-};
 
 void Complete(Read* read, int64_t result) {
   read->result = result;
@@ -89,14 +60,14 @@ class PoolReadQueue : public ReadQueue {
 
   void Start(Read* const* reads, size_t count) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    ReadList left;
+    std::vector<Read*> left;
     for (size_t i = 0; i < count; ++i) {
       reads[i]->done.store(false, std::memory_order_relaxed);
-      if (!ReadCached(reads[i])) left.Append(reads[i]);
+      if (!ReadCached(reads[i])) left.push_back(reads[i]);
     }
     if (left.empty()) return;
     std::lock_guard<std::mutex> lock(mu_);
-    while (!left.empty()) turns_.Append(left.RemoveFirst());
+    turns_.insert(turns_.end(), left.begin(), left.end());
     if (threads_.empty()) StartThreads();
     // One thread is woken. It wakes the next one, if it is needed.
     if (idle_ > 0) work_.notify_one();
@@ -105,8 +76,9 @@ class PoolReadQueue : public ReadQueue {
   int64_t Wait(Read* read) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (Done(*read)) return read->result;
     std::unique_lock<std::mutex> lock(mu_);
-    if (read->waiting_its_turn) {
-      turns_.Remove(read);
+    const auto turn = std::find(turns_.begin(), turns_.end(), read);
+    if (turn != turns_.end()) {
+      turns_.erase(turn);
       lock.unlock();
       return ReadRest(*read, read->result);
     }
@@ -173,7 +145,8 @@ class PoolReadQueue : public ReadQueue {
         --idle_;
       }
       if (closing_) return;
-      Read* const read = turns_.RemoveFirst();
+      Read* const read = turns_.front();
+      turns_.pop_front();
       if (!turns_.empty() && idle_ > 0) work_.notify_one();
       lock.unlock();
       const int64_t result = ReadRest(*read, read->result);
@@ -190,7 +163,7 @@ class PoolReadQueue : public ReadQueue {
   std::mutex mu_;
   std::condition_variable work_;  // For idle threads of the pool.
   std::condition_variable done_;  // For threads in Wait.
-  ReadList turns_ ABSL_GUARDED_BY(mu_);
+  std::deque<Read*> turns_ ABSL_GUARDED_BY(mu_);  // That wait for a thread.
   int idle_ ABSL_GUARDED_BY(mu_) = 0;
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;

@@ -21,10 +21,7 @@ struct Read {
   // Used by the queue. `done` is set last, and gives the read back to its
   // owner.
   std::atomic<bool> done{false};
-  bool waiting_its_turn = false;
   int64_t result = 0;
-  Read* previous = nullptr;
-  Read* next = nullptr;
 };
 
 // Thread-safe. A child made by fork() must neither use nor destroy its copy; it

@@ -12,7 +12,7 @@
 namespace refurbish_tf {
 
 // The version of the format described here and of the files' names. To be
-// increased for whatever an older package could not read.
+// increased for whatever another package would not read right.
 inline constexpr int kFormatVersion = 1;
 
 // Precedes the payload of a record, with the memory layout of a little-endian

@@ -13,20 +13,6 @@ constexpr int kReadAttempts = 4;
 
 }  // namespace
 
-void Records::SetRanks(Ranks ranks) {
-  auto shared = std::make_shared<const Ranks>(std::move(ranks));
-  std::lock_guard<std::mutex> lock(ranks_mu_);
-  ranks_ = std::move(shared);
-}
-
-std::shared_ptr<const Records::Ranks> Records::ranks() const {
-  static const auto* const random =
-      new std::shared_ptr<const Ranks>(std::make_shared<const Ranks>(
-          [](uint64_t index) { return index * 0x9e3779b97f4a7c15 >> 32; }));
-  std::lock_guard<std::mutex> lock(ranks_mu_);
-  return ranks_ != nullptr ? ranks_ : *random;
-}
-
 uint64_t Records::Locate(uint64_t index, GenerationRange wanted) const {
   const uint64_t word = index_->Load(index);
   return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
@@ -186,14 +172,14 @@ void Records::Dispose(uint64_t word) {
   if (location.large) segments_->Free(location);
 }
 
-std::pair<int64_t, int64_t> Records::Count() const {
-  std::pair<int64_t, int64_t> counts = {0, 0};
+void Records::Recount() {
+  int64_t entries = 0, bytes = 0;
   index_->ForEach([&](uint64_t, uint64_t word) {
-    ++counts.first;
-    counts.second += DecodeLocation(word).size;
+    ++entries;
+    bytes += DecodeLocation(word).size;
     return true;
   });
-  return counts;
+  state_->SetCounts(entries, bytes);
 }
 
 }  // namespace refurbish_tf

@@ -2,12 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -54,12 +51,6 @@ class Records {
   Segments& segments() { return *segments_; }
   Counts& counts() { return counts_; }
 
-  // Which samples stay on a full disk: those of the lowest ranks. Until ranks
-  // are set they are as good as random.
-  using Ranks = std::function<uint32_t(uint64_t index)>;
-  void SetRanks(Ranks ranks) ABSL_LOCKS_EXCLUDED(ranks_mu_);
-  std::shared_ptr<const Ranks> ranks() const ABSL_LOCKS_EXCLUDED(ranks_mu_);
-
   // The index word of a record that may be wanted; 0 if there is none.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
@@ -80,6 +71,15 @@ class Records {
   // header.
   Generation StoredGeneration(uint64_t index);
 
+  // Writes parts, of `space` bytes, to the end of a segment. For the writer's
+  // thread. The tag of the location is 0.
+  absl::StatusOr<Location> Append(bool large, uint64_t space,
+                                  std::vector<iovec> parts) {
+    absl::StatusOr<Location> location =
+        segments_->Append(large, space, state_->bytes(), std::move(parts));
+    if (location.ok()) state_->AddChanged(space);
+    return location;
+  }
   // Points the index to a record that has been written; there must be room for
   // its word. `*dead` is the word of the record that is now dead, if any: the
   // old one or this one.
@@ -101,13 +101,8 @@ class Records {
   // Gives the space of a dead record back, if it is a large one.
   void Dispose(uint64_t word);
 
-  // Entries and bytes, counted from the index.
-  std::pair<int64_t, int64_t> Count() const;
   // Sets the shared counts to those of the index.
-  void Recount() {
-    const auto [entries, bytes] = Count();
-    state_->SetCounts(entries, bytes);
-  }
+  void Recount();
 
  private:
   // Sets the index from `word` to 0. False if it was something else.
@@ -120,8 +115,6 @@ class Records {
   const std::unique_ptr<SharedState> state_;
   const std::unique_ptr<ReadQueue> read_queue_;
   Counts counts_;
-  mutable std::mutex ranks_mu_;
-  std::shared_ptr<const Ranks> ranks_ ABSL_GUARDED_BY(ranks_mu_);
   Warning corrupt_warning_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/base/status_macros.h"
@@ -16,6 +17,11 @@ namespace {
 constexpr char kSmallPrefix[] = "small-";
 constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
+
+constexpr uint64_t kLeastSegment = 1 << 20;
+// The limit of a segment is the live bytes divided by this, so that active
+// segments, which are not compacted, count little.
+constexpr uint64_t kSegmentsOfLive = 16;
 
 // In the lock file: a byte for each name that a segment may have.
 constexpr uint64_t kSegmentLocks = 1 << 20;
@@ -65,9 +71,12 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 // Numbers begin at a random one, so that a number that one process has just
 // given up is not soon taken by another: a third one, yet to punch a hole
 // there, would hit a new record.
-Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file)
+Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file,
+                   uint64_t small_segment, uint64_t large_segment)
     : directory_(directory),
       lock_file_(std::move(lock_file)),
+      most_{std::min(small_segment, kMaxSmallSegment),
+            std::min(large_segment, kMaxLargeSegment)},
       next_number_(NewNumber() % kNumSegments) {}
 
 bool Segments::IsSegmentName(const std::string& name) {
@@ -230,41 +239,48 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
   return absl::ResourceExhaustedError("all names of segments are taken");
 }
 
-absl::StatusOr<SegmentPosition> Segments::Append(bool large, uint64_t size,
-                                                 uint64_t limit) {
-  limit = std::min(limit, large ? kMaxLargeSegment : kMaxSmallSegment);
-  RTF_RETURN_IF_ERROR(MakeActive(large, size, limit));
+absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
+                                          uint64_t live,
+                                          std::vector<iovec> parts) {
+  if (!std::exchange(adopted_, true)) Adopt();
+  RTF_RETURN_IF_ERROR(MakeActive(
+      large, size,
+      std::min(most_[large], std::max(kLeastSegment, live / kSegmentsOfLive))));
   SegmentKey key(large, 0);
   {
     std::lock_guard<std::mutex> lock(mu_);
     key.second = *active_[large];
   }
-  absl::StatusOr<std::shared_ptr<File>> file = OpenOwn(key);
-  std::lock_guard<std::mutex> lock(mu_);
-  Own& own = own_[key];
-  if (!file.ok()) {
-    if (!absl::IsUnavailable(file.status())) {
-      // Somebody else has deleted it.
-      own.sealed = true;
-      active_[large].reset();
-    }
-    return file.status();
-  }
-  const uint64_t offset = own.end;
-  own.end += size;
-  return SegmentPosition{*std::move(file), key.second, offset};
-}
-
-void Segments::UndoAppend(bool large, const SegmentPosition& position) {
+  const absl::StatusOr<std::shared_ptr<File>> file = Open(key, /*anew=*/false);
+  uint64_t offset;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    own_[{large, position.segment}].end = position.offset;
+    Own& own = own_[key];
+    if (!file.ok()) {
+      if (!absl::IsUnavailable(file.status())) {
+        // Somebody else has deleted it.
+        own.sealed = true;
+        active_[large].reset();
+      }
+      return file.status();
+    }
+    offset = std::exchange(own.end, own.end + size);
   }
+  StoreEnv& env = directory_->env();
+  const int fd = (*file)->fd();
+  absl::Status written = env.Write(fd, offset, std::move(parts));
+  if (written.ok()) return Location{large, key.second, offset, size};
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    own_[key].end = offset;
+  }
+  // The part that was written takes no space.
   struct stat status;
-  if (fstat(position.file->fd(), &status) == 0 &&
-      static_cast<uint64_t>(status.st_size) > position.offset) {
-    (void)directory_->env().Truncate(position.file->fd(), position.offset);
+  if (fstat(fd, &status) == 0 &&
+      static_cast<uint64_t>(status.st_size) > offset) {
+    (void)env.Truncate(fd, offset);
   }
+  return written;
 }
 
 void Segments::Adopt() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,13 +23,6 @@ namespace refurbish_tf {
 // The name of a segment: whether its records are large, and a number.
 using SegmentKey = std::pair<bool, uint32_t>;
 
-// Where a record has been written, or is to be.
-struct SegmentPosition {
-  std::shared_ptr<File> file;
-  uint32_t segment;
-  uint64_t offset;
-};
-
 // The log segments of a store: files of records. A segment belongs to the
 // process that has locked its byte of the store's lock file. Only that process
 // appends to it, moves live records out of it and deletes it. When it dies the
@@ -44,8 +39,9 @@ class Segments {
   // How many are kept open; those being read may be more.
   static constexpr size_t kMostOpen = 256;
 
-  // `directory` must outlive it.
-  Segments(const Directory* directory, std::shared_ptr<File> lock_file);
+  // `directory` must outlive it. The others: the most bytes of a segment.
+  Segments(const Directory* directory, std::shared_ptr<File> lock_file,
+           uint64_t small_segment, uint64_t large_segment);
 
   static bool IsSegmentName(const std::string& name);
 
@@ -75,13 +71,10 @@ class Segments {
 
   // For one thread at a time -------------------------------------------------
 
-  // Reserves `size` bytes at the end of a segment of our own. It does not grow
-  // beyond `limit`, except for a single record.
-  absl::StatusOr<SegmentPosition> Append(bool large, uint64_t size,
-                                         uint64_t limit)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // Undoes the last `Append`, as the write failed.
-  void UndoAppend(bool large, const SegmentPosition& position)
+  // Writes `parts`, of `size` bytes, to the end of a segment of our own. The
+  // store has `live` bytes of live records. The tag of the location is 0.
+  absl::StatusOr<Location> Append(bool large, uint64_t size, uint64_t live,
+                                  std::vector<iovec> parts)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Takes over the segments of dead processes, and goes on with one that they
@@ -95,12 +88,6 @@ class Segments {
     bool sealed;   // Nothing is appended to it any more.
   };
   std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
-  bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Opens a segment of our own to write.
-  absl::StatusOr<std::shared_ptr<File>> OpenOwn(const SegmentKey& key)
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    return Open(key, /*anew=*/false);
-  }
   uint64_t DiskBytes(const SegmentKey& key) const;
   // Appends no more to any of the present segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
@@ -114,6 +101,7 @@ class Segments {
     bool sealed = false;
   };
 
+  bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Notes an open file. Returns those that the caller must close without the
@@ -128,12 +116,15 @@ class Segments {
   absl::Status Acquire(const SegmentKey& key, int flags)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);
+  // `limit`: a segment does not grow beyond it, except for a single record.
   absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const Directory* const directory_;
   const std::shared_ptr<File> lock_file_;
+  const uint64_t most_[2];  // Bytes of a segment, by size class.
   uint32_t next_number_;
+  bool adopted_ = false;
 
   mutable std::mutex mu_;
   std::map<SegmentKey, Own> own_ ABSL_GUARDED_BY(mu_);

@@ -88,12 +88,12 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
   }
   const std::string format = settings[kFormat];
   settings.erase(kFormat);
-  if (std::atoi(format.c_str()) > kFormatVersion) {
+  if (format != absl::StrCat(kFormatVersion)) {
     return absl::UnimplementedError(absl::StrCat(
         "The cache store of ", path(), " has format ", format,
-        ", but this refurbish_tf knows formats up to ", kFormatVersion,
-        ". Nothing was changed. Use the newer refurbish_tf that wrote it, give "
-        "another directory, or start with an empty store by overwrite=True."));
+        ", but this refurbish_tf reads format ", kFormatVersion,
+        ". Nothing was changed. Use the refurbish_tf that wrote it, give another "
+        "directory, or start with an empty store by overwrite=True."));
   }
   char* end = nullptr;
   const std::string id = settings[kId];

@@ -13,13 +13,17 @@ namespace refurbish_tf {
 
 // The system calls by which the cache store makes and changes files. Tests
 // override them to make them fail, to act in between or to record them.
-// `directory` is an open descriptor. Errors carry the system's message;
-// ResourceExhausted and OutOfRange mean that a disk, or a file, is full.
+// `directory` is an open descriptor. Errors carry the system's message.
 //
 // Thread-safe.
 class StoreEnv {
  public:
   static StoreEnv& Default();
+
+  // Whether an error says that a disk, or a file, is full.
+  static bool IsFull(const absl::Status& status) {
+    return absl::IsResourceExhausted(status) || absl::IsOutOfRange(status);
+  }
 
   virtual ~StoreEnv() = default;
 

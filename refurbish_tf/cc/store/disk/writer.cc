@@ -11,6 +11,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How often an idle process looks for work that others have left it: only it
+// can empty its segments, and the space of those that others have deleted is
+// not free while they are open here.
+constexpr std::chrono::seconds kLookAfter(5);
+
 }  // namespace
 
 Writer::Writer(const Directory* directory, Records* records, Index* claims,
@@ -20,10 +25,7 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       claims_(claims),
       ring_(ring),
       write_buffer_(options.write_buffer),
-      look_after_(options.look_after),
-      allocator_(records, &directory->env(), options.small_segment,
-                 options.large_segment),
-      compaction_(records, &allocator_),
+      compaction_(records),
       buffer_(records, options.max_bytes, options.write_buffer,
               options.write_delay, [this] { Wake(); }),
       transit_(ring, claims, &directory->env(), options.write_buffer,
@@ -111,7 +113,7 @@ void Writer::Run() {
 }
 
 void Writer::WriteUntilTheEnd() {
-  Clock::time_point look_at = Clock::now() + look_after_;
+  Clock::time_point look_at = Clock::now() + kLookAfter;
   while (Await(look_at)) {
     MendFiles();
     if (DueAt() <= Clock::now()) WriteBatch();
@@ -129,8 +131,7 @@ void Writer::WriteUntilTheEnd() {
     }
     if (look_at <= Clock::now()) {
       records_->segments().CloseDeleted();
-      CheckCounts();
-      look_at = Clock::now() + look_after_;
+      look_at = Clock::now() + kLookAfter;
     }
     {
       std::lock_guard<std::mutex> lock(mu_);
@@ -185,7 +186,6 @@ void Writer::WriteBatch() {
 void Writer::WriteBatchOfKept() {
   const WriteBuffer::Batch& batch = buffer_.BeginBatch();
   if (batch.empty()) return;
-  allocator_.TryToAppend();
   // Small ones several at a time.
   Entries together;
   Entries alone;
@@ -226,17 +226,16 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
   for (const WriteBuffer::Entry* entry : entries) {
     parts.push_back({entry->record.data(), entry->space()});
   }
-  const absl::StatusOr<SegmentPosition> position =
-      allocator_.Append(/*large=*/false, space, std::move(parts));
-  if (!position.ok()) {
+  absl::StatusOr<Location> location =
+      records_->Append(/*large=*/false, space, std::move(parts));
+  if (!location.ok()) {
     left->insert(left->end(), entries.begin(), entries.end());
     return;
   }
-  uint64_t offset = position->offset;
   for (const WriteBuffer::Entry* entry : entries) {
-    Publish(*entry, {false, position->segment, offset, entry->space(),
-                     TagOf(entry->generation)});
-    offset += entry->space();
+    location->size = entry->space();
+    Publish(*entry, *location);
+    location->offset += entry->space();
   }
 }
 
@@ -244,32 +243,25 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   // Writes all of its space, so that the file's length says where the next one
   // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
-  absl::StatusOr<Location> location =
-      allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
-  if (Allocator::IsFull(location.status()) &&
-      allocator_.RoomHelps(entry.large()) && !buffer_.WasDropped(entry)) {
-    // As at `max_bytes`, the older generation makes room.
-    const uint64_t old = records_->RemoveOlder(entry.index, entry.generation);
-    allocator_.Release(old);
-    if (old == 0 &&
-        !allocator_.MakeRoom(entry.index, entry.large(), entry.space())) {
-      return location.status();
+  const absl::StatusOr<Location> location =
+      records_->Append(entry.large(), entry.space(), parts);
+  if (!location.ok()) {
+    if (StoreEnv::IsFull(location.status())) {
+      // As at `max_bytes`: the older generation has had its uses, and once it
+      // is gone the disk may have room again.
+      records_->Dispose(records_->RemoveOlder(entry.index, entry.generation));
     }
-    location =
-        allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
-    if (!location.ok()) allocator_.RoomDidNotHelp(entry.large());
+    return location.status();
   }
-  if (!location.ok()) return location.status();
   Publish(entry, *location);
   return absl::OkStatus();
 }
 
-void Writer::Publish(const WriteBuffer::Entry& entry,
-                     const Location& location) {
+void Writer::Publish(const WriteBuffer::Entry& entry, Location location) {
+  location.tag = TagOf(entry.generation);
   for (const uint64_t dead : buffer_.Publish(entry, location)) {
-    allocator_.Release(dead);
+    records_->Dispose(dead);
   }
-  allocator_.Published(entry.index, entry.large());
 }
 
 void Writer::WriteFailed(const absl::Status& status, int64_t times) {
@@ -285,9 +277,8 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
       directory_->path(),
       absl::StrCat(status.message(), ". The ", state.entries(), " samples (",
                    state.bytes() >> 10,
-                   " KiB) that it holds stay in use, and newer ones take their "
-                   "place. The others are prepared again when they are needed, "
-                   "until there is room again."));
+                   " KiB) that it holds stay in use. All others are prepared "
+                   "again when they are needed, until there is room."));
 }
 
 void Writer::MendFiles() {
@@ -304,11 +295,7 @@ void Writer::MendFiles() {
   if (mended.ok()) mended = ring_->Mend();
   if (!mended.ok()) return WriteFailed(mended, 1);
   records_->Recount();
-  SayLost(before - state.entries());
-}
-
-void Writer::SayLost(int64_t lost) {
-  lost = std::max<int64_t>(lost, 0);
+  const int64_t lost = std::max<int64_t>(before - state.entries(), 0);
   records_->counts().corrupt += lost;
   lost_warning_.Say(
       directory_->path(),
@@ -316,18 +303,6 @@ void Writer::SayLost(int64_t lost) {
                    lost > 0 ? absl::StrCat(lost, " samples were lost and are")
                             : "Lost samples are",
                    " prepared again."));
-}
-
-void Writer::CheckCounts() {
-  const int64_t entries = records_->state().entries();
-  const int64_t miscounted = entries - records_->Count().first;
-  // Only if two looks agree: a single one may see other processes' changes half
-  // done.
-  if (miscounted != 0 && miscounted == miscounted_) {
-    records_->Recount();
-    SayLost(miscounted);
-  }
-  miscounted_ = miscounted;
 }
 
 }  // namespace refurbish_tf

@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/compaction.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -30,11 +29,8 @@ class Writer {
  public:
   struct Options {
     int64_t max_bytes;
-    uint64_t small_segment;
-    uint64_t large_segment;
     size_t write_buffer;
     std::chrono::milliseconds write_delay;
-    std::chrono::milliseconds look_after;
   };
 
   Writer(const Directory* directory, Records* records, Index* claims,
@@ -78,30 +74,23 @@ class Writer {
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes small records with one call. If it fails, adds them to `left`.
   void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
-  // Writes one record. Makes room for it if the disk is full.
+  // Writes one record.
   absl::Status WriteOne(const WriteBuffer::Entry& entry);
-  void Publish(const WriteBuffer::Entry& entry, const Location& location);
+  void Publish(const WriteBuffer::Entry& entry, Location location);
   void RunCompaction();
   void MendFiles();
-  // Finds out by counting whether somebody replaced the index too fast to be
-  // noticed.
-  void CheckCounts();
-  void SayLost(int64_t lost);
 
   const Directory* const directory_;
   Records* const records_;
   Index* const claims_;
   TransitRing* const ring_;
   const uint64_t write_buffer_;
-  const std::chrono::milliseconds look_after_;
-  Allocator allocator_;
   Compaction compaction_;
   WriteBuffer buffer_;
   TransitPuts transit_;
   Warning lost_warning_;
   Warning failure_warning_;
   Warning gone_warning_;
-  int64_t miscounted_ = 0;  // At the last look.
   std::atomic<int64_t> failed_writes_{0};
 
   mutable std::mutex mu_;

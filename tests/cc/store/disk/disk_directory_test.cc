@@ -57,7 +57,7 @@ TEST_F(DiskDirectoryTest, ThatHasBecomeAStoreAndGotAForeignFileIsRefused) {
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
 
-TEST_F(DiskDirectoryTest, OfANewerFormatIsRefusedUntouched) {
+TEST_F(DiskDirectoryTest, OfAnotherFormatIsRefusedUntouched) {
   {
     auto store = Open();
     Put(*store, 1, 0, "one");
@@ -71,7 +71,7 @@ TEST_F(DiskDirectoryTest, OfANewerFormatIsRefusedUntouched) {
     const auto before = ReadFiles(directory_);
     const absl::Status status = DiskStore::Open(directory_, {}).status();
     EXPECT_TRUE(absl::IsUnimplemented(status));
-    for (const char* part : {"format 2", "up to 1", "overwrite=True"}) {
+    for (const char* part : {"format 2", "reads format 1", "overwrite=True"}) {
       EXPECT_PRED_FORMAT2(testing::IsSubstring, part, std::string(status.message()));
     }
     EXPECT_EQ(ReadFiles(directory_), before);

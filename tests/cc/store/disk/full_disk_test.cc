@@ -1,4 +1,4 @@
-// A full disk: what is stored stays in use, and room that comes back is used.
+// A full disk: what does not fit is absent, what is stored stays in use, and room that comes back is used.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -69,10 +69,9 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   setrlimit(RLIMIT_FSIZE, &before);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
-  // Some of what was there made room for what is worth more.
   const DiskStore::Counts counts = store->Stats();
   EXPECT_EQ(CountRight(*store, tried), counts.store.entries);
-  EXPECT_EQ(counts.store.entries + counts.store.evictions + kFailed, static_cast<int64_t>(tried));
+  EXPECT_EQ(counts.store.entries + kFailed, static_cast<int64_t>(tried));
   EXPECT_GT(counts.store.entries, 200);
   EXPECT_EQ(store->Stats().store.bytes, store->state().bytes());
   for (uint64_t i = 0; i < tried; ++i) {
@@ -138,6 +137,36 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   }
   store->Flush();
   EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried / 2));
+}
+
+// A small sample's space comes back with its segment, a large one's at once.
+TEST_F(SmallDiskTest, OlderGenerationsMakeRoomOnceNewerOnesWerePut) {
+  for (const size_t size : {size_t{3'000}, size_t{20'000}}) {
+    DiskStoreOptions options;
+    options.small_segment = 256 << 10;
+    options.overwrite = true;
+    auto store = Open(std::move(options));
+    testing::internal::CaptureStderr();
+    const uint64_t samples = (4 << 20) / size;
+    int64_t most = 0;
+    for (Generation generation = 0; generation < 6; ++generation) {
+      for (uint64_t i = 0; i < samples; ++i) Put(*store, i, generation, Content(i, generation, size));
+      store->Flush();
+      store->Compact();
+      int64_t stored = 0;
+      for (uint64_t i = 0; i < samples; ++i) {
+        const std::string content = Get(*store, i, {generation, generation});
+        if (content == "absent") continue;
+        EXPECT_EQ(content, Content(i, generation, size));
+        ++stored;
+      }
+      EXPECT_EQ(store->Stats().store.entries, stored);
+      if (generation > 0) most = std::max(most, stored);
+    }
+    EXPECT_GT(most * size, 1 << 20) << size;
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  }
 }
 
 // The written part of a record that did not fit takes no space.
@@ -215,8 +244,6 @@ class FullStoreTest : public StoreDirectoryTest {
     DiskStoreOptions options;
     options.env = &env_;
     store_ = Open(std::move(options));
-    // Every third one is worth more than all others.
-    store_->records().SetRanks([](uint64_t index) { return index % 3 == 0 ? index : 1'000 + index; });
     testing::internal::CaptureStderr();
   }
   ~FullStoreTest() override {
@@ -247,13 +274,12 @@ class FullStoreTest : public StoreDirectoryTest {
   std::unique_ptr<DiskStore> store_;
 };
 
-TEST_F(FullStoreTest, ThoseOfTheLowestRanksStayInEachGeneration) {
-  std::set<uint64_t> best;
-  for (uint64_t i = 0; i < kSamples; i += 3) best.insert(i);
-  for (uint64_t i = 1; best.size() < kFit; ++i) best.insert(i);
-  for (Generation generation = 0; generation < 5; ++generation) {
-    PutAll(generation);
-    EXPECT_EQ(Stored(generation), best);
+TEST_F(FullStoreTest, WhatCameFirstStays) {
+  std::set<uint64_t> first;
+  for (uint64_t i = 0; i < kFit; ++i) first.insert(i);
+  for (int round = 0; round < 3; ++round) {
+    PutAll(0);
+    EXPECT_EQ(Stored(0), first);
   }
   const DiskStore::Counts counts = store_->Stats();
   EXPECT_EQ(counts.store.entries, static_cast<int64_t>(kFit));
@@ -261,17 +287,13 @@ TEST_F(FullStoreTest, ThoseOfTheLowestRanksStayInEachGeneration) {
   EXPECT_LE(counts.disk_bytes, static_cast<int64_t>(kFit * kSpace));
 }
 
-TEST_F(FullStoreTest, ANewGenerationTakesThePlaceOfTheOldOne) {
+TEST_F(FullStoreTest, AnOlderGenerationGoesWhenANewerOneWasPut) {
   PutAll(0);
-  const std::set<uint64_t> stored = Stored(0);
-  for (Generation generation = 1; generation < 9; ++generation) {
-    for (const uint64_t index : stored) {
-      Put(*store_, index, generation, Content(index, generation, kSize));
-      if (index % 4 == 0) store_->Flush();
-    }
-    store_->Flush();
-    EXPECT_EQ(Stored(generation), stored);
-  }
+  for (uint64_t i = 0; i < kFit; i += 2) Put(*store_, i, 1, Content(i, 1, kSize));
+  store_->Flush();
+  EXPECT_EQ(Stored(1).size(), 0u);
+  EXPECT_EQ(Stored(0).size(), kFit / 2);
+  EXPECT_EQ(store_->Stats().store.entries, static_cast<int64_t>(kFit / 2));
 }
 
 TEST_F(FullStoreTest, RoomThatComesBackIsUsed) {
@@ -281,44 +303,6 @@ TEST_F(FullStoreTest, RoomThatComesBackIsUsed) {
   PutAll(1);
   EXPECT_EQ(Stored(1).size(), kSamples);
   EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
-}
-
-// Removed samples make room, too, wherever they were.
-TEST_F(FullStoreTest, WhatIsDeadIsWrittenOver) {
-  PutAll(0);
-  const std::set<uint64_t> stored = Stored(0);
-  for (const uint64_t index : stored) store_->Remove(index, /*evict=*/true);
-  PutAll(1);
-  EXPECT_EQ(Stored(1).size(), kFit);
-  EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kFit}, int64_t{0}));
-}
-
-// The stored samples stay in use when nothing at all can be written.
-TEST_F(FullStoreTest, NothingMakesRoomWhereThatDoesNotHelp) {
-  PutAll(0);
-  const size_t stored = Stored(0).size();
-  env_.set_limit(0);
-  for (int round = 0; round < 3; ++round) {
-    PutAll(1);
-    for (uint64_t i = 0; i < kSamples; ++i) {
-      Put(*store_, i, 1, Content(i, 1, 2 * kLargeRecord));
-    }
-    store_->Flush();
-  }
-  // One of small ones, one of large ones was tried.
-  EXPECT_GE(Stored(0).size(), stored - 2);
-}
-
-// A smaller record leaves room for another one.
-TEST_F(FullStoreTest, TheRestOfADeadRecordIsUsed) {
-  PutAll(0);
-  for (const uint64_t index : Stored(0)) store_->Remove(index, /*evict=*/true);
-  const size_t half = kSpace / 2 / kSmallUnit * kSmallUnit - sizeof(RecordHeader);
-  for (uint64_t i = 0; i < kSamples; ++i) Put(*store_, i, 1, Content(i, 1, half));
-  store_->Flush();
-  for (uint64_t i = 0; i < kSamples; ++i) {
-    EXPECT_EQ(Get(*store_, i), Content(i, 1, half)) << i;
-  }
 }
 
 }  // namespace

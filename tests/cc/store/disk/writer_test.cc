@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -224,33 +223,6 @@ TEST_F(OthersTest, CompactionGoesOnWhenTheStateWasCut) {
   const DiskStore::Counts counts = store->Stats();
   EXPECT_EQ(counts.store.entries, kSamples);
   EXPECT_LT(counts.disk_bytes, 4 * counts.store.bytes);
-}
-
-// By which it is never short where it is looked at.
-TEST_F(OthersTest, AnIndexThatIsWrittenOverIsNoticed) {
-  DiskStoreOptions options;
-  options.max_bytes = 100 * 1'088;
-  options.look_after_ms = 1;
-  testing::internal::CaptureStderr();
-  auto store = Open(std::move(options));
-  for (uint64_t i = 0; i < 100; ++i) Put(*store, i, 0, Content(i, 0, 1'000));
-  store->Flush();
-  EXPECT_EQ(store->Stats().store.entries, 100);
-  {
-    std::fstream index(directory_ + "/index");
-    index << std::string(8 * 90, '\0');
-  }
-  // Said behind the new count of what is left.
-  while (store->Stats().corrupt == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(store->Stats().corrupt, 90);
-  EXPECT_EQ(store->Stats().store.entries, 10);
-  for (uint64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(Put(*store, i, 0, Content(i, 0, 1'000)), PutResult::kStored);
-  }
-  store.reset();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find(" 90 "), std::string::npos);
 }
 
 // A forked child has no writer, and does not wait for one.
