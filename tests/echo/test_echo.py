@@ -184,15 +184,6 @@ def test_global_shuffle_of_any_source(upstream):
       contents(global_shuffle_op._global_shuffle(echoed, seed=7))
 
 
-@pytest.mark.parametrize("upstream", cases.some(sorted(UPSTREAM.keys() - {"global_shuffle"}), 8))
-def test_refurbish_of_any_echoed_source(upstream):
-  echoed = UPSTREAM[upstream][0](tf.data.Dataset.range(12)).echo(3)
-  everything = sorted(contents(echoed))
-  refurbished = echoed.refurbish(lambda x: x, r=2, seed=1)
-  for _ in range(2):
-    assert sorted(contents(refurbished)) == everything
-
-
 @pytest.mark.parametrize("upstream", ["map", "batch", "shard", "skip", "cache", "echo", "take", "repeat", "zip"])
 def test_single_elements_where_the_input_has_them(upstream):
   echoed = UPSTREAM[upstream][0](tf.data.Dataset.range(12)).echo(3)

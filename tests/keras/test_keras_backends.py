@@ -10,7 +10,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf.keras.reader import Reader
 from support import cases
 from support.fits import EPOCHS, N, make_dataset
@@ -181,19 +180,3 @@ def test_a_distribution_that_shards_behind_refurbish_is_told_of(monkeypatch, dis
   assert len(found) == warned
   if warned:
     assert "auto_shard_dataset=False" in found[0] and "source.shard(processes, process).refurbish(...)" in found[0]
-
-
-@pytest.mark.parametrize("sharded, seeds, samples", [(False, [7, 7], 1), (False, [0, 1], None), (True, [0, 1], 0.5)])
-def test_what_keras_makes_of_a_pipeline_that_it_shards(sharded, seeds, samples):
-  """Its rebatch and shard: each sample once with the same seeds alone, though all processes prepare all."""
-  n, trained = 16, []
-  for process, seed in enumerate(seeds):
-    source = tf.data.Dataset.range(n)
-    dataset = (source.shard(2, process) if sharded else source).refurbish(tf.identity, r=2, seed=seed)
-    part = dataset.batch(8).rebatch(4).shard(2, process)
-    trained += [index for batch in part.as_numpy_iterator() for index in batch.tolist()]
-    assert rtf.stats(dataset)[0].total.fresh == len(dataset)
-  if samples is None:
-    assert len(trained) == n and len(set(trained)) < n
-  else:
-    assert len(set(trained)) == len(trained) == samples * n

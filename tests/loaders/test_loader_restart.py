@@ -187,20 +187,6 @@ def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
   assert set(sizes) == {65536}
 
 
-@cases.only_exhaustive
-def test_a_state_of_many_samples_is_small():
-  n = 1_000_000
-  loader = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
-  fresh = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
-  batches = iter(loader)
-  seen = [next(batches) for _ in range(9)]
-  state = loader.state_dict()
-  assert len(state["state"]) == len(fresh.state_dict()["state"]) <= 1_000_000
-  fresh.load_state_dict(state)
-  last, = fresh
-  assert np.array_equal(np.sort(np.concatenate([*seen, last])), np.arange(n))
-
-
 def resume_in_a_new_process(path, expected):
   loader = numpy_loader(PIPELINES["batch, prefetch"](), 1)
   loader.load_state_dict({"state": np.load(path)})
@@ -309,13 +295,3 @@ def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
   loader.load_state_dict(loader.state_dict())
   assert [int(index) for index, _ in loader] == [1, 2, 3, 4]
   assert "stateful" not in capfd.readouterr().err
-
-
-@cases.only_exhaustive
-@EACH
-def test_it_can_be_dropped_at_any_time(make):
-  for step in range(STEPS):
-    batches = iter(numpy_loader(make(), 1))
-    for _ in range(step):
-      next(batches)
-    del batches

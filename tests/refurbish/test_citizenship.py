@@ -278,7 +278,7 @@ LEAVING_NOTHING = {
 
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
-  """Created, read, stopped and dropped, they leave no thread, file or memory. (1,000 in test_dataset_iterators.py.)"""
+  """Created, read, stopped and dropped, they leave no thread, file or memory."""
   options = tf.data.Options()  # Rewriting takes most of the time and is not under test.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False

@@ -122,17 +122,6 @@ def test_samples_without_room_are_absent_or_fresh():
       (12, 0, 0, 40), (7, 5, 0, 40), (7, 5, 0, 40)]
 
 
-def test_two_iterators_at_once():
-  """Each is a separate epoch, with its own counts."""
-  stage = Stage(12, r=2)
-  twice = list(tf.data.Dataset.zip(stage.dataset, stage.dataset).as_numpy_iterator())
-  assert [sorted(side) for side in zip(*twice)] == [list(range(12))] * 2
-  list(stage.dataset)
-  found = stage.stats
-  assert [epoch.fresh + epoch.cached for epoch in found.epochs] == [12, 12, 12]
-  assert found.total.fresh == int(stage.partial_calls)
-
-
 def test_an_iterator_that_is_not_read_is_no_epoch():
   stage = Stage(12, r=2)
   iterators = [iter(stage.dataset.batch(4).prefetch(2)) for _ in range(3)]

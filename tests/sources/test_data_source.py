@@ -178,25 +178,6 @@ def test_an_exception_is_an_error_of_its_element_alone(kind):
     next(iterator)
 
 
-def test_errors_within_refurbish():
-  source = Batched(12)
-  train = data_source(source).refurbish(lambda x: x, r=2, seed=1)
-  source.fails = {4}
-  with pytest.warns(RuntimeWarning, match="__getitems__ of Batched .*KeyError: 'no 4'"):
-    iterator, values, errors = iter(train), [], 0
-    while True:
-      try:
-        values.append(int(next(iterator)))
-      except tf.errors.UnknownError as error:
-        assert "Element 4 of the source" in error.message
-        errors += 1
-      except StopIteration:
-        break
-  assert errors == 1 and sorted(values) == [i * i for i in range(12) if i != 4]
-  source.fails = ()
-  assert sorted(_values(train)) == _squares(12)
-
-
 @pytest.mark.parametrize("returned, match", [
     (lambda elements: iter(elements), "returned list_iterator"), (lambda elements: None, "returned NoneType"),
     (lambda elements: elements[:-1], r" 2, but returned 1 elements"),
@@ -467,27 +448,3 @@ def test_an_empty_source():
   assert len(dataset) == 0 and not list(dataset)
   with pytest.raises(ValueError, match="no elements"):
     dataset.refurbish(lambda x: x)
-
-
-def test_a_memory_map(tmp_path):
-  values = np.random.RandomState(0).randint(0, 255, [50, 7], np.uint8)
-  values.tofile(tmp_path / "values")
-  mapped = np.memmap(tmp_path / "values", np.uint8, "r", shape=(50, 7))
-  assert np.array_equal(list(data_source(mapped).as_numpy_iterator()), values)
-
-
-def test_array_record(tmp_path):
-  array_record = pytest.importorskip("array_record.python.array_record_module")
-  source_module = pytest.importorskip("array_record.python.array_record_data_source")
-  records = [bytes([i]) * i for i in range(100)]
-  path = str(tmp_path / "records.array_record")
-  writer = array_record.ArrayRecordWriter(path, "group_size:1")
-  for record in records:
-    writer.write(record)
-  writer.close()
-  with source_module.ArrayRecordDataSource(path) as source:
-    dataset = data_source(source)
-    assert list(dataset.as_numpy_iterator()) == records
-    train = dataset.map(lambda record: record).refurbish(lambda record: record, r=3, seed=1)
-    for _ in range(3):
-      assert sorted(train.as_numpy_iterator()) == sorted(records)
