@@ -112,12 +112,6 @@ class TestSize:
     if at_scale.shape[:2] == size:
       np.testing.assert_array_equal(augment.decode(size)(file), at_scale)
 
-  def test_an_eighth_is_taken_for_twelve_times_the_size(self):
-    file = tf.io.encode_jpeg(_photograph(192, 256))
-    for size, ratio in (((16, 21), 8), ((16, 22), 4)):
-      expected = tf.image.resize(tf.io.decode_jpeg(file, channels=3, ratio=ratio), size, antialias=True)
-      assert np.abs(_levels(augment.decode(size)(file), np.rint(expected))).max() <= 1
-
   @pytest.mark.parametrize("times", [2, 3, 4, 7, 12, 15])
   def test_differs_little_from_the_full_decode(self, times):
     """By two levels in the mean at most."""

@@ -352,13 +352,6 @@ class TestResizedCrop:
     y, x, h, w = expected
     assert_same(built(layer)(image, [7, 0]), image[y:y + h, x:x + w])
 
-  @pytest.mark.parametrize("antialias", [False, True])
-  def test_of_one_colour_stays_so(self, antialias):
-    for value in cases.some(range(256), 52):
-      image = np.full([7, 11, 1], value, np.uint8)
-      made = augment.random_resized_crop((16, 3), antialias=antialias)(image, [value, 1])
-      assert_same(made, np.full([16, 3, 1], value, np.uint8))
-
   def test_size_may_be_one_number(self):
     image = noise(20, 30, 3)
     square = augment.random_resized_crop((5, 5))(image, [7, 0])

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.checkpoints import with_checkpoints
 from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
 from support.processes import run_forked
 
@@ -23,12 +24,6 @@ def final(index, value, seed):
 
 def refurbished(n=N, **arguments):
   return tf.data.Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
-
-
-def symbolic(dataset):
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = True
-  return dataset.with_options(options)
 
 
 # In the order of how they are saved: by snapshots, with what is buffered, and symbolically.
@@ -54,8 +49,8 @@ PIPELINES = {
     "cache behind batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
     "fuse": lambda: fused(tf.data.Dataset.range(N)),
     "fuse behind a final function": lambda: fused(refurbished()).prefetch(2),
-    "symbolic": lambda: symbolic(refurbished().batch(BATCH).prefetch(2)),
-    "symbolic, parallel map": lambda: symbolic(
+    "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
+    "symbolic, parallel map": lambda: with_checkpoints(
         refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),
 }
 # Saved like another one.

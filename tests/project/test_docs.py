@@ -246,25 +246,6 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
 
 
 @cases.only_exhaustive
-@pytest.mark.parametrize("name, saves, counts, printed", [
-    ("train_torch.py", "step % 500", "range(loader.epoch, 90)", "epoch 2: loss "),
-    ("train_lightning.py", "every_n_train_steps=500", "max_epochs=90", "9 steps, ")])
-def test_a_program_goes_on_behind_the_last_batch_of_an_epoch(name, saves, counts, printed, photographs):
-  """With the next one, under its own number: three epochs of three steps, and two and one."""
-  def run(epochs):
-    smaller = {saves: saves.replace("500", "3"), counts: counts.replace("90", str(epochs))}
-    return run_program_of("torch_jax.md", name, smaller=smaller).splitlines()
-
-  unbroken = run(3)
-  for saved in [*pathlib.Path().glob("checkpoint.pt"), *pathlib.Path().glob("checkpoints/*")]:
-    saved.unlink()
-  run(2)
-  resumed = run(3)
-  assert resumed[-1] == unbroken[-1] and resumed[-1].startswith(printed)
-  assert not any(line.startswith(("epoch 0", "epoch 1")) for line in resumed)
-
-
-@cases.only_exhaustive
 def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]

@@ -146,26 +146,6 @@ def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, ki
   assert fresh(before) == [N, N // 2, N // 2]
 
 
-@pytest.mark.parametrize("final", [False, True])
-def test_save_and_load(tmp_path, final):
-  """`save` saves one epoch of the stage; the next `save` the next one."""
-  dataset = Dataset.range(N).refurbish(lambda x: 10 * x, tf.identity if final else None, r=2, seed=1)
-  orders = []
-  for number in range(2):
-    path = str(tmp_path / str(number))
-    dataset.save(path)
-    orders.append(flat(Dataset.load(path)))
-    assert sorted(orders[-1]) == [10 * x for x in range(N)]
-  assert orders[0] != orders[1]
-  assert fresh(dataset) == [N, N // 2]
-  # A saved dataset can be refurbished.
-  again = Dataset.load(path).refurbish(lambda x: x + 1, r=2, seed=1)
-  assert [sorted(flat(again)) for _ in range(2)] == [[10 * x + 1 for x in range(N)]] * 2
-  assert fresh(again) == [N, N // 2]
-  Dataset.range(N).echo(2).save(str(tmp_path / "echo"))
-  assert flat(Dataset.load(str(tmp_path / "echo"))) == [x for x in range(N) for _ in range(2)]
-
-
 def test_no_random_access():
   """A place has another sample in each epoch, which the error says."""
   dataset = Dataset.range(N).refurbish(tf.identity)

@@ -229,16 +229,6 @@ def test_a_job_without_repeat_begins_anew(two_workers):
   assert sorted(epochs[0]) == sorted(epochs[1])
 
 
-def test_a_job_goes_on_with_a_store_on_disk(two_workers, tmp_path):
-  dataset = two_workers.distribute(Policy.OFF, refurbish(tf.data.Dataset.range(N), store=tmp_path))
-  generations = set()
-  for _ in range(3):
-    for elements in by_worker(to_list(dataset)).values():
-      assert sorted(index for index, _ in elements) == list(range(N))
-      generations.update(elements)
-  assert len(generations) > N
-
-
 def test_shares_cannot_have_one_store_on_disk(two_workers, tmp_path):
   source = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT)
   with pytest.raises(tf.errors.FailedPreconditionError, match="shard is . of 2, but it was . of 2"):

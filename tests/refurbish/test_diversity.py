@@ -1,5 +1,4 @@
 """`rtf.diversity` compared with exact fractions, with a simulation, and with the outputs of the stage."""
-import doctest
 import fractions
 import math
 
@@ -7,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf import diversity
 from support import cases
 
@@ -231,8 +229,3 @@ def test_bad_number_of_samples(num_samples, error, message):
 def test_variance_is_of_whole_numbers_of_outcomes(num_outcomes, num_final_outcomes):
   with pytest.raises(ValueError, match=r"a whole multiple of num_final_outcomes.*Give num_outcomes as \|A_P\| \*"):
     diversity.sample_diversity_variance(7, num_outcomes, num_final_outcomes, 12, 3)
-
-
-def test_docstrings():
-  result = doctest.testmod(diversity, extraglobs={"np": np, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
-  assert result.failed == 0 and result.attempted > 5

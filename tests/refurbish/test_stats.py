@@ -68,20 +68,6 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   assert found.total.evicted == sum(fresh[1:]) and found.total.absent == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bytes(kind):
-  """`bytes` is what the store holds, by its own count, at the end of the epoch."""
-  store = rtf.CacheStore()
-  stage = Stage(12, kind, r=3, store=store)
-  held = []
-  for _ in range(4):
-    list(stage.dataset)
-    held.append(store.stats().bytes)
-  # A sample is dropped after its last use, which a stream of unknown length does not know in its first epoch.
-  assert [epoch.bytes for epoch in stage.stats.epochs] == held and held[1:] == [8 * 8] * 3
-  assert stage.stats.total.bytes == held[-1]
-
-
 def test_early_stop():
   """A stopped epoch counts the samples used; those it did not put into the store are absent in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)

@@ -149,9 +149,7 @@ def test_at(kind):
     lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
 def test_restored_at_every_step(tmp_path, make, symbolic):
   def dataset():
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    return make(data_source(Batched(11), batch_reads=4)).with_options(options)
+    return checkpoints.with_checkpoints(make(data_source(Batched(11), batch_reads=4)), symbolic)
 
   expected = _values(dataset())
   for step in cases.some(range(len(expected) + 1), 3):
@@ -161,21 +159,6 @@ def test_restored_at_every_step(tmp_path, make, symbolic):
     path = checkpoints.save(iterator, tmp_path)
     after = dataset()
     assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
-
-
-@pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
-@pytest.mark.parametrize("kind", [Source, Batched])
-def test_an_exception_is_an_error_of_its_element_alone(kind):
-  source = kind(20, fails={5, 6, 17})
-  iterator = iter(data_source(source))
-  for i in range(20):
-    if i in source.fails:
-      with pytest.raises(tf.errors.UnknownError, match=f"Element {i} of the source of data_source: KeyError: 'no {i}'"):
-        next(iterator)
-    else:
-      assert int(next(iterator)) == i * i
-  with pytest.raises(StopIteration):
-    next(iterator)
 
 
 @pytest.mark.parametrize("returned, match", [
