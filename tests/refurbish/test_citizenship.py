@@ -109,22 +109,6 @@ def test_around_echo(name):
   assert sorted(found) == sorted(list(range(N)) * (1 if name == "unique" else 2))
 
 
-def test_several_stages_side_by_side():
-  """Each keeps its own epochs, however reads alternate between them."""
-  stages = [Dataset.range(begin, begin + N).refurbish(lambda x: x, r=2, seed=begin) for begin in (0, N, 2 * N)]
-  everything = list(range(3 * N))
-  mixed = [
-      Dataset.sample_from_datasets(stages, seed=1),
-      Dataset.choose_from_datasets(stages, Dataset.range(3).repeat(N), stop_on_empty_dataset=False),
-      stages[0].concatenate(stages[1]).concatenate(stages[2]),
-      Dataset.zip(tuple(stages)).map(lambda *elements: tf.stack(elements)),
-  ]
-  for dataset in mixed:
-    assert sorted(flat(dataset)) == everything
-  for stage in stages:
-    assert fresh(stage) == [N] + [N // 2] * 3
-
-
 FREEZE = {
     "cache": lambda ds, directory: ds.cache(),
     "cache on disk": lambda ds, directory: ds.cache(str(directory / "cache")),

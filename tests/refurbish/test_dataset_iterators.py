@@ -2,30 +2,17 @@
 import random
 import threading
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import call_in_python, fresh, stats, stream
+from support.datasets import call_in_python, stats, stream
 
 Dataset = tf.data.Dataset
 
 
 # Behind the stage. ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", [Dataset.range(10), stream(10)], ids=["range", "stream"])
-def test_repeat(source):
-  """The epochs of .repeat() are epochs of the stage."""
-  dataset = source.refurbish(tf.identity, r=2, seed=1).repeat(4)
-  values = np.reshape(list(dataset.as_numpy_iterator()), [4, 10])
-  assert np.array_equal(np.sort(values), [range(10)] * 4)
-  assert len({tuple(epoch) for epoch in values}) == 4
-  assert fresh(dataset) == [10, 5, 5, 5]
-  forever = source.refurbish(tf.identity, r=2, seed=1).repeat()
-  assert np.array_equal(np.reshape(list(forever.take(40).as_numpy_iterator()), [4, 10]), values)
 
 
 @cases.each_value

@@ -171,19 +171,6 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept):
   assert epochs(cached) == epochs(optimized(SOURCES[kind](), map_and_batch_fusion=False))
 
 
-@pytest.mark.parametrize("behind", [
-    lambda cached: cached.map(lambda x: x + 1, num_parallel_calls=2).prefetch(3),
-    lambda cached: cached.concatenate(rtf.sources.cached(Dataset.range(100, 105))),
-    lambda cached: Dataset.zip((cached, cached)).map(lambda x, y: x + y),
-    lambda cached: cached.skip(3).take(5).shard(2, 1), lambda cached: cached.echo(3)])
-def test_stages_between_it_and_refurbish(behind):
-  cached = rtf.sources.cached(Dataset.range(N).map(lambda x: x + 1, num_parallel_calls=2), limited(5))
-  train = behind(cached).refurbish(lambda x: x, r=2, seed=3)
-  expected = sorted(values(behind(Dataset.range(1, N + 1))))
-  for _ in range(4):
-    assert sorted(values(train)) == expected
-
-
 def test_a_global_shuffle():
   dataset = global_shuffle_op._global_shuffle(rtf.sources.cached(Dataset.range(N), limited(5)), seed=3)
   passes = [values(dataset) for _ in range(3)]
