@@ -15,8 +15,11 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from refurbish_tf._internal.processes import channel, pool
+from support import cases
 from support.programs import Server
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
+
+pytestmark = cases.slow
 
 
 def dies_at(folder, how, once):

@@ -108,7 +108,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path):
   assert results.commit(package) == git("rev-parse", "--short", "HEAD") + "+"
 
 
-# In the default run the table that comes with the package has the order, test_the_price_of_a_training what is measured, and
+# In `.ci/run` the table that comes with the package has the order, test_the_price_of_a_training what is measured, and
 # test_full_length_goes_on_where_it_was a training.
 @cases.only_exhaustive
 def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):

@@ -56,9 +56,9 @@ PIPELINES = {
         rtf.augment.rand_augment(1), BATCH, on_device=0.5, seed=7, drop_remainder=False),
     "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
 }
-IN_DEFAULT_RUN = ("memory", "stream on disk", "unknown length", "repeat")
+SAMPLE = ("memory", "stream on disk", "unknown length", "repeat")
 EACH = pytest.mark.parametrize("make", [
-    pytest.param(make, id=name, marks=() if name in IN_DEFAULT_RUN else cases.only_exhaustive)
+    pytest.param(make, id=name, marks=() if name in SAMPLE else cases.only_exhaustive)
     for name, make in PIPELINES.items()])
 # jax_loader hands over at once on the CPU; the other one reads a batch ahead, as to a device.
 LOADERS = {JAX: lambda dataset: loader_of(JAX, dataset), "a batch ahead": lambda dataset: numpy_loader(dataset, 1)}

@@ -40,7 +40,7 @@ def test_workflows_have_each_minor_of_tensorflow():
 @cases.only_exhaustive
 @pytest.mark.alone
 @pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
-def test_the_default_run_passes_with_each_minor_of_tensorflow(minor):
+def test_ci_passes_with_each_minor_of_tensorflow(minor):
   """And with the oldest Keras for it."""
   assert run_minors.run(minor) == 0
 

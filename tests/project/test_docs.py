@@ -165,8 +165,9 @@ def service():
   del dispatcher
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
-                         ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=page.stem, marks=() if page.stem == "README" else cases.slow)
+    for page in PAGES if any(mark is None for _, _, mark in examples(page))])
 def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
   """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
@@ -260,6 +261,7 @@ def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, mo
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
 
+@cases.slow
 def test_all_but_a_damaged_photograph_are_trained_on(photographs):
   pathlib.Path("photos/c/7.jpg").write_bytes(b"damaged")
   done = run_program_of("photographs.md", "train_on_the_others.py", TF_CPP_MIN_LOG_LEVEL="0", with_errors=True)

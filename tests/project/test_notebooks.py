@@ -54,10 +54,10 @@ OTHER = {
 }
 
 
-# Each takes 20 to 50 s. The default run has the one that users begin with.
+# Each takes 20 to 50 s. The slow tests have the one that users begin with.
 @pytest.mark.parametrize("path, parameters", [
     pytest.param(path, parameters, id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
-                 marks=() if parameters and path.stem == "quickstart" else cases.only_exhaustive)
+                 marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive)
     for path in NOTEBOOKS for parameters in ({}, OTHER[path.stem])])
 def test_runs(path, parameters):
   notebook = execute(path, **parameters)

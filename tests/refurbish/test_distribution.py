@@ -9,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
+
+pytestmark = cases.slow  # A service has processes.
 
 service = tf.data.experimental.service
 Policy = service.ShardingPolicy

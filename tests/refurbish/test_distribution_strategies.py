@@ -8,6 +8,8 @@ import pytest
 from support import cases
 from support.processes import N, TIMEOUT, environment, free_port, killed_at_the_end, write_files
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module", name="files")
 def fixture_files(tmp_path_factory):

@@ -19,6 +19,8 @@ from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
 
+pytestmark = cases.slow  # A service has processes.
+
 GUIDE = ROOT / "docs" / "search.md"
 TRAINERS = "abcd"
 SHARE = N // 2
