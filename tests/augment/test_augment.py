@@ -72,6 +72,7 @@ class TestPolicies:
     function, arguments = POLICIES[name]
     return [augment.compose(getattr(module, function)(*arguments)) for module in (augment, tensorflow_layers)]
 
+  @cases.slow
   def test_equal_the_reference(self, name):
     ours, reference = self.of_both(name)
     for image_name in cases.some(("large noise", "steep gradient", "1 x 9", "3 x 3", "noise"), 2):

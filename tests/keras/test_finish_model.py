@@ -9,6 +9,8 @@ from refurbish_tf import augment
 from support import cases
 from support import unfinished
 
+pytestmark = cases.slow
+
 N, SIDE = 32, 8
 # Without a policy, which takes seconds to trace.
 LAYERS = [augment.random_crop(2), augment.random_flip(), augment.normalize(0.5, 0.25)]

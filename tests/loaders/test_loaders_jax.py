@@ -45,6 +45,7 @@ for epoch in range(2):
 """
 
 
+@cases.slow
 @pytest.mark.parametrize("processes, local", [
     (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
 def test_a_batch_over_devices_of_all_processes(processes, local):

@@ -240,6 +240,7 @@ LEAVING_NOTHING = {
 }
 
 
+@cases.slow
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
   """Created, read, stopped and dropped, they leave no thread, file or memory."""

@@ -11,6 +11,8 @@ from support import cases
 from support.checkpoints import restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
 
+pytestmark = cases.slow
+
 N = 24
 
 

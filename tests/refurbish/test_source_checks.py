@@ -10,9 +10,11 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import stores
+from support import cases, stores
 from support.datasets import read
 from support.warned import told
+
+pytestmark = cases.slow
 
 Dataset = tf.data.Dataset
 N = 100
