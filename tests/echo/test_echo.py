@@ -117,19 +117,6 @@ def test_no_random_access_with_a_fraction():
     contents(global_shuffle_op._global_shuffle(tf.data.Dataset.range(4).echo(1.5)))
 
 
-@pytest.mark.parametrize("behind", [
-    lambda ds: ds, lambda ds: ds.batch(4, drop_remainder=True), lambda ds: ds.prefetch(2), lambda ds: ds.repeat(2)],
-                         ids=["alone", "batch", "prefetch", "repeat"])
-def test_global_shuffle_through_the_index_mapper(behind):
-  source = tf.data.Dataset.range(20).map(lambda x: x, num_parallel_calls=2)
-  plain = behind(source.echo(3))
-  shuffled = global_shuffle_op._global_shuffle(plain, seed=7)
-  elements = np.concatenate([np.ravel(x) for x in shuffled.as_numpy_iterator()])
-  in_order = np.concatenate([np.ravel(x) for x in plain.as_numpy_iterator()])
-  assert sorted(elements) == sorted(in_order)
-  assert list(elements) != list(in_order)
-
-
 # What can precede an echo with random access, and whether it can yield an element several times.
 UPSTREAM = {
     "map": (lambda ds: ds.map(lambda x: x + 1), True),

@@ -11,7 +11,6 @@ from support.processes import run_forked
 
 N = 23
 BATCH = 4
-STEPS = 6
 
 
 def partial(index, seed):
@@ -129,26 +128,6 @@ def test_states_between_epochs(num_ahead):
     resumed.load_state_dict(state)
     for later in range(epoch, 3):
       assert values(resumed) == epochs[later]
-
-
-@AHEAD
-def test_an_epoch_that_was_left(num_ahead):
-  """Its state is that of the last batch, until the next epoch is begun; that is a whole one."""
-  loader = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
-  seen = []
-  for batch in loader:
-    seen.append(batch)
-    if len(seen) == 2:
-      break
-  resumed = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
-  resumed.load_state_dict(loader.state_dict())
-  assert sorted(indices(seen) + indices(resumed)) == list(range(N))
-  batches = iter(loader)
-  between = loader.state_dict()  # Before the first batch of the next epoch.
-  expected = values(batches)
-  assert len(expected) == STEPS
-  resumed.load_state_dict(between)
-  assert values(resumed) == expected
 
 
 def test_iterators_made_before_the_state_is_loaded():

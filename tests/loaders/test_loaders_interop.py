@@ -128,12 +128,6 @@ def after(epochs, step):
   return [epoch[max(0, step - begin):] for begin, epoch in zip(before, epochs)]
 
 
-def resume_in_lightning(path, saved):
-  """Runs in its own process."""
-  import torch
-  torch.save(fit(rtf.torch_loader(make()), checkpoint=path), saved)
-
-
 quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning")
 
 
@@ -152,19 +146,6 @@ def test_lightning_at_every_step(tmp_path, validates, when):
   assert [step for step, _ in saved] == list(range(1, 16) if "every_n_train_steps" in when else (5, 10, 15))
   for step, path in saved:
     assert fit(rtf.torch_loader(make()), checkpoint=path, validates=validates) == after(expected, step), step
-
-
-@cases.only_exhaustive
-@quiet
-def test_lightning_in_a_new_process_and_with_the_same_loader(tmp_path):
-  torch, _ = needs("torch", "lightning")
-  expected = read(rtf.torch_loader(make()), EPOCHS)
-  loader = rtf.torch_loader(make())
-  fit(loader, directory=tmp_path / "checkpoints", every_n_train_steps=7)
-  (step, path), _ = steps_of(tmp_path / "checkpoints")
-  assert run_forked(resume_in_lightning, path, tmp_path / "after") == 0
-  assert torch.load(tmp_path / "after") == after(expected, step)
-  assert fit(loader, checkpoint=path) == after(expected, step)
 
 
 @cases.only_exhaustive
