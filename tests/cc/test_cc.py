@@ -30,7 +30,7 @@ PROGRAMS = {"store": [], "rest": []}
 for _name, _path in sorted(TESTS.items()):
   PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
 # Of the plain variant, compiled as one file.
-PROGRAMS["guards"] = ["disk_damage_test", "disk_fuzz_test", "ordered_workers_test", "power_loss_test", "schedule_test"]
+PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
 # Warnings are errors, except with the address sanitizer, which causes false ones.
 VARIANTS = {
     "plain": ["-Werror"],

@@ -13,6 +13,8 @@ from support import cases
 from support.checkpoints import with_checkpoints
 from support.echoes import LIMIT, read
 
+pytestmark = cases.slow
+
 
 class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
   """TensorFlow's own checks of checkpoints."""

@@ -11,6 +11,8 @@ from refurbish_tf.experiments import accuracy, echoing_time, images, plots, resu
 from support import ROOT, cases
 from test_full_length import cells, plain
 
+pytestmark = cases.slow
+
 
 @pytest.fixture
 def clock(monkeypatch):

@@ -18,6 +18,8 @@ from refurbish_tf import augment
 from refurbish_tf.experiments import accuracy, echoing, full_length, images, pipelines, plots, results, speed, training
 from support import ROOT, cases
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module")
 def shapes():

@@ -15,6 +15,8 @@ from refurbish_tf._internal import machine
 from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, tables, training
 from support import ROOT, cases
 
+pytestmark = cases.slow
+
 
 def test_a_choice_is_validated_on_training_images_that_are_not_trained_on(monkeypatch):
   monkeypatch.setattr(accuracy, "HELD_OUT", 100)

@@ -12,6 +12,8 @@ from support.checkpoints import restore, save, with_checkpoints
 from support.fusing import finished_by_host, layers, source
 from support.checkpoint_states import set_state, state_of
 
+pytestmark = cases.slow
+
 N = 22
 BATCH = 4
 

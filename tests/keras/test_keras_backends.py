@@ -44,7 +44,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 def test_the_callbacks_on_other_backends(backend):
   pytest.importorskip(backend, reason=f"{backend} is not installed")
   result = subprocess.run(
-      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *(
+      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *(
           str(HERE / name) for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py"))],
       env=environment_of(backend), cwd=HERE.parent, capture_output=True, text=True, timeout=1800, check=False)
   assert result.returncode == 0, result.stdout + result.stderr

@@ -16,6 +16,8 @@ from support import cases
 from support.fits import (
     BACKEND, EPOCHS, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, not_torch, only_tensorflow, train, two_stages)
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module", name="unbroken")
 def fixture_unbroken(tmp_path_factory):

@@ -12,6 +12,8 @@ from support import cases
 from support.checkpoints import with_checkpoints
 from support.loaders import loader_of, numpy_loader
 
+pytestmark = cases.slow
+
 N = 11
 BATCH = 3
 EPOCHS = 5
