@@ -22,6 +22,8 @@ from support.datasets import CallsAtOnce, call_in_python
 from support.echoes import read
 from support.checkpoint_states import set_state, state_of
 
+pytestmark = cases.slow
+
 Dataset = tf.data.Dataset
 
 

@@ -9,6 +9,8 @@ from support.checkpoints import with_checkpoints
 from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
 from support.processes import run_forked
 
+pytestmark = cases.slow
+
 N = 23
 BATCH = 4
 

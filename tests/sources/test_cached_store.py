@@ -11,7 +11,10 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.python_sources import Source
+
+pytestmark = cases.slow
 
 Dataset = tf.data.Dataset
 N = 40

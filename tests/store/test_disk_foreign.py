@@ -10,9 +10,11 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import ROOT, schedule
+from support import ROOT, cases, schedule
 from support.processes import run_forked
 from support.stores import forge_settings, new_path
+
+pytestmark = cases.slow
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from support import cases, schedule
 from support.checkpoints import final_fn, partial_fn, restore, save, take
 from support.stores import drop, new_path
 
+pytestmark = cases.slow
+
 SEED = 5
 # What a record of this size takes in a store: its header, and three words for the sample.
 RECORD = 128
