@@ -163,12 +163,6 @@ def test_iterators_in_functions():
     assert int(total(dataset)) == N * (N - 1) // 2
   assert len(traces) == 2
   assert fresh(dataset) == [N] + 4 * [N // 2]
-  # The same for TensorFlow 1.
-  dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
-  for _ in range(2):
-    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
-    assert sorted(int(iterator.get_next()) for _ in range(N)) == list(range(N))
-  assert fresh(dataset) == [N, N // 2]
 
 
 # Nothing is left. -------------------------------------------------------------------------------------------------------
