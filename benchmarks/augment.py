@@ -44,11 +44,6 @@ def measure(quick):
   for side in (32, 224) if quick else BATCHES:
     for batched in (False, True):
       yield _section(quick, side, batched, absent)
-  for side in (348,) if quick else (348, 1000):
-    yield _decoding(quick, side, absent)
-  yield _targets(quick)
-  yield _views(quick)
-  yield _mixing(quick)
 
 
 def layers(side):
@@ -112,16 +107,13 @@ def _section(quick, side, batched, absent):
       for dtype in ("uint8", "float32", "bfloat16")}
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
   calls[NOTHING] = feed(images, lambda image, seed: image)
-  sequences = layers(side)
-  for name, (sequence, is_large) in sequences.items():
+  for name, (sequence, is_large) in layers(side).items():
     # Each image of a batch draws for itself.
     calls[name] = feed(large if is_large else images, augment.compose(sequence, clips=False if batched else None))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
-    calls[f"tf.data: {NOTHING}"] = _mapped(images, lambda image, seed: image, steps)
     for name, (sequence, _) in policies(common.tensorflow_layers(), side).items():
       calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
-      calls[f"tf.data: {name}"] = _mapped(images, augment.compose(sequences[name][0]), steps)
   absent = _add_peers(calls, peers.Inputs(side, count, **inputs), batched, absent)
   return _measured(
       f"{side}x{side}, {how}", f"{side}_{'batch' if batched else 'image'}", calls, absent, common.rounds(quick, ROUNDS),
@@ -132,141 +124,7 @@ def _section(quick, side, batched, absent):
       + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
       f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
       "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
-      "the output's size. TensorFlow: its operations in the stage. tf.data: our layers in a map.")
-
-
-def _decoding(quick, side, absent):
-  """JPEG files to 224x224."""
-  common.say(f"JPEG of {side}x{side}")
-  to = 224
-  files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(4 if quick else 32, side)]
-  steps = 1 if quick else max(1, 100_000_000 // (len(files) * side * side * 3))
-  feed = functools.partial(_reader, np.array(files, object), batched=False, times=steps)
-  both, alone = f"TensorFlow: {peers.DECODED}, resized", f"TensorFlow: {peers.DECODED}"
-  calls = {
-      NOTHING: feed(lambda file, seed: file),
-      peers.DECODED: feed(augment.compose([augment.decode_and_crop(to)])),
-      "decode": feed(augment.compose([augment.decode(to)])),
-      both: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, to)),
-      alone: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, None)),
-  }
-  absent = _add_peers(calls, peers.Inputs(to, len(files) * steps, files=files), None, absent)
-  kilobytes = np.mean([len(file) for file in files]) / 1000
-  return _measured(
-      f"JPEG of {side}x{side} to {to}x{to}", f"{side}_jpeg", calls, absent, common.rounds(quick, ROUNDS),
-      len(files) * steps, {}, [(peers.DECODED, both, 0.8)] if side == 1000 else [],
-      f"CPU time of all threads for a JPEG file of {side}x{side} pixels and {kilobytes:.0f} kB, one at a time; DALI's "
-      "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.")
-
-
-def _targets(quick):
-  """What follows an image of 224x224, beside the same element of which nothing follows."""
-  common.say("targets")
-  side, batch = 224, 16
-  random, images = np.random.default_rng(7), _smooth(batch, side)
-  corners = random.uniform(0, side / 2, [batch, 8, 2])
-  targets = {
-      "8 boxes": ("xyxy", np.concatenate([corners, corners + side / 3], -1).astype(np.float32)),
-      "17 key points": ("xy", random.uniform(0, side, [batch, 17, 2]).astype(np.float32)),
-      "a mask": ("mask", random.integers(0, 9, [batch, side, side], np.uint8)),
-      "a blended map": ("bilinear", random.random([batch, side, side], np.float32))}
-  times = 1 if quick else 40
-  calls = {}
-  for name, (kind, values) in targets.items():
-    for layers_name, layers_there in (
-        (CROP_FLIP, [augment.random_crop(PADDING), augment.random_flip()]), (RAND, augment.rand_augment(2, 9))):
-      for is_moved in (False, True):
-        fn = augment.compose(layers_there, {1: kind} if is_moved else {})
-        calls[name, layers_name, is_moved] = _reader((images, values), fn, batched=False, times=times)
-  costs = common.per_element(times * batch, common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
-  rows = [
-      common.Row(
-          f"targets_{_key(name)}_{_key(layers_name)}", name, f"{layers_name}: µs more",
-          [moved - alone for moved, alone in zip(values, costs[name, layers_name, False])],
-          limit=3 if name in ("8 boxes", "17 key points") else None)
-      for (name, layers_name, is_moved), values in costs.items() if is_moved]
-  return common.Section(
-      "Targets beside an image of 224x224",
-      f"CPU time of all threads for an element of an image, uint8 [{side}, {side}, 3], and what follows it, beyond the same "
-      f"element of which nothing follows: targets={{}}. {times * batch:,} at a time. RandAugment has two layers of magnitude 9.", rows)
-
-
-def _views(quick):
-  """DINO's two large and eight small views of a JPEG file, of one decoded image or each with its own decoding."""
-  common.say("views")
-  side = 350
-  files = np.array([tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(2 if quick else 16, side)], object)
-  distorted = [
-      augment.random_flip(), augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1)], p=0.8), augment.grayscale(p=0.2),
-      augment.gaussian_blur(p=0.5), augment.normalize()]
-  crops = [(224, (0.4, 1))] * 2 + [(96, (0.05, 0.4))] * 8
-  of_image = [augment.compose([augment.random_resized_crop(*crop), *distorted]) for crop in crops]
-  of_file = [augment.compose([augment.decode_and_crop(crop[0], scale=crop[1]), *distorted]) for crop in crops]
-  # Ten ops that differ: of equal ones TensorFlow would keep one.
-  whole = [augment.compose([augment.decode(max_pixels=10**8 + k), augment.random_resized_crop(*crop), *distorted])
-           for k, crop in enumerate(crops)]
-  decode = augment.decode()
-
-  def views(functions, image, seed):
-    return tuple(function(image, seed=augment.seed_at(seed, k)) for k, function in enumerate(functions))
-
-  times = 1 if quick else 10
-  calls = {name: _reader(files, function, batched=False, times=times) for name, function in {
-      "one decoded image": lambda file, seed: views(of_image, decode(file), seed),
-      "ten times decode_and_crop": functools.partial(views, of_file),
-      "ten times decoded whole": functools.partial(views, whole)}.items()}
-  costs = common.per_element(times * len(files), common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
-  return common.Section(
-      f"Ten views of a JPEG of {side}x{side}",
-      "CPU time of all threads for DINO's two views of 224x224 and eight of 96x96: resized crop, flip, jitter, grey, blur, normalize. A "
-      "transform for each view, as torchvision's of a file, decodes ten times.",
-      [common.Row(f"views_{_key(name)}", name, "ms", [value / 1000 for value in values]) for name, values in costs.items()])
-
-
-def _mixing(quick):
-  """Batches that are mixed, with one-hot labels of 1,000 classes, by a map of tf.data."""
-  common.say("mixing")
-  rows, classes = [], 1000
-  for side in (32, 224):
-    batch = 8 if quick else BATCHES[side]
-    times = 1 if quick else max(1, 100_000_000 // (batch * side * side * 3))
-    for dtype in (np.uint8, np.float32):
-      images, labels = _smooth(batch, side).astype(dtype), np.arange(batch)
-      keras = {"mixup": tf.keras.layers.MixUp(0.2), "CutMix": tf.keras.layers.CutMix()}
-      calls = {
-          NOTHING: lambda *each: each,
-          "mixup": augment.mixup(0.2, classes), "CutMix": augment.cutmix(1.0, classes),
-          "mixup or CutMix": augment.mixup_or_cutmix(num_classes=classes), "TensorFlow: mixup": functools.partial(_mixed, classes)}
-      for name, layer in keras.items():
-        calls[f"Keras: {name}"] = lambda images, labels, layer=layer: layer(
-            {"images": images, "labels": tf.one_hot(labels, classes)})
-      calls = {name: _epochs(tf.data.Dataset.from_tensors((images, labels)).cache().repeat(times).map(fn), times)
-               for name, fn in calls.items()}
-      for call in calls.values():
-        call()
-      costs = common.per_element(times * batch, common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
-      for name, values in costs.items():
-        if name != NOTHING:
-          whose, colon, what = name.rpartition(": ")
-          rows.append(common.Row(
-              f"mixing_{side}_{_key(dtype.__name__)}_{_key(name)}", f"{what}, {side}x{side}, {dtype.__name__}",
-              f"{whose}{colon}µs an image", [cost - base for cost, base in zip(values, costs[NOTHING])]))
-  return common.Section(
-      "mixup and CutMix of batches",
-      "CPU time of all threads for an image, in batches of 128 of 32x32 and of 16 of 224x224, and its label, a number of 1,000 "
-      "classes that becomes one-hot, beyond a map that does nothing. TensorFlow: its operations, with a lambda for each image. Keras: "
-      "its layers, which return float32.", rows)
-
-
-def _mixed(classes, images, labels):
-  """mixup as one writes it with TensorFlow's operations."""
-  share = tf.random.gamma([tf.shape(images)[0], 2], 0.2)
-  share = share[:, 0] / tf.reduce_sum(share, 1)
-  labels, by = tf.one_hot(labels, classes), share[:, tf.newaxis, tf.newaxis, tf.newaxis]
-  values = tf.cast(images, tf.float32)
-  mixed = by * values + (1 - by) * values[::-1]
-  mixed = tf.cast(tf.round(mixed), tf.uint8) if images.dtype == tf.uint8 else mixed
-  return mixed, share[:, tf.newaxis] * labels + (1 - share[:, tf.newaxis]) * labels[::-1]
+      "the output's size. TensorFlow: its operations in the stage.")
 
 
 def _smooth(count, side):
@@ -280,17 +138,16 @@ def _add_peers(calls, inputs, batched, absent):
   """Adds the calls of the peers that are there; returns why there are none of others."""
   why = {}
   for peer, about in peers.PEERS.items():
-    names = [name for name in about.names if (name == peers.DECODED) == (inputs.files is not None)]
-    if not names or batched not in (None, about.batched):
+    if batched != about.batched:
       continue
     if peer in absent:
-      why.update({f"{peer}: {name}": absent[peer] for name in names})
+      why.update({f"{peer}: {name}": absent[peer] for name in about.names})
       continue
     try:
       made = about.make(inputs)
     except Exception as error:
       # A peer of another version may raise anything.
-      why.update({f"{peer}: {name}": _failed(error) for name in names})
+      why.update({f"{peer}: {name}": f"failed: {common.last_line(str(error))}" for name in about.names})
       continue
     calls.update({f"{peer}: {name}": call for name, call in made.items()})
   return why
@@ -303,8 +160,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
 
   def around(name):
     whose, colon, _ = name.partition(": ")
-    own = whose == "tf.data" or whose in peers.PEERS
-    return costs.get(f"{whose}{colon}{NOTHING}" if own else NOTHING, [0] * rounds)
+    return costs.get(f"{whose}{colon}{NOTHING}" if whose in peers.PEERS else NOTHING, [0] * rounds)
 
   whole = costs
   costs = {name: [cost - base for cost, base in zip(values, around(name))]
@@ -313,15 +169,15 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
   rows = []
   for name, values in costs.items():
     whose, colon, what = name.rpartition(": ")
-    rows.append(common.Row(f"{prefix}_{_key(name)}", what, f"{whose}{colon}µs an image", values, limit=most.get(name)))
+    rows.append(common.Row(f"{prefix}_{common.key(name)}", what, f"{whose}{colon}µs an image", values, most.get(name)))
   for name, beside, limit in most_of:
     # What only moves the bytes is compared as a whole.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(common.Row(
-        f"{prefix}_{_key(name)}_of_{_key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
+        f"{prefix}_{common.key(name)}_of_{common.key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
         f"of {beside}", common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
   for peer, about in peers.PEERS.items():
-    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", name, f"of {peer}'s",
+    cells = [common.Row(f"{prefix}_{common.key(name)}_of_{common.key(peer)}", name, f"of {peer}'s",
                         common.quotients(costs[name], costs[f"{peer}: {name}"]))
              for name in about.names if name in costs and f"{peer}: {name}" in costs]
     rows += cells
@@ -329,13 +185,13 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     if cells or why:
       dearest = max(cells, key=lambda row: row.median) if cells else None
       rows.append(common.Row(
-          f"{prefix}_of_{_key(peer)}", f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
+          f"{prefix}_of_{common.key(peer)}", f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
           f"of {peer}'s", dearest.values if cells else [], limit=1))
   return common.Section(
       title,
       f"{definition} {count:,} at a time. Each row is what the "
       "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
-      "and tf.data's what theirs take beyond nothing; torchvision, Pillow and albumentations run in a loop.",
+      "what its pipeline takes beyond nothing; torchvision, Pillow and albumentations run in a loop.",
       rows)
 
 
@@ -344,24 +200,9 @@ def _reader(images, function, *, batched, times):
   source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
   # So that a call includes one end of an epoch, which costs time.
   source = source.repeat(times)
-  return _epochs(
-      source.refurbish(_as_it_is, function, r=ONLY_HITS, seed=7, num_parallel_calls=None), len(source))
-
-
-def _as_it_is(*element):
-  return element if len(element) > 1 else element[0]
-
-
-def _mapped(images, function, times):
-  """The same by a map of tf.data, which is given seeds."""
-  seeds = np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32)
-  source = tf.data.Dataset.from_tensor_slices((images, seeds)).cache().repeat(times)
-  return _epochs(source.map(lambda image, seed: function(image, seed=seed)), len(source))
-
-
-def _epochs(dataset, steps):
+  dataset = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads the elements that it leaves out one by one, without Python.
-  iterator = iter(dataset_graph.without_autotuner(dataset.repeat().shard(steps, steps - 1)))
+  iterator = iter(dataset_graph.without_autotuner(dataset.repeat().shard(len(source), len(source) - 1)))
   return lambda: next(iterator)
 
 
@@ -375,14 +216,6 @@ def _costs(calls, rounds, count):
       # A peer of another version may raise anything; our own errors are raised.
       if name.partition(": ")[0] not in peers.PEERS:
         raise
-      failed[name] = _failed(error)
+      failed[name] = f"failed: {common.last_line(str(error))}"
       del calls[name]
   return common.per_element(count, common.cpu_of_calls(calls, rounds)), failed
-
-
-def _failed(error):
-  return "failed: " + (str(error).strip().splitlines() or [type(error).__name__])[-1][:60]
-
-
-def _key(name):
-  return "_".join("".join(letter if letter.isalnum() else " " for letter in name).split()).lower()

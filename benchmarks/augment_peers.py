@@ -1,7 +1,6 @@
 """What our layers are compared with: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
 import dataclasses
 import importlib
-import io
 import math
 import os
 import random
@@ -28,7 +27,6 @@ STRENGTH, TURN = 0.8, 0.2
 SIGMA = (0.1, 2.0)
 DEGREES, MOVE, ZOOM, SHEAR = 15, (0.1, 0.1), (0.9, 1.1), 5
 PIPELINE = "RandAugment, crop, flip, normalize float32"
-DECODED = "decode_and_crop"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +47,12 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-  """A batch of images; the same padded; larger images, to be resized; or, for decoding, a batch of JPEG files alone."""
+  """A batch of images; the same padded; larger images, to be resized."""
   side: int
   count: int
-  images: np.ndarray = None
-  padded: np.ndarray = None
-  large: np.ndarray = None
-  files: list = None
+  images: np.ndarray
+  padded: np.ndarray
+  large: np.ndarray
 
 
 def kernel_size(side):
@@ -103,13 +100,6 @@ def tensorflow_image(image, seed):
   return tf.image.stateless_random_flip_left_right(cropped, seed + 1)
 
 
-def tensorflow_decoded(file, seed, side):
-  """A random resized crop of a JPEG file, which decodes only that part; without a `side` not resized."""
-  begin, size = _window(tf.io.extract_jpeg_shape(file), seed)
-  part = tf.io.decode_and_crop_jpeg(file, tf.concat([begin[:2], size[:2]], axis=0), channels=3)
-  return part if side is None else _tensorflow_resized(part, side, False)
-
-
 def _window(shape, seed):
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
       shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=RATIO, area_range=SCALE, use_image_if_no_bounding_boxes=True)
@@ -132,10 +122,10 @@ def _dali(inputs):
   from nvidia.dali import auto_aug, fn, math as dali_math, pipeline_def, types
   size = [inputs.side] * 2
 
-  def call(batch, operations, layout="HWC"):
+  def call(batch, operations):
     @pipeline_def(enable_conditionals=True)
     def pipeline():
-      return operations(fn.external_source(source=lambda: batch, batch=True, layout=layout, no_copy=True))
+      return operations(fn.external_source(source=lambda: batch, batch=True, layout="HWC", no_copy=True))
 
     built = pipeline(batch_size=len(batch), num_threads=PROCESSORS, device_id=None, prefetch_queue_depth=1,
                      exec_pipelined=False, exec_async=False)
@@ -186,12 +176,6 @@ def _dali(inputs):
 
   to_uint8 = {"dtype": types.UINT8, "mean": [0.0] * 3, "std": [1.0] * 3}
   to_float32 = {"dtype": types.FLOAT, "mean": [255 * mean for mean in MEAN], "std": [255 * std for std in STD]}
-  if inputs.files is not None:
-    files = [np.frombuffer(file, np.uint8) for file in inputs.files]
-    return {
-        "nothing": call(files, lambda batch: batch, None),
-        DECODED: call(files, lambda batch: fn.resize(fn.decoders.image_random_crop(
-            batch, device="cpu", random_area=SCALE, random_aspect_ratio=RATIO), size=size, antialias=False), None)}
   importlib.import_module("nvidia.dali.auto_aug.rand_augment")
   importlib.import_module("nvidia.dali.auto_aug.auto_augment")
   importlib.import_module("nvidia.dali.auto_aug.trivial_augment")
@@ -225,7 +209,6 @@ def _dali(inputs):
 def _torchvision(inputs):
   """Its transforms of tensors."""
   import torch
-  import torchvision
   from torchvision.transforms import v2
   # As its DataLoader's workers have. More of them spin while they wait for each other.
   torch.set_num_threads(1)
@@ -234,10 +217,6 @@ def _torchvision(inputs):
   def call(images, *transforms):
     return _loop(inputs, [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images], v2.Compose(transforms))
 
-  if inputs.files is not None:
-    resized = v2.RandomResizedCrop(side, antialias=False)
-    return {DECODED: _loop(inputs, inputs.files, lambda file: resized(torchvision.io.decode_jpeg(
-        torch.frombuffer(bytearray(file), dtype=torch.uint8), torchvision.io.ImageReadMode.RGB)))}
   crop, flip = v2.RandomCrop(side, padding=PADDING), v2.RandomHorizontalFlip()
   normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
   policy = v2.AutoAugmentPolicy.CIFAR10 if side == 32 else v2.AutoAugmentPolicy.IMAGENET
@@ -278,10 +257,6 @@ def _pillow(inputs):
     cut_height = min(height, (width * height * area / ratio)**0.5)
     x, y = random.uniform(0, width - cut_width), random.uniform(0, height - cut_height)
     return image.resize((side, side), bilinear, (x, y, x + cut_width, y + cut_height))
-
-  if inputs.files is not None:
-    return {DECODED: _loop(
-        inputs, inputs.files, lambda file: resized_crop(Image.open(io.BytesIO(file)).convert("RGB")))}
 
   def crop(image):
     x, y = random.randint(0, 2 * PADDING), random.randint(0, 2 * PADDING)
@@ -380,13 +355,13 @@ def _loop(inputs, images, function):
 PEERS = {
     "DALI": Peer(("nvidia.dali",), True, (
         FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE, RAND,
-        AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, DECODED), _dali),
+        AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL), _dali),
     "torchvision": Peer(("torch", "torchvision"), False, (
         CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
-        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, DECODED), _torchvision),
+        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE), _torchvision),
     "Pillow": Peer(
         ("PIL",), False, (
-            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE, DECODED),
+            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE),
         _pillow),
     "albumentations": Peer(
         ("albumentations", "cv2"), False, (CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, BLUR, ERASING, AFFINE),

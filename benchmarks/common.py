@@ -142,6 +142,11 @@ def quotients(measured, baseline):
   return [m / b for m, b in zip(measured, baseline)]
 
 
+def key(name):
+  """A name as a part of a row's key."""
+  return "_".join(re.findall(r"\w+", name)).lower()
+
+
 def rounds(quick, number):
   """How many rounds to measure."""
   return 1 if quick else number

@@ -25,26 +25,29 @@ STEPS = 100
 # Processors, besides all.
 FEW = 4
 STANDARD, SHARE = "plain", "fuse, share "
+FRAMEWORKS = ("torch", "jax")
 # Seconds that a process may take.
 LONGEST = 480
 
 
 def measure(quick, only="", photographs=None, minutes=None):
   """Yields the sections. With `minutes` the most important are measured, and what does not end in time has no figures."""
-  deadline = None if minutes is None else time.monotonic() + 60 * minutes
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # What JAX has compiled for one process serves the next.
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(directory, "compiled")))
-    run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache}, deadline)
-    titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse") for name in MODELS}
-    titles |= {"Loaders to the GPU": _load}
+    rounds = 3 if minutes is None else 2
+    titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse", rounds) for name in MODELS}
+    titles |= {"Loaders to the GPU": functools.partial(_load, rounds)}
     if minutes is None:
-      titles |= {f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies") for name in MODELS}
+      titles |= {f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies", rounds) for name in MODELS}
       titles |= {"Finish by itself": _finish}
     chosen = {title: section for title, section in titles.items() if only.lower() in title.lower()}
     if not chosen:
       sys.exit(f"gpu --only {only!r}: no section has these words in its title. There are: {'; '.join(titles)}.")
+    budget = None if minutes is None else Budget(60 * minutes, [
+        share for title in chosen for share in _shares(title, quick)])
+    run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache}, budget)
     sections = []
     for title, section in chosen.items():
       common.say(title)
@@ -52,6 +55,30 @@ def measure(quick, only="", photographs=None, minutes=None):
       yield sections[-1]
     if not any(row.values for measured in sections for row in measured.rows):
       sys.exit("gpu: nothing could be measured; what the processes said stands in the tables.")
+
+
+class Budget:
+  """Divides seconds among processes, so that a slow one leaves enough for those after it."""
+
+  def __init__(self, seconds, shares, clock=time.monotonic):
+    self._end, self._clock, self._shares = clock() + seconds, clock, list(shares)
+
+  def next(self):
+    """Seconds for the next process. The ones after it also have what it leaves."""
+    share, total = self._shares[0], sum(self._shares)
+    del self._shares[0]
+    return max(0.0, self._end - self._clock()) * share / total
+
+
+def _shares(title, quick):
+  """How the processes of a section divide the seconds. Those of ResNet-50 need three times as many."""
+  return [3 if "ResNet" in title else 1] * (len(FRAMEWORKS) if "Loaders" in title else len(_processors(quick)))
+
+
+def _processors(quick):
+  """How many a process has: first all, as compiling then takes the least time."""
+  everything = len(os.sched_getaffinity(0))
+  return [everything, FEW] if FEW < everything and not quick else [everything]
 
 
 def _kept(directory, quick, photographs, side):
@@ -68,27 +95,26 @@ def _kept(directory, quick, photographs, side):
   return path, whence
 
 
-def _settings(name, quick, path):
+def _settings(name, quick, path, rounds):
   model, side, batch = MODELS[name]
   small = dict(model="small", side=32, batch=8, steps=2, rounds=1) if quick else {}
-  return {"model": model, "side": side, "batch": batch, "images": str(path), "steps": STEPS, "rounds": 3, **small}
+  return {"model": model, "side": side, "batch": batch, "images": str(path), "steps": STEPS, "rounds": rounds, **small}
 
 
-def _fit(name, ways, title, quick, kept, run):
+def _fit(name, ways, rounds, title, quick, kept, run):
   path, whence = kept(MODELS[name][1])
-  settings = {**_settings(name, quick, path), "ways": ways}
+  settings = {**_settings(name, quick, path, rounds), "ways": ways}
   rows = []
-  everything = len(os.sched_getaffinity(0))
-  # All of them first, with which compiling takes the least.
-  for number in dict.fromkeys([everything, *([FEW] if FEW < everything and not quick else [])]):
-    device, results = run({"part": "fit", "processors": number, **settings})
+  for number in _processors(quick):
+    device, results = run({"part": "fit", "processors": number, "alone": rounds > 2, **settings})
     rows += _rows(results, number, settings["batch"])
   return common.Section(
       title,
       f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two RandAugment "
       "operations at magnitude 9, crop, flip and normalize; without fuse these three on whole batches. The images are repeated, so that "
       f"an epoch has {settings['steps']} steps. The model computes in bfloat16. {settings['rounds']} epochs of each way by the clock, "
-      "after a first one, which fills what is kept. A step by itself: with one batch over and over, which the host sends each time. "
+      "after a first one, which fills what is kept. A step by itself, measured without --minutes: with one batch over and over, which the "
+      "host sends each time. "
       "Processors at work: those that the whole process kept busy.", rows)
 
 
@@ -112,11 +138,11 @@ def _rows(results, processors, batch):
   return rows
 
 
-def _load(title, quick, kept, run):
+def _load(rounds, title, quick, kept, run):
   path, whence = kept(224)
-  settings = _settings("ResNet-50", quick, path)
+  settings = _settings("ResNet-50", quick, path, rounds)
   rows = []
-  for framework in ("torch", "jax"):
+  for framework in FRAMEWORKS:
     device, results = run({"part": "load", "framework": framework, "processors": len(os.sched_getaffinity(0)), **settings})
     for result in results:
       loader = f"rtf.{framework}_loader"
@@ -143,10 +169,10 @@ def _finish(title, quick, kept, run):
       "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.", rows)
 
 
-def _results(settings, quick, environment, deadline):
-  """Of a process: its device, and what it told. Where it ended early, the last result says why and has no steps."""
-  left = LONGEST if deadline is None else min(LONGEST, deadline - time.monotonic())
-  if left < 1:
+def _results(settings, quick, environment, budget):
+  """Runs a process. Returns its device and its results. If it ended early, the last result says why and has no steps."""
+  left = LONGEST if budget is None else budget.next()
+  if left < 10:
     return "not started", [{"way": "not measured: the minutes were over", "steps": []}]
   common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} processors")
   with tempfile.TemporaryFile("w+") as errors:

@@ -3,6 +3,7 @@
 SETTINGS is JSON: the name of a function here, as "part", the number of "processors", and what the function takes. Processors
 are chosen before TensorFlow and JAX are imported, which make as many threads. Keras' backend is that of `KERAS_BACKEND`.
 """
+import collections
 import functools
 import itertools
 import json
@@ -19,10 +20,11 @@ SHARES = {0: "0", 1 / 4: "1/4", 1: "1"}
 SETTLING = {"r = 3, policies fresh, fuse, share AUTOTUNE": 3, "r = 1, fuse, share AUTOTUNE": 3}
 
 
-def fit(model, side, batch, images, steps, rounds, ways):
+def fit(model, side, batch, images, steps, rounds, ways, alone):
   """Yields what Keras' `fit` takes for each way to feed it: seconds a step by the clock, of each epoch but the first.
 
   Args:
+    alone: whether a step by itself is measured too.
     ways: "reuse", or "policies": RandAugment drawn again at every use, which only some side can do, the CPU or the accelerator.
   """
   import keras
@@ -39,9 +41,9 @@ def fit(model, side, batch, images, steps, rounds, ways):
         network, dataset_graph.without_autotuner(dataset.prefetch(2)), steps, SETTLING.get(name, 1), rounds)}
     result["processors"] = (time.process_time() - cpu) / (time.perf_counter() - began)
     result["peak"] = _peak_bytes()
-    if layers or name == "plain":  # The step by itself: with one batch over and over.
-      alone = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
-      result["alone"] = _seconds(network, alone, -(-steps // 2), 1, rounds)
+    if alone and (layers or name == "plain"):  # The step by itself: with one batch over and over.
+      same = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
+      result["alone"] = _seconds(network, same, -(-steps // 2), 1, rounds)
     yield result
 
 
@@ -70,9 +72,8 @@ def load(framework, model, side, batch, images, steps, rounds):
   took = []
   for _ in range(rounds):
     began = time.perf_counter()
-    for images_of_one, _ in loader:
-      pass
-    wait(images_of_one)
+    (last, _), = collections.deque(loader, maxlen=1)
+    wait(last)
     took.append((time.perf_counter() - began) / steps)
   yield {"way": "r = 3", "steps": took, "same": same}
 
@@ -136,11 +137,11 @@ def _ways(side, batch, images, steps, ways):
 
   if ways == "reuse":
     yield "plain", None, finished(plain(source, [*decode, *policies]))
+    yield "r = 3", None, finished(source.refurbish([*decode, *policies], None, 3, seed=7))
+    yield "r = 3, fuse", final, source.refurbish([*decode, *policies], None, 3, seed=7).fuse(final, batch).repeat()
     if is_encoded:
       kept = source.map(augment.compose([augment.decode()]), common.PARALLEL_CALLS).cache()
       yield "cache() of decoded images", None, finished(plain(kept, [augment.random_resized_crop(side), *policies]))
-    yield "r = 3", None, finished(source.refurbish([*decode, *policies], None, 3, seed=7))
-    yield "r = 3, fuse", final, source.refurbish([*decode, *policies], None, 3, seed=7).fuse(final, batch).repeat()
     return
   fresh = source.refurbish(decode, policies, 3, seed=7) if decode else source.refurbish(policies, None, 1, seed=7)
   reused = "r = 3, policies fresh" if decode else "r = 1"

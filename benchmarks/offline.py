@@ -1,13 +1,13 @@
 """Carries this package to a machine without a network.
 
-    python benchmarks/offline.py pack --python 3.12 --there jax jaxlib numpy    # here: parts of at most 48 MB in offline/
+    python benchmarks/offline.py pack --python 3.12 --there jax jaxlib numpy ml_dtypes    # here: parts of at most 48 MB
     python3 offline/offline.py unpack offline /tmp/refurbish                    # there: in less than a minute
     . /tmp/refurbish/env.sh                                                     # sets the path
 
 `pack` collects TensorFlow for the CPU, Keras, the packages that they require, this package with its built library, its
 benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into parts,
 for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part. Packages that
-the machine has need not travel: name them after `--there`. `visit.py` unpacks and measures.
+the machine has need not travel: name them after `--there`. `visit.py` unpacks and measures what the tables in landed/ lack.
 """
 import argparse
 import hashlib
@@ -30,12 +30,15 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MANIFEST = "manifest.json"
 PART_BYTES = 48_000_000
+# Three times as fast as 6, for a twelfth more bytes of TensorFlow.
+PRESET = 2
 # Requirements of TensorFlow that nothing here imports, and that are large.
 UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
-# Of TensorFlow's wheel: headers, which are needed to compile alone.
+# TensorFlow's headers, which are only needed to compile.
 LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
-# pip takes a wheel for one of these alone, each exactly.
-PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36)))
+# pip matches each of these names exactly.
+PLATFORMS = tuple(f"{platform}_x86_64" for platform in (
+    "manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36))))
 
 
 def main(argv=None):
@@ -69,28 +72,35 @@ class Refused(Exception):
 
 
 def pack(output, python, there, with_data=True):
-  """Writes the parts, `MANIFEST` and this program into `output`."""
+  """Writes the parts, `MANIFEST`, what earlier visits measured, and the programs for the other machine into `output`."""
+  # Imported here, so that `unpack` needs nothing that a bare machine lacks.
+  from refurbish_tf.experiments import results
+  commit = results.commit(ROOT)
+  if not commit or commit.endswith("+"):
+    raise Refused(f"each row names the commit of its code, and {ROOT} has changes that are not committed. Commit them first.")
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
+    # The wheel's sources are also copied now: the checkout may go on to another commit.
+    programs = _copy_programs(scratch / "benchmarks")
     wheels = [_package(scratch / "package"), *_download(scratch / "wheels", python)]
-    kept = {name: wheel for wheel in wheels if (name := _name(wheel)) not in {_canonical(each) for each in there}}
+    kept = [wheel for wheel in wheels if _name(wheel) not in {_canonical(each) for each in there}]
+    _check_tags(kept, python)
     data = _write_data(scratch / "data") if with_data else []
     output.mkdir(parents=True, exist_ok=True)
-    with _Parts(output) as parts, lzma.open(parts, "wb") as compressed, tarfile.open(fileobj=compressed, mode="w|") as tar:
-      for wheel in kept.values():
+    with _Parts(output) as parts, lzma.open(parts, "wb", preset=PRESET) as compressed, tarfile.open(fileobj=compressed, mode="w|") as tar:
+      for wheel in kept:
         _add_wheel(tar, wheel)
-      for path in sorted(path for path in (ROOT / "benchmarks").rglob("*") if path.suffix in (".py", ".json")):
-        tar.add(path, path.relative_to(ROOT))
-      for path in data:
+      for path in [*programs, *data]:
         tar.add(path, path.relative_to(scratch))
-  # Read here, so that `unpack` needs nothing that a bare machine lacks.
-  from refurbish_tf.experiments import results
   manifest = {
-      "python": python, "commit": results.commit(ROOT), "packages": {name: _version(wheel) for name, wheel in kept.items()},
-      "there": sorted(there), "parts": parts.written}
+      "python": python, "commit": commit, "wheels": [wheel.name for wheel in kept], "there": sorted(there), "parts": parts.written}
   (output / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
   for program in (__file__, ROOT / "benchmarks" / "visit.py"):
     shutil.copy(program, output)
+  (output / "landed").mkdir()
+  for table in (results.DIRECTORY / "cifar10.csv", *(ROOT / "benchmarks" / "results").glob("*.json")):
+    if table.exists():
+      shutil.copy(table, output / "landed")
   for part in parts.written:
     print(f"{part['name']}: {part['bytes']:,} bytes")
 
@@ -125,6 +135,12 @@ def environment(parts, output):
   return {"PYTHONPATH": os.pathsep.join(path), "REFURBISH_TF_COMMIT": json.loads(_read(parts / MANIFEST))["commit"]}
 
 
+def _copy_programs(directory):
+  """Copies the benchmarks. Returns the paths of the copies."""
+  shutil.copytree(ROOT / "benchmarks", directory, ignore=shutil.ignore_patterns("__pycache__"))
+  return sorted(path for path in directory.rglob("*") if path.suffix == ".py")
+
+
 def _package(directory):
   """The wheel of this package, with its library for the TensorFlow that is installed here."""
   sys.path.insert(0, str(ROOT))
@@ -137,13 +153,26 @@ def _package(directory):
 
 
 def _download(directory, python):
-  """The wheels of TensorFlow for the CPU, Keras, and what they require, as installed here where it can be."""
-  platforms = [option for platform in PLATFORMS for option in ("--platform", f"{platform}_x86_64")]
-  pins = [f"{name}=={importlib.metadata.version(installed)}" for name, installed in (
-      ("tensorflow-cpu", "tensorflow"), ("keras", "keras"))]
+  """The wheels of TensorFlow for the CPU, Keras, and what they require, in the versions that are installed here."""
+  platforms = [option for platform in PLATFORMS for option in ("--platform", platform)]
+  directory.mkdir(exist_ok=True)
+  installed = {_canonical(each.metadata["Name"]): each.version for each in importlib.metadata.distributions()}
+  constraints = directory / "constraints.txt"
+  constraints.write_text("".join(f"{name}=={version}\n" for name, version in installed.items() if name != "refurbish-tf"),
+                         encoding="utf-8")
   _run("download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp", *platforms,
-       "--dest", directory, *pins)
+       "--dest", directory, "--constraint", constraints, f"tensorflow-cpu=={installed['tensorflow']}", "keras")
   return sorted(wheel for wheel in directory.glob("*.whl") if _name(wheel) not in UNUSED)
+
+
+def _check_tags(wheels, python):
+  """Refuses wheels that another Python, or another kind of machine, could not import."""
+  from packaging import tags, utils
+  version = tuple(map(int, python.split(".")))
+  platforms = ["linux_x86_64", *PLATFORMS]
+  supported = {*tags.cpython_tags(version, platforms=platforms), *tags.compatible_tags(version, platforms=platforms)}
+  if others := [wheel.name for wheel in wheels if supported.isdisjoint(utils.parse_wheel_filename(wheel.name)[3])]:
+    raise Refused(f"Python {python} on x86-64 cannot import {', '.join(others)}.")
 
 
 def _run(*arguments):
@@ -187,10 +216,6 @@ def _add_wheel(tar, wheel):
 
 def _name(wheel):
   return _canonical(wheel.name.split("-")[0])
-
-
-def _version(wheel):
-  return wheel.name.split("-")[1]
 
 
 def _canonical(name):

@@ -12,8 +12,7 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = (
-    "run", "common", "samples", "advise_scenarios", "augment_peers", "gpu_training", "offline", "sharing_jobs", "sharing_simulation", "visit")
+SHARED = ("run", "common", "samples", "augment_peers", "gpu_training", "offline", "sharing_jobs", "visit")
 
 
 def main():
@@ -21,7 +20,7 @@ def main():
   parser = argparse.ArgumentParser(
       description="Measures side by side with a baseline and compares the quotient with its bar.",
       epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
-      f"\n  {'all':<12} One after the other, each in a process of its own: two hours."
+      f"\n  {'all':<12} One after the other, each in a process of its own: an hour and a half."
       "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
@@ -30,8 +29,6 @@ def main():
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   parser.add_argument(
       "--only", default="", metavar="WORDS", help="with gpu and sharing, which take long: only the sections whose titles have these words")
-  parser.add_argument(
-      "--all", action="store_true", help="with advise: also large photographs, audio, Keras' layers and a layer in Python")
   parser.add_argument(
       "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections, as far as they end in time")
   parser.add_argument(
@@ -43,8 +40,6 @@ def main():
     parser.error("--photographs is for gpu; the others read what TFDS has prepared")
   if arguments.minutes and arguments.name != "gpu":
     parser.error("--minutes is for gpu; the others measure all of their sections")
-  if arguments.all and arguments.name != "advise":
-    parser.error("--all is for advise; the others measure all that they have")
   if arguments.only and arguments.name not in ("gpu", "sharing"):
     parser.error("--only is for gpu and sharing; the others measure all of their sections")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
@@ -65,13 +60,13 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  own = {"sharing": {"only": arguments.only}, "advise": {"everything": arguments.all},
-         "gpu": {"only": arguments.only, "photographs": arguments.photographs, "minutes": arguments.minutes}}
+  own = {"sharing": {"only": arguments.only}, "gpu": {"only": arguments.only, "photographs": arguments.photographs, "minutes": arguments.minutes}}
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
+    # Sections already measured are kept if a later one is stopped.
+    report.write_json(path)
   print(f"\n{report.verdict()}")
-  report.write_json(path)
   if arguments.readme:
     report.write_readme()
   print(f"\nWritten: {path}. The exit status is 0, as everything ran.")

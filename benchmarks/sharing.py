@@ -15,7 +15,6 @@ import time
 import common
 import samples
 import sharing_jobs
-import sharing_simulation as simulation
 import tensorflow as tf
 
 import refurbish_tf as rtf
@@ -23,8 +22,6 @@ import refurbish_tf as rtf
 # Pairs of r and the kept share.
 OF_ONE_USE = ((1, 0),)
 STEP, WORK = 0.02, 100_000
-RANDOM_PHASES = (0, 0.13, 0.47, 0.8)
-NEVER = float("inf")
 PHOTOGRAPHS = "Photographs, r = 1, nothing kept, input-bound"
 JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
 # The ring, in samples: at least twice what all have under way.
@@ -32,7 +29,7 @@ ROOM = 256
 APART, TOGETHER = "apart", "together"
 PHASES = {
     2: (0, 0.5),
-    4: RANDOM_PHASES,
+    4: (0, 0.13, 0.47, 0.8),
     8: (0, 0.09, 0.3, 0.36, 0.53, 0.64, 0.81, 0.92)}
 
 
@@ -43,7 +40,7 @@ class Topic:
   Attributes:
     key, title: of the section.
     cells: pairs of a case and its stores: `r` and the kept share.
-    limit: of the calls and reads.
+    limit: of the calls.
     paced: whether each step takes the time of an accelerator.
   """
   key: str
@@ -54,11 +51,11 @@ class Topic:
 
 
 def _together(number):
-  return simulation.Case(f"{number} together", (1,) * number)
+  return sharing_jobs.Case(f"{number} together", (1,) * number)
 
 
 def _phases(number):
-  return simulation.Case(f"{number} at random phases", (1,) * number, PHASES[number])
+  return sharing_jobs.Case(f"{number} at random phases", (1,) * number, PHASES[number])
 
 
 TOPICS = (
@@ -66,12 +63,11 @@ TOPICS = (
     Topic("phases", "At random phases, paced", (
         (_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2), (1, 1))), (_phases(8), OF_ONE_USE)), 1.1),
     Topic("speeds", "Unequal speeds, paced", (
-        (simulation.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), OF_ONE_USE),
-        (simulation.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ((2, 1 / 2),))), 1.2),
-    Topic("courses", "One at half speed, joins and kills, paced", (
-        (simulation.Case("4, one at half speed", (1, 1, 1, 0.5)), OF_ONE_USE),
-        (simulation.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), OF_ONE_USE),
-        (simulation.Case("4, two are killed", (1,) * 4, RANDOM_PHASES, (NEVER, 1.6, NEVER, 2.2)), ((3, 1 / 4),))), 1.15),
+        (sharing_jobs.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), OF_ONE_USE),
+        (sharing_jobs.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ((2, 1 / 2),))), 1.2),
+    Topic("courses", "One at half speed, or late, paced", (
+        (sharing_jobs.Case("4, one at half speed", (1, 1, 1, 0.5)), OF_ONE_USE),
+        (sharing_jobs.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), OF_ONE_USE)), 1.15),
     Topic("short", "Short of CPU", (
         (_together(4), OF_ONE_USE), (_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2))),
         (_phases(8), OF_ONE_USE)), 1.15, paced=False),
@@ -96,28 +92,24 @@ def cells(quick, topic):
     for r, share in stores[-1:] if quick else stores:
       cell = sharing_jobs.Cell(case, r, share, n, laps, STEP * topic.paced, WORK * (not topic.paced))
       name = f"{case.name}, r = {r}, {share:g} kept" + ("" if topic.paced else ", short of CPU")
-      key = f"{topic.key}_{''.join(c if c.isalnum() else '_' for c in case.name)}_r{r}_{share:g}"
-      measured, expected = sharing_jobs.measure(cell), sharing_jobs.simulated(cell)
+      key = f"{topic.key}_{common.key(case.name)}_r{r}_{share:g}"
+      measured = sharing_jobs.measure(cell)
       of_cell = [
-          common.Row(f"{key}_{what.replace(' ', '_')}", name, what, [figure], limit) for what, figure, limit in (
-              ("calls", measured.calls, topic.limit), ("calls simulated", expected.calls, None),
-              ("reads", measured.reads, topic.limit), ("images/s", measured.images_per_second, None),
-              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None),
-              ("pairs simulated", expected.pairs, None), ("beyond", measured.beyond, 2),
-              ("beyond simulated", expected.beyond, None)) if figure is not None]  # Pairs need two epochs.
+          common.Row(f"{key}_{common.key(what)}", name, what, [figure], limit) for what, figure, limit in (
+              ("calls", measured.calls, topic.limit), ("images/s", measured.images_per_second, None),
+              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None))
+          if figure is not None]  # Pairs need two epochs.
       common.say("  ".join([name, *map(str, of_cell)]))
       rows += of_cell
   pace = (f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator." if topic.paced else
-          f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers; in the simulation a preparation takes as "
-          "long as four steps.")
+          f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers.")
   return common.Section(
       topic.title,
       f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. The "
-      "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, and "
-      "elements read from a source by index, over what the fastest would make alone in that time; images a second of all; the "
+      "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, "
+      "over what the fastest would make alone in that time; images a second of all; the "
       "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
-      "uniform shuffle; the most preparations of a job beyond those that it would make alone in 256 steps, of "
-      f"which 2 are allowed. {pace} Beside them the simulation's figures.", rows)
+      f"uniform shuffle. {pace}", rows)
 
 
 def photographs(quick):

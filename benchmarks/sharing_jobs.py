@@ -1,37 +1,62 @@
 """Jobs that share a cache store, as processes that record what they use, for `sharing`."""
 import dataclasses
+import itertools
 import math
 import multiprocessing
-import os
 import pathlib
 import random
-import signal
 import tempfile
 import time
 import warnings
 
 import numpy as np
-import sharing_simulation as simulation
 import tensorflow as tf
 
 import refurbish_tf as rtf
 
-BATCH = simulation.BATCH
+BATCH = 32
 # Longer than any cell takes.
 PATIENCE = 900
 # The least share of the samples that a ring has room for. With r = 1 all room is the ring, and it is at least twice what
 # jobs have under way: jobs short of CPU wait some 50 ms for a processor, while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it is handed.
-COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
+COLUMNS = ("index", "own", "when", "wait", "epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """Jobs and their course, in laps: epochs of the first job.
+
+  Attributes:
+    name: in words.
+    speeds: of each job, or a pair between which it varies, drawn anew twenty times an epoch. The first is never slower
+      than another one, unless all vary.
+    starts: when each begins. Empty: at once.
+  """
+  name: str
+  speeds: tuple
+  starts: tuple = ()
+
+  def start(self, job):
+    return self.starts[job] if self.starts else 0
+
+  @property
+  def last_start(self):
+    return max(self.starts, default=0)
+
+  def pace(self, job, draw):
+    """Its speed from now on."""
+    speed = self.speeds[job]
+    return draw.uniform(*speed) if isinstance(speed, tuple) else speed
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-  """A case with a store, for real.
+  """A case with a store.
 
   Attributes:
-    case: a `simulation.Case`.
+    case: a `Case`.
     r: the reuse factor.
     share: of the samples that the store keeps, or has room for in transit with r = 1, beside the room of the ring.
     n: the number of samples.
@@ -39,7 +64,7 @@ class Cell:
     step: seconds that a batch takes at speed 1, as an accelerator would, or 0: input-bound.
     work: how many random numbers partial_fn draws.
   """
-  case: simulation.Case
+  case: Case
   r: int
   share: float
   n: int
@@ -72,15 +97,17 @@ def _ring(room, n):
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured(simulation.Figures):
+class Measured:
   """Of a cell.
 
   Attributes:
-    reads: elements read from the source, as `calls`.
+    calls: preparations of all jobs over those that the fastest would make alone, while all run.
+    pairs: of samples that meet in a batch, those that meet again in the next epoch, over those of a uniform shuffle.
     images_per_second: handed to all jobs, while all run.
     longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
   """
-  reads: float
+  calls: float
+  pairs: float
   images_per_second: float
   longest_wait: float
 
@@ -95,7 +122,7 @@ def measure(cell):
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
     np.save(path / "progress.npy", np.zeros(1, np.int64))
-    run(_job, number, cell, path, killed=[k for k in range(number) if cell.case.stop(k) < cell.case.last_start + cell.laps])
+    run(_job, number, cell, path)
     logs = []
     for k in range(number):
       log = np.load(path / f"job-{k}.npy", mmap_mode="r")
@@ -103,21 +130,11 @@ def measure(cell):
   return _figures(cell, logs)
 
 
-def simulated(cell):
-  """The simulation's `Figures` for it. A step of a job that is not paced is a fourth of the preparation of a sample."""
-  if cell.kept == cell.n:
-    ring = max(2, cell.n // 50) if cell.r > 1 else cell.n
-  else:
-    ring = cell.room - cell.kept
-  return simulation.simulate(cell.case, cell.n, laps=cell.laps, kept=cell.kept if cell.r > 1 else 0, r=cell.r, ring=ring,
-                             cost=0 if cell.step else 4)
-
-
-def run(function, number, *arguments, killed=()):
+def run(function, number, *arguments):
   """Runs `function(k, barrier, *arguments)` in `number` new processes, which wait for each other at the barrier.
 
   Raises:
-    RuntimeError: one failed, or hangs, or one of `killed` was not.
+    RuntimeError: one failed, or hangs.
   """
   # Processes are forked from a server that has only imported the package, which takes seconds.
   context = multiprocessing.get_context("forkserver")
@@ -131,7 +148,7 @@ def run(function, number, *arguments, killed=()):
     for process in processes:
       process.join(max(0, deadline - time.monotonic()))
     ended = [process.exitcode for process in processes]
-    if ended != [-signal.SIGKILL if k in killed else 0 for k in range(number)]:
+    if any(code != 0 for code in ended):
       raise RuntimeError(f"The jobs ended with {ended} (None: not within {PATIENCE} seconds).")
   finally:
     for process in processes:
@@ -195,7 +212,7 @@ def _job(k, barrier, cell, path):
       own = [j == k and s not in seen for j, s in zip(job.tolist(), serial.tolist())]
       seen.update(serial[own].tolist())
       rows = np.empty([len(index), log.shape[1]], np.int64)
-      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch)):
+      for column, values in enumerate((index, own, now, 0 if first else now - asked, epoch)):
         rows[:, column] = values
       log[done:done + len(index)] = rows
       if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
@@ -203,8 +220,6 @@ def _job(k, barrier, cell, path):
       done, first = done + len(index), False
       if k == 0:
         progress[0] = done
-      if progress[0] >= case.stop(k) * n:
-        os.kill(os.getpid(), signal.SIGKILL)
       if cell.step:
         time.sleep(cell.step / pace)
     else:
@@ -217,16 +232,13 @@ def _figures(cell, logs):
   begin = max(firsts) if case.starts else min(firsts)
   end = logs[0]["when"][-1]
   joined = [int(np.searchsorted(logs[0]["when"], first)) // n for first in firsts]
-  own, reads, used, alone, beyond, orders = 0, 0, [], [], [], []
+  own, used, alone, orders = 0, [], [], []
   for log, epoch in zip(logs, joined):
     within = (begin <= log["when"]) & (log["when"] <= end)
     expected = _alone(cell, log["epoch"] + (epoch if case.starts else 0))
     own += log["own"][within].sum()
     used.append(within.sum())
     alone.append(expected[within].sum())
-    before = np.flatnonzero(log["when"] < begin)
-    reads += log["reads"][within].max(initial=0) - (log["reads"][before[-1]] if len(before) else 0)
-    beyond.append(simulation.most_beyond(log["own"], expected))
     epochs = [log["index"][log["epoch"] == e] for e in range(log["epoch"][-1] + 1)]
     for order in epochs:
       if len(set(order.tolist())) != len(order) or (order is not epochs[-1] and len(order) != n):
@@ -234,8 +246,7 @@ def _figures(cell, logs):
     orders.append([order for order in epochs if len(order) == n])
   by_fastest = alone[int(np.argmax(used))]
   return Measured(
-      calls=float(own / by_fastest), reads=float(reads / by_fastest), beyond=max(beyond),
-      pairs=simulation.pairs_again(orders),
+      calls=float(own / by_fastest), pairs=_pairs_again(orders),
       images_per_second=float(sum(used) / (1e-9 * (end - begin))),
       longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
 
@@ -249,3 +260,20 @@ def _alone(cell, epochs):
     until = np.floor(np.arange(len(places) + 1) * fresh / n)
     expected[places] = np.diff(until)
   return expected
+
+
+def _pairs_again(jobs):
+  """Pairs that meet in a batch again in the next epoch, over those of a uniform shuffle; None without two epochs.
+
+  Args:
+    jobs: for each job its whole epochs, each the order of its samples.
+  """
+  again = []
+  for orders in jobs:
+    batches = [np.argsort(order) // BATCH for order in orders]
+    for a, b in itertools.pairwise(batches):
+      n = len(a)
+      counts = np.zeros((n // BATCH + 1, n // BATCH + 1))
+      np.add.at(counts, (a, b), 1)
+      again.append((counts * (counts - 1)).sum() / (n * (BATCH - 1)**2 / (n - 1)))
+  return float(np.mean(again)) if again else None

@@ -80,7 +80,8 @@ def bytes_read(quick, directory, written):
           drain(train)
           values.append((_read() - before) * r / (records.size * records.count))
         limit = 1.05 if way == "TFRecord by index" and name in WITH_BAR and r > 1 else None
-        rows.append(common.Row(f"bytes_{_key(name, way)}_r{r}", f"{name}: {way}", f"of N / r records, r = {r}", values, limit))
+        key = f"bytes_{common.key(f'{name} {way}')}_r{r}"
+        rows.append(common.Row(key, f"{name}: {way}", f"of N / r records, r = {r}", values, limit))
   return common.Section(
       bytes_read.__doc__,
       "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes of "
@@ -96,7 +97,7 @@ def times(quick, directory, written):
       speeds = {}
       for way, (place, dataset) in records.datasets().items():
         which, how = f"{name}: {way}", "cold" if cold else "warm"
-        key = f"time_{_key(name, way)}_{how}"
+        key = f"time_{common.key(f'{name} {way}')}_{how}"
         train = dataset.refurbish(tf.identity, r=r, seed=1)
         drain(train)
         speeds[way], device = [], []
@@ -160,7 +161,3 @@ def drain(dataset):
 
 def _read(what="rchar"):
   return int(re.search(rf"^{what}: (\d+)", pathlib.Path("/proc/self/io").read_text(), re.MULTILINE)[1])
-
-
-def _key(name, way):
-  return f"{name} {way}".replace("(", "_").replace(")", "").replace(" ", "_")

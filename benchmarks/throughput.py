@@ -102,7 +102,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     common.say(f"{size}: {augmentation.name}")
     epochs = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
     for name, measured in epochs.items():
-      speeds += [common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", name, f"{augmentation.name}, {unit}",
+      speeds += [common.Row(f"{kind}_{augmentation.key}_{key}_{common.key(name)}", name, f"{augmentation.name}, {unit}",
                             [len(images) / s for s in seconds])
                  for seconds, unit, kind in zip(zip(*measured), ("images/s", "images/CPU s"), ("wall", "cpu"))]
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
@@ -149,7 +149,7 @@ def _gains(key, name, count, cpu):
                  # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
                  ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
                  ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
-                 *(("of_" + _key(beside), f"of {beside}", refurbished, cpu[beside], most)
+                 *(("of_" + common.key(beside), f"of {beside}", refurbished, cpu[beside], most)
                    for at, beside, most in MOST_OF.get(key, []) if at == r))]
   return rows
 
@@ -227,7 +227,3 @@ def _measure(datasets, rounds):
       if counted:
         epochs[name].append(measured)
   return epochs
-
-
-def _key(name):
-  return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")

@@ -4,18 +4,21 @@
 
 It unpacks what `offline.py pack` wrote, then runs these parts, in the order of their value per minute:
 
-    speed      4 1/2 minutes: benchmarks/run.py gpu, unless benchmarks/results/gpu.json is there
-    accuracy   the rest, three visits of 8 minutes in all: experiments.full_length cifar10, which goes on where it stopped
-    scaling    1 1/2 minutes: benchmarks/run.py scaling, unless benchmarks/results/scaling.json is there
+    check      imports everything, computes one step on the GPU, and prints the versions
+    speed      4 1/2 minutes: benchmarks/run.py gpu, unless offline/landed/gpu.json has all of it
+    accuracy   the rest, some four visits in all: experiments.full_length cifar10, which continues offline/landed/cifar10.csv
+    scaling    1 1/2 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
 Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is stopped.
-A part that fails does not keep the next one from running; the exit status is then 1.
+If a part fails, the next one runs all the same, and the exit status is 1.
 """
 import argparse
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +27,20 @@ import time
 import offline
 
 # Seconds that a part has beyond its minutes, until it is stopped.
-GRACE = 15
+GRACE = 30
+# A part does not begin with less.
+LEAST_MINUTES = 1.0
+# Until a program has imported everything and read its data, when it begins to count its minutes.
+START_MINUTES = 0.5
+CHECK = """
+import importlib.metadata, keras, tensorflow, refurbish_tf
+print(*(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", keras.backend.backend(), "keras", "protobuf")),
+      f"tensorflow {tensorflow.__version__}")
+dataset = tensorflow.data.Dataset.from_tensor_slices(([[1.0]] * 8, [0.0] * 8)).refurbish(None, None, 2).batch(4)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(dataset, shuffle=False, verbose=2)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +50,7 @@ class Part:
   Attributes:
     name: of its log.
     minutes: that it takes; None: all that the others leave.
-    table: the file that it writes.
+    table: the file that it writes; "" for none.
     command: a function from its minutes, the unpacked folder, its table and whether it is quick to arguments of Python.
   """
   name: str
@@ -42,29 +58,41 @@ class Part:
   table: str
   command: object
 
-  def is_missing(self, unpacked):
+  def is_missing(self, unpacked, landed):
     """Whether there is something to measure. `accuracy` finds out by itself."""
-    if self.minutes is None:
+    table = pathlib.Path(self.table)
+    if table.suffix != ".json":
       return True
-    benchmarks = unpacked / "benchmarks"
-    return (benchmarks / f"{pathlib.Path(self.table).stem}.py").exists() and not (benchmarks / "results" / self.table).exists()
+    if not (unpacked / "benchmarks" / f"{table.stem}.py").exists():
+      return False
+    if not (landed / table).exists():
+      return True
+    sections = json.loads((landed / table).read_text(encoding="utf-8"))["sections"]
+    # What failed would fail again; the rest had no time.
+    return any(not row["values"] and "failed: " not in row["name"] for section in sections for row in section["rows"])
 
 
 def _benchmark(name, *options):
   return lambda minutes, unpacked, table, quick: [
-      unpacked / "benchmarks" / "run.py", name, "--json", table, *(option(minutes, unpacked) for option in options),
+      unpacked / "benchmarks" / "run.py", name, "--json", table, *(text for option in options for text in option(minutes, unpacked)),
       *["--quick"] * quick]
 
 
 def _accuracy(minutes, unpacked, table, quick):
   data = [] if quick else ["--data", unpacked / "data" / "cifar10.npz"]
-  return ["-m", "refurbish_tf.experiments.full_length", "cifar10", "--minutes", f"{minutes:.2f}", "--output", table, *data,
+  return ["-m", "refurbish_tf.experiments.full_length", "cifar10", "--minutes", f"{minutes - START_MINUTES:.2f}", "--output", table, *data,
           *["--quick"] * quick]
 
 
+def _photographs(_, unpacked):
+  # `pack --without-data` has none; `gpu` then generates pictures.
+  folder = unpacked / "data" / "photographs"
+  return [f"--photographs={folder}"] if folder.exists() else []
+
+
 PARTS = (
-    Part("speed", 4.5, "gpu.json", _benchmark(
-        "gpu", lambda minutes, _: f"--minutes={minutes:.2f}", lambda _, unpacked: f"--photographs={unpacked / 'data' / 'photographs'}")),
+    Part("check", 1.0, "", lambda *_: ["-c", CHECK]),
+    Part("speed", 4.5, "gpu.json", _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes:.2f}"], _photographs)),
     Part("accuracy", None, "cifar10.csv", _accuracy),
     Part("scaling", 1.5, "scaling.json", _benchmark("scaling")))
 
@@ -87,8 +115,9 @@ def main(argv=None):
     say(f"unpacked, {end - time.monotonic():.0f} s are left")
     environment = {"KERAS_BACKEND": "jax", "JAX_COMPILATION_CACHE_DIR": str(unpacked / "compiled"), "TF_CPP_MIN_LOG_LEVEL": "2",
                    **os.environ, **offline.environment(arguments.parts, unpacked)}
-    missing = [part for part in PARTS if part.is_missing(unpacked)]
-    succeeded = [_run(part, share(missing[number:], (end - time.monotonic()) / 60), unpacked, arguments, environment)
+    landed = arguments.parts / "landed"
+    missing = [part for part in PARTS if part.is_missing(unpacked, landed)]
+    succeeded = [_run(part, share(missing[number:], (end - time.monotonic()) / 60), unpacked, landed, arguments, environment)
                  for number, part in enumerate(missing)]
   return 0 if all(succeeded) else 1
 
@@ -100,21 +129,27 @@ def share(parts, left):
   return max(0.0, rest - sum(part.minutes or 0 for part in others) if first.minutes is None else min(first.minutes, rest))
 
 
-def _run(part, minutes, unpacked, arguments, environment):
+def _run(part, minutes, unpacked, landed, arguments, environment):
   """Runs a part. Returns whether it succeeded."""
+  if minutes < LEAST_MINUTES:
+    say(f"{part.name}: not started, as too little time is left")
+    return False
   table = arguments.output.resolve() / part.table
-  landed = next((unpacked / "site").glob(f"refurbish_tf/experiments/results/{part.table}"), None)
-  if landed:
-    # What another visit has made, under the name of another process's rows.
-    shutil.copy(landed, table.with_name(f"{table.stem}.0-0{table.suffix}"))
+  if table.suffix == ".csv" and (landed / part.table).exists():
+    # Rows of earlier visits, under a name that `results.Table` also reads, so that the new ones are alone in `table`.
+    shutil.copy(landed / part.table, table.with_name(f"{table.stem}.0-0{table.suffix}"))
   say(f"{part.name}: {minutes:.1f} minutes")
   began = time.monotonic()
   with (arguments.output / f"{part.name}.log").open("wb") as log:
     command = [str(each) for each in part.command(minutes, unpacked, table, arguments.quick)]
+    process = subprocess.Popen([sys.executable, *command], cwd=arguments.output, env=environment, stdout=log,
+                               stderr=subprocess.STDOUT, start_new_session=True)
     try:
-      status = subprocess.run([sys.executable, *command], cwd=arguments.output, env=environment, stdout=log, stderr=subprocess.STDOUT,
-                              timeout=60 * minutes + GRACE, check=False).returncode
+      status = process.wait(60 * minutes + GRACE)
     except subprocess.TimeoutExpired:
+      # Its own processes would keep the GPU's memory.
+      os.killpg(process.pid, signal.SIGKILL)
+      process.wait()
       status = "stopped"
   lines = (arguments.output / f"{part.name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
   say("\n".join([f"{part.name}: exit status {status} after {time.monotonic() - began:.0f} s, {part.name}.log ends with:", *lines[-12:]]))

@@ -4,6 +4,4 @@
     refurbish-tf demo
     refurbish-tf store PATH --verify
     refurbish-tf --version
-
-Packages that a subcommand needs beyond TensorFlow (Keras, TensorFlow Datasets, Matplotlib) are imported when it runs.
 """

@@ -1,14 +1,12 @@
 """The experiments of the papers, rerun with this package. The notebooks in `notebooks/` show their results.
 
-    python -m refurbish_tf.experiments.accuracy
-    python -m refurbish_tf.experiments.echoing
-    python -m refurbish_tf.experiments.echoing_time
-    python -m refurbish_tf.experiments.full_length comparison
-    python -m refurbish_tf.experiments.speed
+    python -m refurbish_tf.experiments.full_length cifar10
+    python -m refurbish_tf.experiments.plots
 
-Each writes a table with a row for each training or measurement, and resumes where it was stopped: rows that are in the
-table are not run again. The tables in `results/` come with the package; each row names the command and the commit that
-made it. Besides TensorFlow they need Keras and TensorFlow Datasets.
+The first one trains on a GPU and writes a table with a row for each training. It goes on where it was stopped: rows that are
+in the table are not run again. The second one draws the figures and writes the tables of the documentation. The tables in
+`results/` come with the package; each row names the command and the commit that made it. CIFAR-10 is read by TensorFlow
+Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
 """
 import argparse
 import math
@@ -31,24 +29,12 @@ def check_parameters(**parameters):
           f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
 
 
-def whole_number(least):
+def positive_number(text):
   """A type for argparse whose errors say what is allowed."""
-  return _number(int, lambda number: number >= least, f"a whole number of at least {least}")
-
-
-def positive_number(most=math.inf):
-  """As `whole_number`, for a number above 0 and at most `most`."""
-  return _number(float, lambda number: 0 < number <= most and number < math.inf,
-                 "a number above 0" + ("" if most == math.inf else f" and at most {most:g}"))
-
-
-def _number(kind, is_allowed, allowed):
-  def parse(text):
-    try:
-      if is_allowed(number := kind(text)):
-        return number
-    except ValueError:
-      pass
-    raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
-
-  return parse
+  try:
+    number = float(text)
+  except ValueError:
+    number = math.nan
+  if not 0 < number < math.inf:
+    raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+  return number

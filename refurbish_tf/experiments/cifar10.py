@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.experiments import accuracy, images as image_sets, results, training
+from refurbish_tf.experiments import accuracy, images as image_sets, results, tables, training
 from refurbish_tf.experiments.pipelines import Pipelines
 
 DATASET = "cifar10"
@@ -28,13 +28,14 @@ WEIGHT_DECAY = 5e-3
 CROP_AND_FLIP = "simplified by 2"
 ALL_PARTIAL = "refurbish r=3 split 4"
 NO_POLICY = "none"
-# The policies that the pilot compares with crop and flip alone, and the gain, in points, that a policy must have there.
+# The policies that the pilot compares with crop and flip alone.
 POLICIES = ("RandAugment", "TrivialAugment")
-LEAST_GAIN = 0.3
-# The seed of the pilot is none of the comparison's.
+# The comparison does not use the pilot's seed.
 PILOT_SEED = 100
-# Expected of a training and of compiling the network, until trainings have been measured.
+# Estimates for one training of all images and for compiling the network, used until trainings have been measured.
 EXPECTED_SECONDS, COMPILING_SECONDS = 25, 60
+# How much longer than the longest so far a training may take.
+MARGIN = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,7 @@ def chosen_policy(rows):
     return None
   best = max(POLICIES, key=found.get)
   # Accuracies are written with two digits of a percent.
-  return best if round(found[best] - found[NO_POLICY], 2) >= LEAST_GAIN else POLICIES[0]
+  return best if round(found[best] - found[NO_POLICY], 2) >= tables.LEAST_GAIN else POLICIES[0]
 
 
 def load(path, plan):
@@ -88,7 +89,7 @@ def load(path, plan):
     plan: for how many images.
 
   Raises:
-    OSError, ValueError: the file cannot be read, or is not such a file.
+    OSError, ValueError: the file cannot be read, or is not a file of that kind.
     images.DatasetError: TFDS has not prepared CIFAR-10 and cannot download it.
   """
   if plan is QUICK:
@@ -157,9 +158,10 @@ class Trainings:
   def run(self, row):
     """Trains once. Returns the other columns of the row."""
     self.compile(row)
+    # Before the pipeline is made: `Dataset.shuffle` draws its seed from this one.
+    keras.utils.set_random_seed(row["seed"])
     train, test = self._parts(row)
     model, dataset = self._models[self._shape(row)], pipeline(train, row)
-    keras.utils.set_random_seed(row["seed"])
     with training.computing_with(row["precision"]):
       training.restart(model, training.resnet9(_as_images(train), row["width"]).get_weights())
     began, cpu = time.perf_counter(), time.process_time()
@@ -193,25 +195,29 @@ def complete(table, trainings, plan, minutes, clock=time.monotonic):
   Returns:
     Whether the table is complete.
   """
-  end, seconds = clock() + 60 * minutes, EXPECTED_SECONDS
-  measured = []
+  end, measured = clock() + 60 * minutes, {}
   while (turn := _next_turn(table, plan)) is not None:
-    if _is_too_late(len(turn) * seconds + (0 if trainings.is_compiled(turn[0]) else COMPILING_SECONDS), end - clock()):
+    if _is_too_late(_expected(turn, measured) + (0 if trainings.is_compiled(turn[0]) else COMPILING_SECONDS), end - clock()):
       return False
     trainings.compile(turn[0])
     rows = []
     for number, key in enumerate(turn):
-      if _is_too_late((len(turn) - number) * seconds, end - clock()):
+      if _is_too_late(_expected(turn[number:], measured), end - clock()):
         return False
       began = clock()
       rows.append({**key, **trainings.run(key)})
-      measured.append(clock() - began)
-      seconds = max(measured)
+      measured[key["setting"]] = max(measured.get(key["setting"], 0), (clock() - began) / key["images"])
       print(f"{key['what']}, seed {key['seed']}, {key['policy']}, {key['setting']}: accuracy {rows[-1]['accuracy']:.4f} after "
             f"{rows[-1]['seconds']:.1f} s", flush=True)
     table.add(rows)
   print(f"{table.path} is complete.", flush=True)
   return True
+
+
+def _expected(keys, measured):
+  """Seconds for all of `keys`. `measured` has seconds per image by setting; the slowest stands for a setting that it lacks."""
+  slowest = max(measured.values(), default=EXPECTED_SECONDS / Plan.images)
+  return MARGIN * sum(key["images"] * measured.get(key["setting"], slowest) for key in keys)
 
 
 def _is_too_late(needed, left):

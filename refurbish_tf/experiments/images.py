@@ -1,6 +1,5 @@
-"""Labelled images: any image classification set of TensorFlow Datasets (TFDS), generated shapes, or photographs."""
+"""Labelled images: small ones of TensorFlow Datasets (TFDS), generated shapes, or photographs."""
 import dataclasses
-import difflib
 import pathlib
 import threading
 import urllib.error
@@ -13,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 VALIDATION_IMAGES = 10_000
-LARGEST_SIZE = 64  # Pixels; larger images, and those that are not all of one size, are resized to it.
 # Pixels and quality of generated photographs: about the average of ImageNet.
 GENERATED_HEIGHT, GENERATED_WIDTH, JPEG_QUALITY = 375, 500, 90
 PROBE_SECONDS = 2.0
@@ -46,7 +44,7 @@ class Images:
   classes: int
 
 
-def load(name, count, seed=0, most_validation=VALIDATION_IMAGES):
+def load(name, count, seed=0):
   """The images called `name`, or the shapes, with a note, if `name` is neither prepared nor can be downloaded.
 
   >>> images = load("shapes", 100)
@@ -54,35 +52,28 @@ def load(name, count, seed=0, most_validation=VALIDATION_IMAGES):
   (100, (32, 32, 3), 10)
 
   Args:
-    name: as in `tfds.load`, or "shapes".
+    name: "shapes", or a set of TensorFlow Datasets with images of one size and labels, such as "cifar10" or "mnist".
     count: how many training images to take at most.
     seed: of the shapes.
-    most_validation: how many validation images to take at most.
 
   Raises:
-    DatasetError: there is no such set, or it does not have images and classes.
+    DatasetError: there is no such set, or TensorFlow Datasets cannot be imported.
   """
   if name == "shapes":
-    return shapes(count, seed, most_validation=most_validation)
+    return shapes(count, seed)
   # TFDS warns about its own deprecated attributes.
   verbosity = absl.logging.get_verbosity()
   absl.logging.set_verbosity(absl.logging.ERROR)
   try:
-    return _load(name, count, seed, most_validation)
+    builder = _builder(name)
+    obstacle = _prepare(builder)
+    if not obstacle:
+      return _from_tfds(builder, count)
+    return shapes(count, seed, (
+        f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
+        f"({obstacle}): using the built-in shapes instead."))
   finally:
     absl.logging.set_verbosity(verbosity)
-
-
-def _load(name, count, seed, most_validation):
-  builder = _builder(name)
-  image_key, label_key = _supervised_keys(builder)
-  obstacle = _prepare(builder)
-  if obstacle:
-    note = (
-        f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
-        f"({obstacle}): using the built-in shapes instead.")
-    return shapes(count, seed, note, most_validation)
-  return _from_tfds(builder, image_key, label_key, count, most_validation)
 
 
 def load_all(name, count, seed=0):
@@ -99,21 +90,20 @@ def load_all(name, count, seed=0):
   return images
 
 
-def shapes(count, seed=0, note="", most_validation=VALIDATION_IMAGES):
+def shapes(count, seed=0, note=""):
   """Ten shapes in any colour, at about one place, size and orientation, drawn within a second or so.
 
   They are easy enough for a small network to learn from a few thousand images, augmented by two RandAugment operations:
   accuracies far from 100 % would say more about chance than about the augmentation.
   """
-  train_count, validation_count = count, max(10, min(count // 4, most_validation))
-  images, labels = draw_shapes(train_count + validation_count, seed)
+  validation_count = max(10, min(count // 4, VALIDATION_IMAGES))
+  images, labels = draw_shapes(count + validation_count, seed)
   # Compressed like the records of TFDS, so that decoding is part of the augmentation here, too.
   records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
   train, validation = (
-      tf.data.Dataset.from_tensor_slices((records[part], labels[part]))
-      for part in (slice(train_count), slice(train_count, None)))
+      tf.data.Dataset.from_tensor_slices((records[part], labels[part])) for part in (slice(count), slice(count, None)))
   return Images(
-      title=f"shapes (generated): {train_count:,} training and {validation_count:,} validation images", note=note,
+      title=f"shapes (generated): {count:,} training and {validation_count:,} validation images", note=note,
       train=train, validation=validation, decode=_decoder((32, 32, 3)), shape=(32, 32, 3), classes=10)
 
 
@@ -241,48 +231,21 @@ def _shapes(u, v):
 
 
 def _builder(name):
-  import tensorflow_datasets as tfds
-  # Where a package does not fit, TFDS is imported without what is in it, and logs why.
-  if not hasattr(tfds, "builder"):
-    raise DatasetError(
-        "tensorflow-datasets cannot be imported, for the reason that it logs. With TensorFlow 2.19 it needs "
-        "`pip install 'tensorflow-metadata<1.18'`; or take `shapes`, which is built in")
   try:
-    return tfds.builder(name)
-  except tfds.core.DatasetNotFoundError:
-    # Without community sets, which TFDS knows only from what is on disk.
-    known = tfds.list_builders(with_community_datasets=False)
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    import tensorflow_datasets as tfds
+    # Where a package is missing or does not fit, TFDS may be imported without what is in it, and logs why.
+    builder = tfds.builder
+  except (ImportError, AttributeError) as error:
     raise DatasetError(
-        f"there is no data set {name!r}{hint}. Give `shapes`, which is built in, or an image classification set of "
-        "TensorFlow Datasets: one of https://www.tensorflow.org/datasets/catalog or one prepared on this machine"
+        f"{name} is read by tensorflow-datasets, which cannot be imported ({error}): install the extra `demo` of refurbish-tf, "
+        "or `pip install tensorflow-datasets importlib_resources` (with TensorFlow 2.19 also `'tensorflow-metadata<1.18'`)"
     ) from None
+  try:
+    return builder(name)
   # Depending on the name, TFDS raises nearly anything: AssertionError for a version, ImportError for a namespace.
   except Exception as error:
     reason = str(error).strip().partition("\n")[0]
     raise DatasetError(f"TensorFlow Datasets cannot load {name!r}: {reason}") from None
-
-
-def _supervised_keys(builder):
-  """The names of the image and of its class in an element."""
-  import tensorflow_datasets as tfds
-  features = dict(builder.info.features.items())
-  keys = builder.info.supervised_keys
-  if not (isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) for key in keys)):
-    # So it is for sets made without a builder class. A single image and a single label are unambiguous.
-    keys = [
-        [key for key, feature in features.items() if isinstance(feature, kind)]
-        for kind in (tfds.features.Image, tfds.features.ClassLabel)]
-    keys = tuple(found[0] if len(found) == 1 else None for found in keys)
-  image, label = (features.get(key) for key in keys)
-  if not (isinstance(image, tfds.features.Image) and isinstance(label, tfds.features.ClassLabel)):
-    raise DatasetError(
-        f"{builder.name} is not an image classification set, as its features are {', '.join(features)}: one image and "
-        "one class label are needed, as in cifar10 or mnist")
-  if image.np_dtype != np.uint8:
-    raise DatasetError(f"the images of {builder.name} are {np.dtype(image.np_dtype).name}: RandAugment takes uint8")
-  return keys
 
 
 def _prepare(builder):
@@ -321,52 +284,32 @@ def _answers(url):
   return answered.is_set()
 
 
-def _from_tfds(builder, image_key, label_key, count, most_validation):
+def _from_tfds(builder, count):
   import tensorflow_datasets as tfds
   sizes = {split: info.num_examples for split, info in builder.info.splits.items()}
-  train_split = "train" if "train" in sizes else next(iter(sizes))
-  validation_split = next((split for split in ("validation", "test") if split in sizes and split != train_split), None)
-  if validation_split:
-    available, start = sizes[train_split], 0
-  else:
-    # The last fifth is held back.
-    validation_split, start = train_split, sizes[train_split] * 4 // 5
-    available = start
-  counts = min(count, available), min(most_validation, sizes[validation_split] - start)
-  if min(counts) < 1:
-    raise DatasetError(f"{builder.name} has too few images for training and validation: {sizes}")
+  counts = {"train": min(count, sizes["train"]), "test": min(VALIDATION_IMAGES, sizes["test"])}
 
   def read(split, **options):
     # Records stay compressed: decoding is a part of the partial augmentation, done for fresh samples only.
-    decoders = tfds.decode.PartialDecoding(
-        {image_key: True, label_key: True}, decoders={image_key: tfds.decode.SkipDecoding()})
     dataset = builder.as_dataset(
-        split=split, decoders=decoders, shuffle_files=False, read_config=tfds.ReadConfig(**options))
-    return dataset.map(lambda element: (element[image_key], element[label_key]))
+        split=f"{split}[:{counts[split]}]", decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False,
+        read_config=tfds.ReadConfig(**options))
+    return dataset.map(lambda element: (element["image"], element["label"]))
 
-  height, width, _ = builder.info.features[image_key].shape
-  resize = None in (height, width) or max(height, width) > LARGEST_SIZE
-  shape = (LARGEST_SIZE, LARGEST_SIZE, 3) if resize else (height, width, 3)
+  height, width, _ = builder.info.features["image"].shape
+  shape = (height, width, 3)
   return Images(
-      title=(
-          f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; "
-          f"validation on {counts[1]:,} {validation_split} images"),
-      note="", train=read(f"{train_split}[:{counts[0]}]"),
+      title=(f"{builder.info.full_name} (TFDS): {counts['train']:,} of {sizes['train']:,} train images; "
+             f"validation on {counts['test']:,} test images"),
       # Without TFDS's cache, which warns if only a part is read.
-      validation=read(f"{validation_split}[{start}:{start + counts[1]}]", try_autocache=False),
-      decode=_decoder(shape, resize), shape=shape, classes=builder.info.features[label_key].num_classes)
+      note="", train=read("train"), validation=read("test", try_autocache=False),
+      decode=_decoder(shape), shape=shape, classes=builder.info.features["label"].num_classes)
 
 
-def _decoder(shape, resize=False):
-  """A function from a compressed image, string [], to the image, uint8 `shape`.
-
-  Grey and transparent images become RGB.
-  """
+def _decoder(shape):
+  """A function from a compressed image, string [], to the image, uint8 `shape`. Grey and transparent images become RGB."""
 
   def decode(record):
-    image = tf.io.decode_image(record, channels=3, expand_animations=False)
-    if resize:
-      image = tf.cast(tf.round(tf.image.resize(image, shape[:2], method="area")), tf.uint8)
-    return tf.ensure_shape(image, shape)
+    return tf.ensure_shape(tf.io.decode_image(record, channels=3, expand_animations=False), shape)
 
   return decode

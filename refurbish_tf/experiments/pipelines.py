@@ -125,7 +125,7 @@ def decoded(dataset, images):
   return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
 
 
-def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
+def measure_input(pipelines, rounds, epochs=1, on_turn=None):
   """Iterates over each pipeline without a model, in turns.
 
   One iterator goes on from turn to turn, as making an iterator takes the same time for any number of images.
@@ -140,7 +140,6 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
     rounds: how many turns of each, the first of which fills caches.
     epochs: epochs of a turn. They should be many beside what a pipeline reads ahead in the turn of another.
     on_turn: called with the number of the round and the name before each turn.
-    on_batch: called with the share of the turn that is done, after each batch.
 
   Returns:
     By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
@@ -155,10 +154,7 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
       if on_turn:
         on_turn(number, name)
       wall, cpu = time.perf_counter(), time.process_time()
-      batches = epochs * len(pipelines[name])
-      for batch in range(batches):
+      for _ in range(epochs * len(pipelines[name])):
         next(iterators[name])
-        if on_batch:
-          on_batch((batch + 1) / batches)
       measured[name].append((time.perf_counter() - wall, time.process_time() - cpu))
   return measured

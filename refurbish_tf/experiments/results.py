@@ -126,35 +126,6 @@ class Table:
         raise
     return len(rows)
 
-  def complete(self, rows, run, name, result):
-    """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
-
-    Ctrl-C, or a row that cannot be written, ends it; the same call later continues with the first missing row. Ctrl-C
-    gives exit status 130. Two processes that complete one table are no faster than one: both begin with the same row.
-
-    Args:
-      rows: dicts with the columns of the key.
-      run: a function from a row to its other columns, as a dict.
-      name: a function from a row to what is printed before it runs.
-      result: a function from a row with all its columns to what is printed behind it.
-    """
-    try:
-      missing = [row for row in rows if not self.has(row)]
-      print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
-      for number, row in enumerate(missing):
-        if self.has(row):
-          continue  # Another process has added it meanwhile.
-        print(f"{number + 1} of {len(missing)}: {name(row)}: ", end="", flush=True)
-        row = {**row, **run(row)}
-        try:
-          print(result(row) if self.add([row]) else "another process has added it meanwhile", flush=True)
-        except OSError as error:
-          raise SystemExit(f"{result(row)}\nThis was not written to {self.path} ({error.strerror}), which is as it was. Mend "
-                           "that; the same command trains this again and goes on.") from error
-    except KeyboardInterrupt:
-      print(f"\nStopped. The same command goes on with what {self.path} lacks.", flush=True)
-      raise SystemExit(130) from None
-
   def _made(self):
     """The path of a new file, this process's own: that of the table if nobody has made it."""
     for path in (self.path, self.path.with_name(f"{self.path.stem}.{time.time_ns()}-{os.getpid()}{self.path.suffix}")):

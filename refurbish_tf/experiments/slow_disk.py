@@ -1,4 +1,4 @@
-"""A source that is as slow as a disk, for experiments and benchmarks."""
+"""A source that is as slow as a disk."""
 import contextlib
 import threading
 import time
@@ -19,10 +19,6 @@ class SlowDisk:
     # When all that was asked for is read. Of sleeps alone each would be late, and the disk slower than it says.
     self._free = 0.0
     self.reads = 0
-
-  def source(self):
-    """A dataset of the files, string `[]`, read by index."""
-    return tf.data.Dataset.range(len(self._files)).map(self.read, tf.data.AUTOTUNE)
 
   def read(self, index):
     """The file of an index, int64 `[]`, as a tensor, string `[]`."""

@@ -22,6 +22,8 @@ PAIRS = (
     ("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"),
     ("refurbish r=2", "refurbish r=2 split 4"), ("refurbish r=3", "refurbish r=3 split 4"),
     ("refurbish r=3 split 4", "echo augmented e=3"))
+# The gain, in points, over crop and flip alone that a policy must have in the pilot of `cifar10`.
+LEAST_GAIN = 0.3
 PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
                "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
 
@@ -71,14 +73,43 @@ def prices(rows):
               for setting in NAMES if setting in columns[0][0] and setting not in TRAINED_LATER])
 
 
-def reuse(rows):
-  """What r = 2 and r = 3 cost and save. `rows` as for `comparison` and `prices`."""
+def reuse(rows, of_all_images=()):
+  """What r = 2 and r = 3 cost and save, beside the paper.
+
+  Args:
+    rows: as for `comparison` and `prices`.
+    of_all_images: of `cifar10`; without a comparison there is no column of them.
+  """
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
+  large = differences([row for row in of_all_images if row["what"] == "comparison"])
   return results.markdown(
-      ["", "accuracy minus standard, points", "against standard", "seeds", "CPU time of the input"],
+      ["", "accuracy minus standard, points", "against standard", "seeds", *(["50,000 images"] if large else []),
+       "ImageNet, in the paper", "CPU time of the input"],
       [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
-        _part(part, setting)]
+        *([_told(*large[setting])[0] if setting in large else ""] if large else []),
+        f"{PAPER[setting] - PAPER['standard']:+.2f}", _part(part, setting)]
        for setting, difference in differences(rows).items() if setting in REUSE])
+
+
+def all_images(rows):
+  """The pilot, which chose the policy, and the comparison of all ways. `rows` of `cifar10`."""
+  if not rows:
+    return "No training has been run yet, because no GPU was available."
+  pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
+           for row in rows if row["what"] == "pilot"]
+  compared = [row for row in rows if row["what"] == "comparison"]
+  return "\n\n".join([results.markdown(["", "accuracy on 10,000 images of the training set"], pilot), policy_taken(rows),
+                      *([comparison(compared)] if compared else [])])
+
+
+def policy_taken(rows):
+  """In words: what the pilot decided. `rows` of `cifar10`."""
+  found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
+  without = found.pop("none")
+  best = max(found, key=found.get)
+  if round(found[best] - without, 2) >= LEAST_GAIN:
+    return f"{best} was the better policy: {found[best] - without:+.2f} points over crop and flip."
+  return f"No policy gained {LEAST_GAIN} points over crop and flip, so RandAugment was taken, as planned."
 
 
 def precision_reached(rows, wanted=0.3):

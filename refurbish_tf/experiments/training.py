@@ -22,12 +22,13 @@ def small_resnet(images, width=16):
   As the networks for CIFAR-10 of He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2, with
   one block in each of the three stages, and the first layer at half the resolution.
   """
-  return _resnet(images, width, stages=3, blocks=1, strides=2)
-
-
-def resnet18(images, width=64):
-  """ResNet-18 of He et al., 2016, Table 1, for a GPU; the first layer is that of their networks for CIFAR-10."""
-  return _resnet(images, width, stages=4, blocks=2, strides=1)
+  inputs = keras.Input(images.shape, dtype="uint8")
+  x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width, strides=2)
+  for stage in range(3):
+    x = _block(x, width * 2**stage, strides=2 if stage else 1)
+  x = keras.layers.GlobalAveragePooling2D()(x)
+  # Float32 also where the others compute with bfloat16.
+  return keras.Model(inputs, keras.layers.Dense(images.classes, dtype="float32")(x))
 
 
 def resnet9(images, width=64):
@@ -47,21 +48,17 @@ def resnet9(images, width=64):
   return keras.Model(inputs, keras.layers.Rescaling(1 / 8, dtype="float32")(x))
 
 
-def small_cnn(images, reach=2):
-  """A network of two convolutions, for many short trainings. Pixels are scaled to -`reach` to `reach`."""
+def small_cnn(images):
+  """A network of two convolutions, for many short trainings."""
   return keras.Sequential([
       keras.Input(images.shape, dtype="uint8"),
-      keras.layers.Rescaling(reach / 127.5, offset=-reach),
+      keras.layers.Rescaling(2 / 127.5, offset=-2),
       keras.layers.Conv2D(16, 5, strides=2, padding="same", activation="relu"),
       keras.layers.MaxPooling2D(),
       keras.layers.Conv2D(48, 3, padding="same", activation="relu"),
       keras.layers.MaxPooling2D(),
       keras.layers.Flatten(),
       keras.layers.Dense(images.classes)])
-
-
-# Functions of `Images`.
-NETWORKS = {"small_resnet": small_resnet, "resnet9": resnet9, "resnet18": resnet18, "small_cnn": small_cnn}
 
 
 @contextlib.contextmanager
@@ -107,18 +104,6 @@ def restart(model, weights):
   for variable in model.optimizer.variables:
     # The learning rate is a schedule, not a variable; all variables begin with 0.
     variable.assign(keras.ops.zeros(variable.shape, variable.dtype))
-
-
-def _resnet(images, width, stages, blocks, strides):
-  inputs = keras.Input(images.shape, dtype="uint8")
-  x = keras.layers.Rescaling(1 / 64, offset=-2)(inputs)
-  x = _conv(x, width, strides)
-  for stage in range(stages):
-    for block in range(blocks):
-      x = _block(x, width * 2**stage, strides=2 if stage and not block else 1)
-  x = keras.layers.GlobalAveragePooling2D()(x)
-  # Float32 also where the others compute with bfloat16.
-  return keras.Model(inputs, keras.layers.Dense(images.classes, dtype="float32")(x))
 
 
 def _conv(x, filters, strides=1, size=3, activation=True):

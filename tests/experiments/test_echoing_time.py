@@ -1,5 +1,4 @@
-"""Echoing by the clock: what is planned and trained, how fast the disk is, and what tables and figures say."""
-import collections
+"""Echoing by the clock: what is trained, how fast the disk is, and what tables and figures say."""
 import types
 
 import keras
@@ -7,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from refurbish_tf.experiments import accuracy, echoing_time, images, plots, results, slow_disk, tables, training
-from support import ROOT, cases
+from refurbish_tf.experiments import echoing_time, images, plots, results, slow_disk, tables, training
 from test_full_length import cells, plain
 
 pytestmark = cases.slow
@@ -58,98 +56,6 @@ def test_a_batch_takes_r_steps():
   assert files == [record for record, _ in images.shapes(64).train.as_numpy_iterator()] and disk.reads == 64
 
 
-def test_the_plan():
-  """As it was fixed before the first training: nothing is added once results have been seen."""
-  tuning, budget_tuning = (echoing_time.plan(what) for what in ("tuning", "budget tuning"))
-  known = [{**row, "fresh": 1, "steps": abs(row["learning_rate"] - 0.02), "accuracy": 0.5} for row in tuning + budget_tuning]
-  places = ("before_augment", "after_augment", "after_batch")
-  for what, numbers in (("time", {4: 19, 2: 2, 8: 2}), ("budget", {0: 4})):
-    rows = echoing_time.plan(what, known)
-    assert collections.Counter(row["ratio"] for row in rows) == {ratio: 5 * number for ratio, number in numbers.items()}
-    assert {(row["seed"], row["learning_rate"], row["validation"]) for row in rows} == {(seed, 0.02, "test") for seed in range(5)}
-    assert [row["seed"] for row in rows] == sorted(row["seed"] for row in rows)  # All ways take turns.
-  timed = {(row["where"], row["e"], row["ratio"]): row["most_steps"] for row in echoing_time.plan("time", known)}
-  assert {way for way in timed if way[2] == 4} == {
-      ("baseline", 1, 4), *((where, e, 4) for where in places for e in (2, 3, 4, 6, 8)), ("before_augment", "AUTOTUNE", 4),
-      ("refurbish", 2, 4), ("refurbish", 4, 4)}
-  # As many seconds for all: an echo's steps take as long as a read of a batch over e, and a step at least.
-  for (_, e, ratio), most in timed.items():
-    factor = ratio if e == "AUTOTUNE" else e
-    assert most * max(1, ratio / factor) == 936 * ratio
-  assert {(row["where"], row["most_steps"], row["steps_between"]) for row in echoing_time.plan("budget", known)} == {
-      ("baseline", 624, 39), *((where, 4 * 624, 4 * 39) for where in places)}
-  # Validated on images of their own, with a seed of their own.
-  assert {(row["validation"], row["seed"], row["ratio"]) for row in tuning + budget_tuning} == {("train", 100, 0)}
-  assert len(tuning) == 4 * (1 + 15 + 2) and len(budget_tuning) == 4 * 4
-
-
-def test_the_page_says_what_is_planned():
-  told = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
-  *rates, last = (f"{rate:g}" for rate in echoing_time.LEARNING_RATES)
-  for said in (
-      f"{echoing_time.IMAGES:,} images of CIFAR-10, read", f"batches of {echoing_time.BATCH_SIZE}, SGD",
-      f"a shuffle buffer of {echoing_time.SHUFFLE_BUFFER_SIZE:,}", f"The target is {echoing_time.TARGET:.0%}".replace("%", " %"),
-      f"validated every {echoing_time.STEPS_BETWEEN} steps", f"**Step.** {1000 * echoing_time.STEP_SECONDS:.0f} ms",
-      f"the best of {', '.join(rates)} and {last}, with seed {echoing_time.TUNING_SEED}",
-      f"reads {echoing_time.MOST_BATCHES['time']} batches", f"in tuning, {echoing_time.MOST_BATCHES['tuning']}",
-      f"{echoing_time.BUDGET_BATCHES} batches of fresh samples",
-      f"fresh samples, {echoing_time.BUDGET_BATCHES * echoing_time.BATCH_SIZE:,}, and e = 4",
-      f"computed in {1000 * echoing_time.MOST_COMPUTED_SECONDS:.0f} ms"):
-    assert said in told, said
-
-
-def test_the_learning_rate_is_tuned_for_each_way():
-  row = dict(what="tuning", where="after_batch", e=3)
-  known = [{**row, "learning_rate": rate, "fresh": fresh, "steps": steps, "accuracy": best} for rate, fresh, steps, best in (
-      (0.01, 9, 90, 0.51), (0.02, 8, 80, 0.5), (0.04, -1, 70, 0.49))]
-  other = [{**known[0], name: value, "learning_rate": 0.08, "steps": 1} for name, value in (
-      ("what", "budget tuning"), ("where", "after_augment"), ("e", 4))]
-  assert echoing_time.tuned_rate(known + other, "tuning", "after_batch", 3) == 0.02
-  assert echoing_time.tuned_rate([{**row, "fresh": -1} for row in known], "tuning", "after_batch", 3) == 0.01
-
-
-@pytest.fixture
-def few_ways(monkeypatch):
-  """A plan of ten trainings on drawn shapes."""
-  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
-  for name, value in (
-      ("DATASET", "shapes"), ("IMAGES", 128), ("LEARNING_RATES", (0.01, 0.02)), ("SEEDS", range(1)), ("BUDGET_WAYS", (("baseline", 1),)),
-      ("WAYS", (("baseline", 1, 4), ("before_augment", 4, 4), ("before_augment", "AUTOTUNE", 4)))):
-    monkeypatch.setattr(echoing_time, name, value)
-
-
-def test_it_goes_on_where_it_was_killed(few_ways, monkeypatch, tmp_path, capsys):
-  """At any training: none is done again, and none is left out."""
-  ran = []
-
-  def train(images, **row):
-    if len(ran) == stop:
-      raise MemoryError  # As abrupt as a kill: nothing handles it.
-    ran.append((row["where"], row["e"], row["ratio"], row["learning_rate"], row["seed"]))
-    assert len(images.validation) == (100 if row["seed"] else 32)
-    reached = row["target"] < 1
-    return {"fresh": 1 if reached else -1, "steps": int(1 / row["learning_rate"]), "accuracy": 0.5, "accuracies": "0.4 0.5", "seconds": 1.5,
-            "read": 2, "late_steps": 0}
-
-  monkeypatch.setattr(echoing_time, "train", train)
-  monkeypatch.setattr(echoing_time, "computed_seconds", lambda images: 0.017)
-  path = tmp_path / "some.csv"
-  for stop in (0, 3, 5, 7, 99, 99):
-    if stop < 99:
-      with pytest.raises(MemoryError):
-        echoing_time.main(["--output", str(path)])
-    else:
-      echoing_time.main(["--output", str(path)])
-  two, tuned = [("baseline", 1), ("before_augment", 4)], 0.02
-  assert ran == [
-      *((*way, 0, rate, 100) for way in two for rate in (0.01, 0.02)),
-      *((*way, 4, tuned, 0) for way in [*two, ("before_augment", "AUTOTUNE")]),
-      *(("baseline", 1, 0, rate, 100) for rate in (0.01, 0.02)), ("baseline", 1, 0, 0.01, 0)]
-  rows = results.read(path)
-  assert [row["what"] for row in rows] == ["tuning"] * 4 + ["time"] * 3 + ["budget tuning"] * 2 + ["budget"]
-  assert "3 of 3 trainings are in" in capsys.readouterr().out
-
-
 def test_seconds_are_those_of_reading_and_of_steps(clock, monkeypatch):
   """A step takes as long as it should, or is late. While the network is validated no time passes."""
   monkeypatch.setattr(echoing_time, "time", slow_disk.time)
@@ -165,17 +71,6 @@ def test_seconds_are_those_of_reading_and_of_steps(clock, monkeypatch):
   found = echoing_time.train(images.shapes(128), "after_batch", 2, 4, 0.02, 0.9, 99, 2, 0)
   assert found == {"fresh": 4 * 64 // 2, "steps": 4, "accuracy": 0.9375, "accuracies": "0.5000 0.9375",
                    "seconds": round(4 * 0.1 + 3 * 0.024 + 0.03, 2), "read": 0, "late_steps": 1}
-
-
-def test_a_machine_that_is_too_slow_is_refused(few_ways, monkeypatch, tmp_path, capsys):
-  """Before the first training by the clock, and not for one that needs no clock."""
-  monkeypatch.setattr(echoing_time, "train", lambda images, **row: {
-      "fresh": 1, "steps": 1, "accuracy": 0.5, "accuracies": "", "seconds": 1.5, "read": 2, "late_steps": 0})
-  monkeypatch.setattr(echoing_time, "computed_seconds", lambda images: 0.019)
-  with pytest.raises(SystemExit):
-    echoing_time.main(["--output", str(tmp_path / "some.csv")])
-  assert "a step must be computed in 18 ms, got 19 ms. Stop what else runs" in capsys.readouterr().err
-  assert {row["what"] for row in results.read(tmp_path / "some.csv")} == {"tuning"}
 
 
 @pytest.fixture
@@ -195,21 +90,14 @@ def small(monkeypatch):
   return made
 
 
-@pytest.mark.parametrize("where, e", [
-    ("before_augment", 2), ("refurbish", 2), pytest.param("before_augment", "AUTOTUNE", marks=cases.only_exhaustive)])
-def test_a_training(small, where, e):
-  """It reads what it trains on, refurbish only what is fresh, and stops without the target."""
-  found = echoing_time.train(images.shapes(64), where, e, 4, 0.02, 1, 8, 4, 0)
+def test_a_training(small):
+  """It reads what it trains on, and what is in its buffers, and stops without the target."""
+  found = echoing_time.train(images.shapes(64), "before_augment", 2, 4, 0.02, 1, 8, 4, 0)
   assert (found["steps"], found["fresh"], len(found["accuracies"].split())) == (8, -1, 2)
-  # Two epochs of refurbish; what it has begun to read of the next ones is less than another.
-  most = {"refurbish": 64 + 32 + 64, "before_augment": 64 + 24 + 64}[where]
-  least = {2: 64, "AUTOTUNE": 8 * 16 // 8}[e]
-  assert least <= found["read"] <= most
+  assert 64 <= found["read"] <= 64 + 24 + 64
 
 
 def test_nothing_is_trained_before_the_clock_starts(small):
-  assert echoing_time.computed_seconds(images.shapes(64), 2) > 0
-  small.clear()
   keras.utils.set_random_seed(5)
   echoing_time._training_step(images.shapes(64), 0.5)
   keras.utils.set_random_seed(5)
@@ -295,13 +183,3 @@ def test_the_quotient_of_means():
   # By scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): one side has no spread.
   assert (low, high) == pytest.approx((4 / 2**12.7062, 4 * 2**12.7062), rel=1e-4)
   assert results.quotient([3.0], [2.0]) == (pytest.approx(1.5), None, None)
-
-
-@pytest.mark.parametrize("what", ["tuning", "time", "budget tuning", "budget"])
-def test_the_packaged_table_is_as_planned(what):
-  """None was left out, and none made twice. Their code was committed."""
-  rows = results.read("echoing_time")
-  found = [row for row in rows if row["what"] == what]
-  planned = echoing_time.plan(what, rows)
-  assert [{column: row[column] for column in echoing_time.KEY} for row in found] == planned
-  assert all(row["commit"] and not row["commit"].endswith("+") for row in found)

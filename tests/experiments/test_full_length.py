@@ -1,6 +1,4 @@
-"""Accuracy at full length: what is trained, in which order, and what the intervals of the results say."""
-import collections
-import functools
+"""Accuracy at full length: what the intervals of the results say."""
 import re
 import subprocess
 import types
@@ -10,81 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from refurbish_tf import augment
 from refurbish_tf._internal import machine
-from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, tables, training
+from refurbish_tf.experiments import plots, results, tables, training
 from support import ROOT, cases
 
 pytestmark = cases.slow
-
-
-def test_a_choice_is_validated_on_training_images_that_are_not_trained_on(monkeypatch):
-  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
-  all_of_them = [record for record, _ in images.load_all("shapes", 868).train.as_numpy_iterator()]
-  loaded = accuracy.load("shapes", 768, 0, "train")
-  parts = [[record for record, _ in part.as_numpy_iterator()] for part in (loaded.train, loaded.validation)]
-  assert parts == [all_of_them[:768], all_of_them[768:]]
-  assert len(set(all_of_them)) == 868 and len(loaded.train) == 768
-
-
-def small_network(images, *width):
-  """For where only what is trained matters: Keras takes seconds to compile a residual network."""
-  return keras.Sequential([
-      keras.Input(images.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), keras.layers.Flatten(),
-      keras.layers.Dense(images.classes)])
-
-
-@pytest.fixture
-def small_full_length(monkeypatch):
-  """Experiments at full length, on a few images and, but for the exhaustive run, with a small network."""
-  if not cases.exhaustive:
-    monkeypatch.setitem(training.NETWORKS, "small_resnet", small_network)
-  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
-  monkeypatch.setattr(full_length, "DATASET", "shapes")
-  monkeypatch.setattr(full_length, "CHOICE", (
-      (768, 2, 4, "float32", 0.1, 5, ("standard", full_length.CROP_AND_FLIP)),))
-  monkeypatch.setattr(full_length, "CHOSEN", (768, 2, 4, "mixed_bfloat16", 0.1, 5))
-  monkeypatch.setattr(full_length, "SEEDS", {"standard": 2, "refurbish r=3": 1})
-  monkeypatch.setattr(full_length, "PAPER_ECHO_SEEDS", {"refurbish r=2 split 4": 1})
-
-
-def test_full_length_goes_on_where_it_was(small_full_length, monkeypatch, tmp_path, capsys):
-  path = tmp_path / "choice.csv"
-  ran, found, train = [], [], full_length.train
-  monkeypatch.setattr(full_length, "train", lambda row: ran.append(row["setting"]) or found.append(train(row)) or found[-1])
-  # What the rows say is what is trained.
-  built, layers, compiled = [], accuracy.layers, training.compiled
-  monkeypatch.setattr(accuracy, "layers", lambda *how: built.append(how) or layers(*how))
-  monkeypatch.setattr(training, "compiled", lambda model, *how: built.append(how) or compiled(model, *how))
-  full_length.main(["choice", "--output", str(path)])
-  assert built == [("RandAugment", 0, 5), (12, 0.1), ("RandAugment", 2, 5), (12, 0.1)]
-  rows = results.read(path)
-  assert ran == [row["setting"] for row in rows] == ["standard", "simplified by 2"]
-  for row in rows:
-    assert (row["validation"], row["validation_images"], row["magnitude"], row["steps"]) == ("train", 100, 5, 12)
-    assert len(row["accuracies"].split()) == 2 and row["cpu_seconds"] > 0
-  before = path.read_text(encoding="utf-8")
-  path.write_text(before[:before.rindex("\n", 0, -1) + 1], encoding="utf-8")
-  monkeypatch.setattr(full_length, "train", lambda row: ran.append(row["setting"]) or found[-1])
-  full_length.main(["choice", "--output", str(path)])
-  assert ran[2:] == ["simplified by 2"] and "1 of 2 trainings are in" in capsys.readouterr().out
-  full_length.main(["choice", "--output", str(path)])
-  assert len(ran) == 3
-
-
-def test_the_price_of_a_training(monkeypatch):
-  """CPU time of the training, and that of the same input alone."""
-  clock, measured = iter([10.0, 17.5]), []
-  monkeypatch.setattr(full_length, "time", types.SimpleNamespace(process_time=lambda: next(clock)))
-  monkeypatch.setattr(accuracy, "load", lambda *how: how)
-  monkeypatch.setattr(accuracy, "pipeline", lambda *how: how)
-  monkeypatch.setattr(accuracy, "run", lambda augmentation, **row: {"seconds": 99.0, "trained": (augmentation, row)})
-  monkeypatch.setattr(full_length, "measure_input", lambda pipelines, rounds, epochs: measured.append(
-      (pipelines, rounds, epochs)) or {name: [(50.0, 3.1234)] for name in pipelines})
-  row = dict(zip(full_length.KEY, ("some", "train", 7, 3, 4, "float32", 0.3, 5, "refurbish r=3", 2)))
-  assert full_length.train_and_measure_input(row) == {
-      "seconds": 99.0, "trained": ("RandAugment", row), "cpu_seconds": 7.5, "input_cpu_seconds": 3.123}
-  assert measured == [({"refurbish r=3": (("some", 7, 2, "train"), "RandAugment", "refurbish r=3", 2, 5)}, 1, 3)]
 
 
 def test_a_row_names_the_commit_of_its_code(tmp_path):
@@ -108,66 +36,6 @@ def test_a_row_names_the_commit_of_its_code(tmp_path):
   assert results.commit(package) == git("rev-parse", "--short", "HEAD")
   (package / "experiments" / "results.py").write_text("other\n", encoding="utf-8")
   assert results.commit(package) == git("rev-parse", "--short", "HEAD") + "+"
-
-
-# In `.ci/run` the table that comes with the package has the order, test_the_price_of_a_training what is measured, and
-# test_full_length_goes_on_where_it_was a training.
-@cases.only_exhaustive
-def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):
-  path = tmp_path / "comparison.csv"
-  measured, measure_input = [], full_length.measure_input
-  monkeypatch.setattr(full_length, "measure_input", lambda *args, **how: measured.append(how) or measure_input(*args, **how))
-  full_length.main(["comparison", "--output", str(path)])
-  rows = results.read(path)
-  assert [(row["seed"], row["setting"]) for row in rows] == [
-      (0, "standard"), (0, "refurbish r=3"), (1, "standard"), (0, "refurbish r=2 split 4")]
-  # As long as a training.
-  assert measured == [{"rounds": 1, "epochs": 2}] * 4
-  for row in rows:
-    assert (row["validation"], row["steps"], row["magnitude"]) == ("test", 12, 5)
-    assert 0 < row["input_cpu_seconds"] < row["cpu_seconds"]
-    # Measuring the input has not used up any of it.
-    assert row["fresh"] == {"standard": 2 * 768, "refurbish r=3": 768 + 256}.get(row["setting"], 768 + 384)
-
-
-def test_what_a_gpu_would_run(small_full_length, monkeypatch, tmp_path):
-  """ResNet-18 with bfloat16, and all that Figure 15 and echoes by 1 to 5 need."""
-  built = []
-
-  def small(images, *width, name):
-    built.append((name, keras.config.dtype_policy().name, *width))
-    return small_network(images)
-
-  def fit(model, train, epochs, validation_freq=(), steps_per_epoch=None, **how):
-    """As if trained: test_full_length_goes_on_where_it_was trains, and test_fresh_samples_to_the_target."""
-    model.optimizer.iterations.assign(epochs * (steps_per_epoch or len(train)))
-    return types.SimpleNamespace(history={"accuracy": [0.5], "val_accuracy": [0.5] * (len(validation_freq) or epochs)})
-
-  if not cases.exhaustive:
-    monkeypatch.setattr(keras.Model, "fit", fit)
-  monkeypatch.setattr(training, "NETWORKS", {name: functools.partial(small, name=name) for name in training.NETWORKS})
-  monkeypatch.setattr(full_length, "HYPERPARAMETERS", full_length.HYPERPARAMETERS[:1])
-  monkeypatch.setattr(full_length, "HYPERPARAMETER_SETTINGS", ("refurbish r=2",))
-  monkeypatch.setattr(full_length, "ECHOING_FACTORS", (5,))
-  monkeypatch.setattr(full_length, "ECHOING_MOST_STEPS", 4)
-  path = tmp_path / "hyperparameters.csv"
-  full_length.main(["hyperparameters", "--images", "800", "--epochs", "1", "--output", str(path)])
-  assert built == [("resnet18", "mixed_bfloat16", 64)] and keras.config.dtype_policy().name == "float32"
-  assert [(row["setting"], row["learning_rate"], row["magnitude"], row["images"], row["steps"])
-          for row in results.read(path)] == [("refurbish r=2", 0.1, 10, 768, 6)]
-  path, built[:] = tmp_path / "echoing.csv", []
-  full_length.main(["echoing", "--images", "800", "--target", "1", "--output", str(path)])
-  assert built == [("resnet18", "mixed_bfloat16")] * 4
-  # As many fresh samples for all: the baseline is validated once, and with e = 5 each five times.
-  assert [(row["where"], row["e"], row["images"], len(str(row["accuracies"]).split())) for row in results.read(path)] == [
-      ("baseline", 1, 768, 1), ("before_augment", 5, 768, 5), ("after_augment", 5, 768, 5), ("after_batch", 5, 768, 5)]
-  monkeypatch.undo()
-  rows = full_length.hyperparameters(50_000, 20)
-  for column, number in (("learning_rate", 4), ("magnitude", 3)):
-    for setting in ("standard", "refurbish r=2", "refurbish r=3"):
-      assert len({row[column] for row in rows if row["setting"] == setting}) == number
-  assert {(row["where"], row["e"]) for row in full_length.echoes(50_000, 0.8)} == {
-      ("baseline", 1), *((where, e) for where in echoing.PLACES for e in (2, 3, 4, 5))}
 
 
 def test_on_another_backend_than_tensorflow(monkeypatch):
@@ -202,47 +70,16 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   assert results._provenance()["machine"].endswith("no bfloat16") == compiled
 
 
-@pytest.mark.parametrize("name, planned", [
-    ("hyperparameters", full_length.hyperparameters(49_920, 20)), ("echoing_resnet18", full_length.echoes(49_920, 0.8))])
-def test_the_packaged_tables_of_a_gpu_are_as_planned(name, planned):
-  rows = results.read(name)
-  assert [{column: row[column] for column in planned[0]} for row in rows] == planned
-  assert all(row["commit"] and not row["commit"].endswith("+") and "NVIDIA" in row["machine"] for row in rows)
-
-
-@pytest.mark.parametrize("name, planned", [("choice", full_length.choice), ("comparison", full_length.comparison)])
-def test_the_packaged_tables_of_full_length_are_as_planned(name, planned):
-  """In the order of the plan: none was left out, and none made twice. Their code was committed."""
-  rows = results.read(name)
-  assert [{column: row[column] for column in full_length.KEY} for row in rows] == planned()
-  for row in rows:
-    assert row["commit"] and not row["commit"].endswith("+")
-
-
-def test_the_plan_of_the_comparison():
-  """As many trainings as were planned before the first: none is added once results have been seen."""
-  found = collections.Counter(row["setting"] for row in full_length.comparison())
-  assert found == {"standard": 16, "refurbish r=2": 16, "refurbish r=3": 16, "echo augmented e=3": 4,
-                   "cache after augmentation": 4, "simplified by 2": 4, "refurbish r=2 split 4": 8, "refurbish r=3 split 4": 8}
-  # Those that were planned later take turns behind all others, so that a table of the first plan is completed.
-  assert [(row["seed"], row["setting"]) for row in full_length.comparison()[60:]] == [
-      (seed, f"refurbish r={r} split 4") for seed in range(8) for r in (2, 3)]
-  # All augmentation is partial, none final.
-  for setting in full_length.PAPER_ECHO_SEEDS:
-    _, at = accuracy.split_of(setting)
-    assert augment.split([tf.identity, *accuracy.layers("RandAugment")], 1 + at)[1] is None
-
-
-def test_what_was_chosen_is_the_best_of_the_choice():
-  """Its learning rate is, for standard training on as many images, where RandAugment helps by a point or more."""
-  rows = [{**row, "how": tuple(row[column] for column in full_length.KEY[2:8])} for row in results.read("choice")]
-  chosen = full_length.CHOSEN
-  best = max((row for row in rows if row["setting"] == "standard" and row["how"][:4] == chosen[:4]),
-             key=lambda row: row["accuracy"])
-  assert best["how"] == chosen
-  # This was measured with float32.
-  pair = {row["setting"]: row["accuracy"] for row in rows if row["how"] == (*chosen[:3], "float32", *chosen[4:])}
-  assert pair["standard"] >= pair[full_length.CROP_AND_FLIP] + 0.01
+def test_the_package_has_the_planned_trainings():
+  """As many as docs/results.md planned before the first, in their order: none is added once results have been seen."""
+  rows = results.read("comparison")
+  assert [(row["seed"], row["setting"]) for row in rows] == [
+      (seed, setting) for plan in (
+          {"standard": 16, "refurbish r=2": 16, "refurbish r=3": 16, "echo augmented e=3": 4, "cache after augmentation": 4,
+           "simplified by 2": 4}, {"refurbish r=2 split 4": 8, "refurbish r=3 split 4": 8})
+      for seed in range(16) for setting, seeds in plan.items() if seed < seeds]
+  for what, number in (("tuning", 72), ("time", 115), ("budget tuning", 16), ("budget", 20)):
+    assert sum(row["what"] == what for row in results.read("echoing_time")) == number
 
 
 @pytest.mark.parametrize("ones, others, expected", [
@@ -309,7 +146,12 @@ def test_the_comparison_says_what_is_told_apart(compared):
       ["refurbish, r = 3, minus echoing after augmentation, e = 3", "+18.00 ± 2.27", "**higher**"],
       ["refurbish, r = 3, minus crop and flip only", "+4.00", ""]]
   assert cells(tables.reuse(compared)) == [
-      ["r = 2", "+0.17 ± 2.07", "not told apart", "3", "162 ± 0 %"], ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "162 ± 0 %"]]
+      ["r = 2", "+0.17 ± 2.07", "not told apart", "3", "-0.01", "162 ± 0 %"],
+      ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "-0.05", "162 ± 0 %"]]
+  # With trainings on all images, these stand between the few images and the paper. A pilot is no comparison.
+  of_all = [{**row, "what": "comparison", "accuracy": 0.9 + row["accuracy"] / 100} for row in compared if row["setting"] != "refurbish r=2"]
+  assert [line[4:6] for line in cells(tables.reuse(compared, of_all))] == [["", "-0.01"], ["+0.08 ± 0.02", "-0.05"]]
+  assert tables.reuse(compared, [{**row, "what": "pilot"} for row in of_all]) == tables.reuse(compared)
   assert tables.precision_reached(compared, wanted=2.1) == (
       "The interval was to be ± 2.1 points or less. With r = 2 it is ± 2.07 points. With r = 3 it is ± 2.27 points, as seeds "
       "differ by 1.00: 4 seeds of each of the two would have made it ± 2.1.")

@@ -48,7 +48,8 @@ def test_it_is_the_same_in_each_and_fits_setup_cfg():
   assert {first_cell(path) for path in NOTEBOOKS} == {CELL}
   assert f'\nADDRESS = "{setup.get("metadata", "url", fallback="")}"' in CELL
   # It looks for what the extra has.
-  assert setup["options.extras_require"]["demo"].split() == ["matplotlib"]
+  extra = [line for line in setup["options.extras_require"]["demo"].split("\n") if line and not line.startswith("#")]
+  assert "({})".format(", ".join(f'"{name}"' for name in extra)) in CELL
 
 
 @pytest.fixture
@@ -88,9 +89,9 @@ def put_clone(tmp_path):
 def test_an_installed_package_comes_first(chosen, tmp_path):
   put_clone(tmp_path)
   open(WHEEL, "w").close()
-  assert chosen("refurbish_tf", "matplotlib", "tensorflow") is None
+  assert chosen("refurbish_tf", "matplotlib", "tensorflow_datasets", "importlib_resources", "tensorflow") is None
   # Without its extra it gets what the extra has.
-  assert chosen("refurbish_tf")[-1] == "matplotlib"
+  assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
 
 
 def test_then_the_newest_wheel_of_the_folder(chosen, tmp_path):

@@ -1,0 +1,44 @@
+"""Compares what git tracks with .ci/budgets. Prints a table of what is above, and fails if there is anything."""
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What git is asked for. Of the scripts of docs/ and of the root, only files directly in these.
+FILES = {
+    "C++ of the package": ("refurbish_tf/*.cc", "refurbish_tf/*.h"),
+    "Python of the package": ("refurbish_tf/*.py",),
+    "tests": ("tests/*.cc", "tests/*.h", "tests/*.py"),
+    "benchmarks": ("benchmarks/*.py",),
+    "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py"),
+}
+WORDS = "words of ARCHITECTURE.md"
+
+
+def main():
+  budgets = {}
+  for line in (ROOT / ".ci" / "budgets").read_text(encoding="utf-8").splitlines():
+    if line and not line.startswith("#"):
+      name, _, number = line.rpartition(": ")
+      budgets[name] = int(number)
+  if set(budgets) != {*FILES, WORDS}:
+    sys.exit(f".ci/budgets must have {', '.join([*FILES, WORDS])}; it has {', '.join(budgets)}")
+  now = {name: lines(patterns) for name, patterns in FILES.items()}
+  now[WORDS] = len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split())
+  above = [name for name, budget in budgets.items() if now[name] > budget]
+  if above:
+    print(f"{'above its budget (CONTRIBUTING.md)':36}{'now':>8}{'budget':>8}")
+    for name in above:
+      print(f"{name:36}{now[name]:8,}{budgets[name]:8,}")
+  return bool(above)
+
+
+def lines(patterns):
+  """Of the files that git tracks, as they are in the working tree."""
+  names = subprocess.run(
+      ["git", "ls-files", "-z", *patterns], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+  return sum((ROOT / name).read_bytes().count(b"\n") for name in names if name and (ROOT / name).exists())
+
+
+if __name__ == "__main__":
+  sys.exit(main())

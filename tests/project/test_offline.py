@@ -1,0 +1,270 @@
+"""What travels to a machine without a network: whole, checked, complete; and a visit there, which ends within its minutes."""
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+from refurbish_tf.experiments import results
+from support import ROOT, cases
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+NOISE = os.urandom(25_000)
+
+
+@pytest.fixture
+def offline(monkeypatch):
+  monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+  import offline as module
+  return module
+
+
+@pytest.fixture
+def visit(offline):
+  import visit as module
+  return module
+
+
+def wheel(directory, name, files):
+  directory.mkdir(exist_ok=True)
+  path = directory / f"{name}-1.5-py3-none-any.whl"
+  with zipfile.ZipFile(path, "w") as archive:
+    for file, content in files.items():
+      archive.writestr(file, content)
+  return path
+
+
+@pytest.fixture
+def packed(offline, monkeypatch, tmp_path):
+  """The parts of two small wheels and of data."""
+  monkeypatch.setattr(offline, "PART_BYTES", 10_000)
+  monkeypatch.setattr(offline, "_package", lambda directory: wheel(directory, "refurbish_tf", {
+      "refurbish_tf/__init__.py": "import large_one", "refurbish_tf-1.5.dist-info/METADATA": "Name: refurbish-tf"}))
+  monkeypatch.setattr(offline, "_download", lambda directory, python: [
+      wheel(directory, "large_one", {"large_one/__init__.py": "", "large_one/noise": NOISE, "large_one-1.5.data/scripts/run": ""}),
+      wheel(directory, "tensorflow_cpu", {"tensorflow/include/some.h": "", "tensorflow/some.py": ""}),
+      wheel(directory, "PyTest", {"pytest.py": ""})])
+
+  def data(directory):
+    directory.mkdir()
+    (directory / "cifar10.npz").write_bytes(b"images")
+    return [directory / "cifar10.npz"]
+
+  monkeypatch.setattr(offline, "_write_data", data)
+  monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
+  offline.main(["pack", "--python", HERE, "--output", str(tmp_path / "offline"), "--there", "pytest"])
+  return tmp_path / "offline"
+
+
+def read_manifest(packed):
+  return json.loads((packed / "manifest.json").read_text(encoding="utf-8"))
+
+
+def refusal(offline, capsys, *arguments):
+  with pytest.raises(SystemExit, match="2"):
+    offline.main([*map(str, arguments)])
+  return capsys.readouterr().err
+
+
+def test_what_was_packed_is_imported_there(offline, packed, tmp_path):
+  """By a Python that finds nothing else; `pack` copies the program that unpacks beside the parts."""
+  manifest = read_manifest(packed)
+  assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
+  assert manifest["wheels"] == [f"{name}-1.5-py3-none-any.whl" for name in ("refurbish_tf", "large_one", "tensorflow_cpu")]
+  assert (manifest["python"], manifest["commit"]) == (HERE, "abc1234")
+  there = tmp_path / "there"
+  done = subprocess.run([sys.executable, str(packed / "offline.py"), "unpack", str(packed), str(there)], text=True, check=True,
+                        capture_output=True)
+  assert str(there / "env.sh") in done.stdout
+  files = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
+  # Neither headers nor scripts, nor what the machine has.
+  assert {name for name in files if name.startswith("site/")} == {
+      "site/refurbish_tf/__init__.py", "site/refurbish_tf-1.5.dist-info/METADATA", "site/large_one/__init__.py",
+      "site/large_one/noise", "site/tensorflow/some.py"}
+  assert {"data/cifar10.npz", "benchmarks/run.py", "benchmarks/visit.py", "benchmarks/gpu_training.py"} <= files
+  assert (there / "site" / "large_one" / "noise").read_bytes() == NOISE
+  program = "import os, refurbish_tf, large_one; print(refurbish_tf.__file__, os.environ['REFURBISH_TF_COMMIT'])"
+  told = subprocess.run(
+      ["bash", "-c", f". {shlex.quote(str(there / 'env.sh'))} && {sys.executable} -c {shlex.quote(program)}"], text=True, check=True,
+      capture_output=True, cwd=tmp_path).stdout
+  assert told.split() == [str(there / "site" / "refurbish_tf" / "__init__.py"), manifest["commit"]]
+
+
+def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
+  """And nothing is written."""
+  there = tmp_path / "there"
+  part = packed / "part-01"
+  content = part.read_bytes()
+  for damaged, why in ((content[:-1], "it has 9,999 of 10,000 bytes"), (content[:-1] + bytes([content[-1] ^ 1]), "is damaged or cut off")):
+    part.write_bytes(damaged)
+    assert why in refusal(offline, capsys, "unpack", packed, there)
+  part.unlink()
+  assert "part-01 cannot be read" in refusal(offline, capsys, "unpack", packed, there)
+  part.write_bytes(content)
+  manifest = read_manifest(packed)
+  for changed, why in (({"python": "3.9"}, f"for Python 3.9, and this is {HERE}. Use `pack --python {HERE}`"),
+                       ({"there": ["pytest", "no-such-package"]}, "must have no-such-package, which")):
+    (packed / "manifest.json").write_text(json.dumps({**manifest, **changed}), encoding="utf-8")
+    assert why in refusal(offline, capsys, "unpack", packed, there)
+  assert not there.exists()
+  assert "manifest.json cannot be read" in refusal(offline, capsys, "unpack", tmp_path, there)
+  assert "must be an empty or a new folder" in refusal(offline, capsys, "unpack", packed, packed)
+  assert "must be an empty or a new folder" in refusal(offline, capsys, "pack", "--output", packed)
+
+
+def test_wheels_are_those_of_the_other_python(offline, monkeypatch, tmp_path):
+  """Binary ones alone, for any Linux that it may be, at the versions that are here."""
+  ran = []
+  monkeypatch.setattr(offline, "_run", lambda *command: ran.append([*map(str, command)]) or [
+      wheel(tmp_path, name, {}) for name in ("tensorboard", "numpy", "libclang")])
+  assert [path.name for path in offline._download(tmp_path, "3.12")] == ["numpy-1.5-py3-none-any.whl"]
+  (command,) = ran
+  told = " ".join(command)
+  constraints = pathlib.Path(command[command.index("--constraint") + 1]).read_text(encoding="utf-8").splitlines()
+  assert "--only-binary=:all: --python-version 3.12 --implementation cp" in told and f"--dest {tmp_path}" in told
+  assert {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64"} <= set(command)
+  from importlib import metadata
+  assert command[-2:] == [f"tensorflow-cpu=={metadata.version('tensorflow')}", "keras"]
+  assert {f"{name}=={metadata.version(name)}" for name in ("keras", "numpy", "h5py", "ml-dtypes")} <= set(constraints)
+
+
+@pytest.mark.parametrize("tag, fits", [
+    ("cp312-cp312-manylinux_2_28_x86_64", True), ("cp39-abi3-manylinux2014_x86_64", True), ("py2.py3-none-any", True),
+    ("py3-none-linux_x86_64", True), ("cp311-cp311-manylinux_2_28_x86_64", False), ("cp313-abi3-manylinux2014_x86_64", False),
+    ("cp312-cp312-manylinux_2_28_aarch64", False), ("cp312-cp312-macosx_11_0_x86_64", False)])
+def test_wheels_for_another_machine_do_not_travel(offline, tag, fits):
+  wheels = [pathlib.Path(f"thing-1.0-{tag}.whl"), pathlib.Path("other-1.0-py3-none-any.whl")]
+  if fits:
+    offline._check_tags(wheels, "3.12")
+  else:
+    with pytest.raises(offline.Refused, match=rf"Python 3.12 on x86-64 cannot import thing-1.0-{tag}.whl\."):
+      offline._check_tags(wheels, "3.12")
+
+
+@pytest.mark.parametrize("commit", ["", "abc1234+"])
+def test_code_without_a_commit_does_not_travel(offline, monkeypatch, tmp_path, commit):
+  """Its rows could not be told from those of other code."""
+  monkeypatch.setattr(results, "commit", lambda root=None: commit)
+  with pytest.raises(offline.Refused, match="Commit them first"):
+    offline.pack(tmp_path / "offline", HERE, [])
+  assert not (tmp_path / "offline").exists()
+
+
+def test_what_pip_cannot_do_is_told(offline):
+  with pytest.raises(offline.Refused, match="(?s)pip download failed: .*no such option"):
+    offline._run("download", "--no-such-option")
+
+
+@cases.only_exhaustive
+def test_a_real_package_is_imported_there(offline, monkeypatch, tmp_path):
+  """In an empty environment; without the data. pip must be able to fetch TensorFlow."""
+  monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
+  offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
+  for part in read_manifest(tmp_path / "offline")["parts"]:
+    assert part["bytes"] <= 48_000_000
+  subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty")], check=True)
+  python = tmp_path / "empty" / "bin" / "python"
+  environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+  run = lambda command: subprocess.run(["bash", "-ec", command], text=True, check=True, capture_output=True, cwd=tmp_path, env=environment)
+  run(f"{python} offline/offline.py unpack offline there")
+  program = "import refurbish_tf, tensorflow as tf; print(*tf.data.Dataset.range(4).refurbish(None, None, 2).batch(4))"
+  assert "[" in run(f". there/env.sh && {python} -c '{program}'").stdout
+
+
+def is_running(pid):
+  try:
+    return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+  except FileNotFoundError:
+    return False
+
+
+def script(text):
+  """A program for `Part.command`."""
+  return lambda minutes, unpacked, table, quick: ["-c", text, str(table), f"{minutes:.2f}", str(unpacked), str(quick)]
+
+
+def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatch, tmp_path, capsys):
+  """One that fails, or that does not end, does not keep the next from running."""
+  monkeypatch.setattr(visit, "GRACE", 1)
+  monkeypatch.setattr(visit, "LEAST_MINUTES", 0)
+  monkeypatch.setattr(visit.Part, "is_missing", lambda part, unpacked, landed: True)
+  write = "import os, sys; open(sys.argv[1], 'w').write('|'.join([*sys.argv[2:], os.environ['REFURBISH_TF_COMMIT'], os.getcwd()]))"
+  monkeypatch.setattr(visit, "PARTS", (
+      visit.Part("broken", None, "a.csv", script("print('as far as here', flush=True); 1 / 0")),
+      visit.Part("endless", 0.01, "b.csv", script(
+          "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
+          "; sys.stdin.read(); import time; time.sleep(60)")),
+      visit.Part("fine", None, "c.csv", script(write))))
+  output = tmp_path / "results"
+  assert visit.main([str(packed), "--minutes", "2", "--output", str(output), "--quick"]) == 1
+  told = capsys.readouterr().out
+  assert "broken: exit status 1" in told and "ZeroDivisionError" in told and "endless: exit status stopped" in told
+  assert told.index("broken:") < told.index("endless:") < told.index("fine: exit status 0")
+  # What it started does not stay on the GPU.
+  pid = int((output / "endless.log").read_text(encoding="utf-8"))
+  for _ in range(500):
+    if not is_running(pid):
+      break
+    time.sleep(0.01)
+  assert not is_running(pid)
+  minutes, unpacked, quick, commit, directory = (output / "c.csv").read_text(encoding="utf-8").split("|")
+  assert float(minutes) < 2 and quick == "True" and commit == read_manifest(packed)["commit"] and directory == str(output)
+  # What was unpacked does not stay.
+  assert not pathlib.Path(unpacked).exists()
+
+
+def test_a_visit_does_what_is_missing(visit, tmp_path):
+  """Speed and scaling once, scaling once there is such a benchmark; accuracy at each visit."""
+  benchmarks, landed = tmp_path / "benchmarks", tmp_path / "landed"
+  missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path, landed)]
+  write = lambda name, *rows: (landed / name).write_text(json.dumps({"sections": [{"rows": [
+      {"name": row, "values": [1.0] if row == "plain" else []} for row in rows]}]}), encoding="utf-8")
+  benchmarks.mkdir()
+  landed.mkdir()
+  (benchmarks / "gpu.py").touch()
+  assert missing() == ["check", "speed", "accuracy"]
+  (benchmarks / "scaling.py").touch()
+  # Some of it had no time.
+  write("gpu.json", "plain", "the next: stopped after 80 s")
+  assert missing() == ["check", "speed", "accuracy", "scaling"]
+  write("gpu.json", "plain", "the next: failed: No module named 'torch'")
+  assert missing() == ["check", "accuracy", "scaling"]
+  write("scaling.json", "plain")
+  assert missing() == ["check", "accuracy"]
+
+
+def test_a_visit_divides_its_minutes(visit):
+  _, speed, accuracy, scaling = visit.PARTS
+  grace = visit.GRACE / 60
+  assert visit.share([speed, accuracy, scaling], 8.5) == 4.5
+  # What is left is for accuracy, but for scaling and the end of each.
+  assert visit.share([accuracy, scaling], 4) == pytest.approx(4 - 1.5 - 2 * grace)
+  assert visit.share([accuracy], 8.5) == pytest.approx(8.5 - grace)
+  assert visit.share([speed], 2) == pytest.approx(2 - grace)
+  assert visit.share([accuracy, scaling], 1) == 0
+
+
+def test_a_visit_goes_on_with_the_rows_that_landed(visit, packed, monkeypatch, tmp_path):
+  """They are where the program reads them, and its new rows come alone."""
+  output = tmp_path / "results"
+  table = lambda path: results.Table(path, ("seed",), ("accuracy",))
+  table(packed / "landed" / "cifar10.csv").add([{"seed": 0, "accuracy": 0.5}])
+  monkeypatch.setattr(visit, "PARTS", (visit.Part("accuracy", None, "cifar10.csv", script("pass")),))
+  assert visit.main([str(packed), "--output", str(output)]) == 0
+  rows = table(output / "cifar10.csv")
+  assert rows.has({"seed": 0})
+  rows.add([{"seed": 1, "accuracy": 0.6}])
+  heading, line = (output / "cifar10.csv").read_text(encoding="utf-8").splitlines()
+  assert heading.startswith("seed,accuracy") and line.startswith("1,0.6")
+
+
+def test_a_visit_refuses_parts_that_do_not_fit(visit, packed, tmp_path, capsys):
+  (packed / "part-00").unlink()
+  with pytest.raises(SystemExit, match="2"):
+    visit.main([str(packed), "--output", str(tmp_path / "results")])
+  assert "part-00 cannot be read" in capsys.readouterr().err
