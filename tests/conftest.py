@@ -3,9 +3,9 @@
 The folders are those of the package, and cc/ has those of refurbish_tf/cc; refurbish/, echo/ and fuse/ test the stages, store/
 the cache store, internal/ refurbish_tf/_internal, and project/ what surrounds the package. test_reference.py and
 test_golden.py fix the bytes that all of it yields. support/ has what several files share. No two files have the same name.
-The default run has a sample of the cases (support/cases.py), `--exhaustive` all of them. With pytest-xdist a test
-marked `alone` runs after the others, with no other beside it. mutants.py breaks the package and names, for each break, the
-test that must see it.
+`pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which `pytest -n auto -m slow` runs. Both have a sample
+of the cases (support/cases.py), `--exhaustive` has all tests with all cases. With pytest-xdist a test marked `alone` runs after
+the others, with no other beside it. mutants.py breaks the package and names, for each break, the test that must see it.
 """
 import collections
 import fcntl
@@ -27,14 +27,16 @@ TOLD = 10
 
 
 def pytest_addoption(parser):
-  parser.addoption("--exhaustive", action="store_true", help="run all cases of all tests and not a sample of them")
+  parser.addoption("--exhaustive", action="store_true", help="run all tests with all of their cases")
 
 
 def pytest_configure(config):
-  config.addinivalue_line("markers", "only_exhaustive: left out unless --exhaustive is given")
+  config.addinivalue_line("markers", "slow: not in the quick run; with 'exhaustive' not in -m slow either")
   config.addinivalue_line("markers", "each_value: each value of each parameter; each combination with --exhaustive")
   config.addinivalue_line("markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other")
   cases.exhaustive = config.getoption("--exhaustive")
+  if cases.exhaustive and config.option.markexpr == "not slow":  # The default, in pyproject.toml.
+    config.option.markexpr = ""
 
 
 @pytest.fixture(scope="session")

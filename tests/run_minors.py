@@ -1,4 +1,4 @@
-"""Runs the tests with each minor version of TensorFlow that is supported, and with the oldest Keras for it.
+"""Runs the tests of .ci/run with each minor version of TensorFlow that is supported, and with the oldest Keras for it.
 
     python tests/run_minors.py         all versions, one after the other: as long as .ci/run for each
     python tests/run_minors.py 2.19    this one
@@ -42,7 +42,7 @@ def run(minor):
     for command in (
         [*pip, "install", "--quiet", f"keras=={keras}", *ALSO.get(minor, [])],
         [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
-        [*pip, "check"], [binaries / "pytest", "-n", "auto"]):
+        [*pip, "check"], [binaries / "pytest", "-n", "auto", "-m", ""]):
       status = subprocess.run(command, cwd=checkout, env=environment).returncode
       if status != 0:
         return status

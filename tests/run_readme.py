@@ -1,6 +1,6 @@
 """Runs the two bash blocks of README.md as who copies them: each in a fresh clone, with an empty folder as HOME.
 
-    python tests/run_readme.py      both, one after the other: as long as .ci/run and some minutes more
+    python tests/run_readme.py      both, one after the other: some minutes each
     python tests/run_readme.py 1    the first, which installs and runs the demo; 2 installs and tests
 
 A clone has what is committed, and this environment is not seen in it. The exit status is 0 if each block ends with 0.

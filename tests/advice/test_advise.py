@@ -12,6 +12,8 @@ from refurbish_tf.advice import measure
 from refurbish_tf.augment import composition
 from support import cases
 
+pytestmark = cases.slow
+
 # The function of the same name hides it as an attribute of its package.
 module = importlib.import_module("refurbish_tf.advice.advise")
 AUGMENT = rtf.augment

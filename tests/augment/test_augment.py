@@ -1,6 +1,4 @@
 """RandAugment's layers, and the distortions of all policies: against Pillow and the reference, draws by frequency."""
-import collections
-import functools
 
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases
 from support import tensorflow_layers
-from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
+from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds, mapped
 
 UNSIGNED = (
     "identity", "auto_contrast", "equalize", "color", "contrast", "brightness", "sharpness", "solarize", "posterize")
@@ -58,20 +56,6 @@ class TestDistortions:
       expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))
       assert_equal(layer.pixels(TELLING, [draw]).numpy(), expected, name)
 
-  def test_auto_contrast_of_every_value_in_many_ranges(self):
-    # Where 255 * (value - darkest) / (brightest - darkest) is whole, Pillow's float64 may still fall below it.
-    layer, = augment.rand_augment(1)
-    random = np.random.RandomState(0)
-    below = 0
-    for _ in range(80):
-      darkest, brightest = np.sort(random.randint(0, 256, (2, 3)), axis=0)
-      image = np.clip(np.arange(256)[:, np.newaxis], darkest, brightest).astype(np.uint8)[np.newaxis]
-      expected = by_pillow("auto_contrast", None, image)
-      assert_equal(layer.pixels(image, [1]).numpy(), expected, f"{darkest} to {brightest}")
-      whole = 255 * (image.astype(int) - darkest) // np.maximum(brightest - darkest, 1)
-      below += np.count_nonzero((expected < whole) & (brightest > darkest))
-    assert below  # Otherwise the images do not test the hard case.
-
 
 POLICIES = {
     **{f"rand_augment(2, {magnitude})": ("rand_augment", (2, magnitude)) for magnitude in (9, 10, 5.5)},
@@ -88,6 +72,7 @@ class TestPolicies:
     function, arguments = POLICIES[name]
     return [augment.compose(getattr(module, function)(*arguments)) for module in (augment, tensorflow_layers)]
 
+  @cases.slow
   def test_equal_the_reference(self, name):
     ours, reference = self.of_both(name)
     for image_name in cases.some(("large noise", "steep gradient", "1 x 9", "3 x 3", "noise"), 2):
@@ -120,35 +105,7 @@ class TestPolicies:
     np.testing.assert_array_equal(mapped(one_at_a_time, TELLING, seeds), at_once)
 
 
-def _outcomes():
-  """The results that a layer of magnitude 9 can have for `TELLING`: bytes -> (distortion, parameter)."""
-  return {by_pillow(*meaning(number, 9), TELLING).tobytes(): meaning(number, 9) for number in range(NUMBERS)}
-
-
-@functools.lru_cache
-def _images():
-  """The results of a layer of magnitude 9 for `TELLING` and each of 1400 seeds."""
-  return mapped(augment.rand_augment(1, 9)[0], TELLING, make_seeds(1400))
-
-
-def _drawn():
-  outcomes = _outcomes()
-  return [outcomes[image.tobytes()] for image in _images()]
-
-
 class TestRandAugment:
-
-  def test_takes_each_distortion_equally_often_at_its_magnitude(self):
-    assert len(_outcomes()) == 9 + 5 * 2
-    names = collections.Counter(name for name, _ in _drawn())
-    assert len(names) == 14
-    assert chi_square(list(names.values())) < 34.5  # 13 degrees of freedom, p = 0.001
-
-  def test_takes_each_sign_equally_often(self):
-    drawn = collections.Counter(_drawn())
-    for number in range(18, 23):
-      positive, negative = (drawn[meaning(each, 9)] for each in (number, number + 5))
-      assert abs(positive - negative) < 4 * (positive + negative) ** 0.5, number
 
   def test_draws_tensorflows_numbers(self):
     layer, = augment.rand_augment(1)
@@ -156,13 +113,6 @@ class TestRandAugment:
       for seed in np.array([[7, 0], [-1, 2**31 - 1], [-2**31, 5]], dtype):
         expected = tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant([], tf.int32), seed=seed, minval=0, maxval=28)
         assert layer.draws(seed).numpy().tolist() == [expected.numpy()]
-
-  def test_result_depends_on_the_seed_alone(self):
-    tf.random.set_seed(2)
-    again = mapped(augment.rand_augment(1, 9.0)[0], TELLING, np.concatenate([
-        make_seeds(100)[::-1], make_seeds(100, salt=1)]).astype(np.int64))
-    np.testing.assert_array_equal(again[:100], _images()[99::-1])
-    assert (again[100:] != _images()[:100]).any(axis=(1, 2, 3)).mean() > 0.8
 
   def test_has_as_many_layers_as_asked_for(self):
     assert [len(augment.rand_augment(number)) for number in (1, 2, 64)] == [1, 2, 64]

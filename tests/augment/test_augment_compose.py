@@ -80,20 +80,6 @@ class TestCompose:
     augment.compose([pair, _noting(noted), pair])(np.zeros([1, 1, 3], np.uint8), seed=[7, 0])
     assert len(set(noted)) == 5
 
-  def test_two_equal_layers_draw_independently(self):
-    layer = augment.random_crop(1)
-    image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
-    fn = augment.compose([layer, layer])
-    drawn = {crop.tobytes() for crop in mapped(fn, image, make_seeds(1500))}
-    # All pairs of two crops' shifts, 81, without the pixels that the first crop has pushed out. Pairs that leave the same
-    # pixels are one outcome.
-    padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
-    first = [padded[y:y + 3, x:x + 3] for y in range(3) for x in range(3)]
-    both = {
-        np.pad(crop, [(1, 1), (1, 1), (0, 0)])[y:y + 3, x:x + 3].tobytes()
-        for crop in first for y in range(3) for x in range(3)}
-    assert drawn == both
-
   def test_passes_labels_through(self):
     fn = augment.compose(PIPELINE)
     image = IMAGES["noise"]
@@ -119,27 +105,6 @@ class TestCompose:
     result = final_fn(partial_fn({"image": image, "label": 3}, seed=[7, 0]), seed=[7, 0])
     assert result["label"] == 3
     np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
-
-  @pytest.mark.parametrize("element", ["image", "tuple", "dict"])
-  def test_in_dataset_map(self, element):
-    images = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["noise"]] * 6))
-    labels = tf.data.Dataset.range(6)
-    seeds = tf.data.Dataset.from_tensor_slices(make_seeds(6))
-    fn = augment.compose(PIPELINE)
-    expected = [fn(IMAGES["noise"], seed=seed).numpy() for seed in make_seeds(6)]
-    if element == "image":
-      dataset = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: fn(image, seed=seed))
-      results = list(dataset.as_numpy_iterator())
-    elif element == "tuple":
-      dataset = tf.data.Dataset.zip(images, labels, seeds).map(lambda image, label, seed: fn(image, label, seed=seed))
-      results, found = zip(*dataset.as_numpy_iterator())
-      assert list(found) == list(range(6))
-    else:
-      dataset = tf.data.Dataset.zip({"image": images, "label": labels}, seeds).map(
-          lambda element, seed: fn(element, seed=seed))
-      results = [result["image"] for result in dataset.as_numpy_iterator()]
-      assert [result["label"] for result in dataset.as_numpy_iterator()] == list(range(6))
-    np.testing.assert_array_equal(results, expected)
 
   def test_without_seed_goes_into_dataset_map_as_it_is(self):
     encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
@@ -306,18 +271,3 @@ def _pixels_of_epochs(*functions):
   images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
   dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(*functions, r=2, seed=7)
   return [(image.tobytes(), label) for _ in range(3) for image, label in dataset.as_numpy_iterator()]
-
-
-def test_with_refurbish():
-  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
-  partial_fn, final_fn = augment.split(PIPELINE, 3)
-
-  def epochs():
-    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
-    assert dataset.element_spec[0].shape.as_list() == [32, 32, 3]
-    return [{int(label): image.tobytes() for image, label in dataset.as_numpy_iterator()} for _ in range(3)]
-
-  first = epochs()
-  assert all(sorted(epoch) == list(range(6)) for epoch in first)
-  assert first == epochs()
-  assert len({image for epoch in first for image in epoch.values()}) > 15

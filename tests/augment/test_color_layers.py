@@ -118,19 +118,6 @@ class TestDraws:
     assert number == math.inf and effective == 4
 
 
-def test_between_other_layers():
-  """In one walk or several, the same as one after the other; what is empty is coloured, too."""
-  mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-  layers = [augment.random_crop(5), augment.color_jitter(**JITTER), augment.random_flip(), augment.solarize(90, 0.5),
-            augment.cutout(4), augment.color_jitter(hue=0.2), augment.normalize(mean, std)]
-  expected = [final_reference.Crop(5), reference.ColorJitter(**JITTER), final_reference.Flip(), reference.Solarize(0.5, 90),
-              final_reference.Cutout(4), reference.ColorJitter(hue=(-0.2, 0.2)), final_reference.Normalize(mean, std)]
-  images = noise(12, 21, 18, 3)
-  for number, made in enumerate(augment.compose(layers)(images, seed=SEED)):
-    seed = final_reference.seed_at(SEED, number)
-    np.testing.assert_array_equal(made, final_reference.composed(expected, images[number], seed))
-
-
 def test_whole_is_one_by_one():
   """Random sequences with blurs, whose bytes have no exact reference: as each layer by itself."""
   random = np.random.default_rng(3)

@@ -68,17 +68,6 @@ def test_it_is_that_part_of_the_decoded_image(height, width, channels):
     np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
 
 
-def test_the_crop_is_drawn_from_the_seed_alone():
-  file, layer = _file(300, 400), augment.decode_and_crop()
-  seeds = make_seeds(30)
-  eager = [layer(file, seed=seed).numpy() for seed in seeds]
-  in_graph = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(file, seed=seed))
-  assert in_graph.element_spec == tf.TensorSpec([None, None, 3], tf.uint8)
-  for one, other in zip(eager, in_graph.as_numpy_iterator(), strict=True):
-    np.testing.assert_array_equal(one, other)
-  assert len({part.tobytes() for part in eager}) == len(seeds)
-
-
 def _photograph(height, width):
   """Its amplitudes fall with the frequency, as those of photographs."""
   random = np.random.default_rng(height * width)
@@ -123,12 +112,6 @@ class TestSize:
     if at_scale.shape[:2] == size:
       np.testing.assert_array_equal(augment.decode(size)(file), at_scale)
 
-  def test_an_eighth_is_taken_for_twelve_times_the_size(self):
-    file = tf.io.encode_jpeg(_photograph(192, 256))
-    for size, ratio in (((16, 21), 8), ((16, 22), 4)):
-      expected = tf.image.resize(tf.io.decode_jpeg(file, channels=3, ratio=ratio), size, antialias=True)
-      assert np.abs(_levels(augment.decode(size)(file), np.rint(expected))).max() <= 1
-
   @pytest.mark.parametrize("times", [2, 3, 4, 7, 12, 15])
   def test_differs_little_from_the_full_decode(self, times):
     """By two levels in the mean at most."""
@@ -164,14 +147,6 @@ class TestSize:
       assert dataset.element_spec == tf.TensorSpec(shape, tf.uint8)
     for layer, shape in ((augment.decode(20), [20, 20, 3]), (augment.decode(), [None, None, 3])):
       assert tf.data.Dataset.from_tensors(_file(40, 50)).map(layer).element_spec == tf.TensorSpec(shape, tf.uint8)
-
-  def test_does_not_change_the_window(self):
-    """The same seed decodes the same part, whatever the size."""
-    file = _file(300, 400)
-    for seed in make_seeds(5):
-      part = augment.decode_and_crop()(file, seed=seed)
-      made = augment.decode_and_crop(tuple(part.shape[:2]))(file, seed=seed)
-      np.testing.assert_array_equal(made, part)
 
 
 def _saved(image, kind, **options):

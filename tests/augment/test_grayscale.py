@@ -38,15 +38,6 @@ def test_of_one_channel_and_with_masks():
   np.testing.assert_array_equal(moved, mask)
 
 
-def test_between_other_layers():
-  layers = [augment.random_crop(2), augment.grayscale(0.5), augment.random_flip(), augment.normalize()]
-  expected = [reference.Crop(2), reference.Grayscale(0.5), reference.Flip(),
-              reference.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
-  images = noise(8, 9, 11, 3)
-  for number, made in enumerate(augment.compose(layers)(images, seed=[7, 0])):
-    np.testing.assert_array_equal(made, reference.composed(expected, images[number], reference.seed_at([7, 0], number)))
-
-
 @pytest.mark.parametrize("p, error", [(-0.1, ValueError), (1.1, ValueError), (float("nan"), ValueError), ("0.1", TypeError),
                                       (True, TypeError)])
 def test_refuses_what_is_no_probability(p, error):

@@ -109,20 +109,6 @@ class TestAligned:
       np.testing.assert_array_equal(element["mask"], as_mask(element["image"].numpy()))
       np.testing.assert_array_equal(flat, as_mask(element["image"].numpy())[..., 0])
 
-  @pytest.mark.parametrize("layers", [
-      [augment.random_resized_crop(30), augment.random_flip()], augment.rand_augment(1, 10) + [augment.normalize()],
-      [augment.normalize()]], ids=range(3))
-  def test_of_a_batch_are_those_of_each_image(self, layers):
-    fn = augment.compose(layers, targets={"mask": "mask", 1: "mask"})
-    seed = {"seed": [7, 0]} if len(layers) > 1 else {}
-    found, flat = fn({"image": IMAGES[:6], "mask": MASKS[:6]}, MASKS[:6, ..., 0], **seed)
-    for place in range(6):
-      own = {name: augment.seed_at(seed[name], place) for name in seed}
-      one, one_flat = fn({"image": IMAGES[place], "mask": MASKS[place]}, MASKS[place, ..., 0], **own)
-      np.testing.assert_array_equal(found["image"][place], one["image"])
-      np.testing.assert_array_equal(found["mask"][place], one["mask"])
-      np.testing.assert_array_equal(flat[place], one_flat)
-
   @pytest.mark.parametrize("known", [True, False])
   def test_static_shapes(self, known):
     sides = [32, 48] if known else [None, None]
@@ -146,12 +132,6 @@ class TestAligned:
     np.testing.assert_array_equal(second, element["mask"])
     np.testing.assert_array_equal(element["other"], mask)
     assert boxes.shape == (2, 4) and np.any(second != mask)
-
-  def test_the_image_is_the_same_with_masks_and_without(self):
-    for layers in ([augment.random_crop(4), augment.random_flip(), augment.normalize()], LAYERS["all of these"]()):
-      fn, alone = augment.compose(layers, targets={1: "mask"}), augment.compose(layers)
-      for seed in make_seeds(4):
-        np.testing.assert_array_equal(fn(IMAGES[0], MASKS[0], seed=seed)[0], alone(IMAGES[0], seed=seed))
 
   def test_a_mask_of_another_size_when_it_runs(self):
     source = tf.data.Dataset.from_generator(
@@ -187,21 +167,3 @@ class TestAligned:
     assert {way.kind for way in advice.ways} == {"standard", "kept", "refurbish", "both"}
     for way in advice.shown:
       assert all(aligned(image, mask) for image, mask, _ in way.apply(SOURCE).unbatch().as_numpy_iterator())
-
-
-def test_two_views_of_a_sample():
-  """A composed function may be called with several seeds in one final augmentation."""
-  view = augment.compose([augment.random_crop(16), augment.random_flip(), augment.normalize()])
-
-  def two_views(image, label, seed):
-    return (view(image, seed=augment.seed_at(seed, 0)), view(image, seed=augment.seed_at(seed, 1))), label
-
-  images = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(40)))
-  stage = images.refurbish(augment.compose([brighter]), two_views, r=2, seed=7)
-  epochs = [{label: views for views, label in stage.as_numpy_iterator()} for _ in range(2)]
-  assert all(len(epoch) == 40 for epoch in epochs)
-  assert sum(np.array_equal(*views) for epoch in epochs for views in epoch.values()) <= 2
-  assert len({view.tobytes() for epoch in epochs for views in epoch.values() for view in views}) > 150
-  seed = tf.constant([3, 4])
-  for number, found in enumerate(two_views(IMAGES[0], 0, seed)[0]):
-    np.testing.assert_array_equal(found, view(IMAGES[0], seed=augment.seed_at(seed, number)))

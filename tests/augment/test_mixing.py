@@ -166,22 +166,6 @@ class TestBatches:
     # Without a seed, other numbers each epoch.
     assert any((one[0] != other[0]).any() for one, other in zip(batches, dataset.as_numpy_iterator()))
 
-  def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    mixed = augment.mixup(1, 10)
-
-    def make():
-      batches = tf.data.Dataset.from_tensor_slices((images_of(np.uint8), LABELS)).batch(2)
-      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
-      return tf.data.Dataset.zip(batches, seeds).map(lambda batch, seed: mixed(*batch, seed=seed))
-
-    expected = [images.tobytes() for images, _ in make().as_numpy_iterator()]
-    iterator = iter(make())
-    next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
-    restored = iter(make())
-    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
-    assert [images.numpy().tobytes() for images, _ in restored] == expected[1:]
-
 
 class TestComponents:
 

@@ -16,6 +16,8 @@ from refurbish_tf import augment
 from support import cases
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
+pytestmark = cases.slow
+
 
 def draw(image, rng):
   """From all that it may draw from."""

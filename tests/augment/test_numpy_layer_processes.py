@@ -2,7 +2,6 @@
 import contextlib
 import os
 import pathlib
-import random
 import resource
 import signal
 import subprocess
@@ -19,6 +18,8 @@ from refurbish_tf._internal.processes import channel, pool
 from support import cases
 from support.programs import Server
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
+
+pytestmark = cases.slow
 
 
 def dies_at(folder, how, once):
@@ -101,28 +102,6 @@ class TestDeaths:
     for each in forked:
       os.kill(each, signal.SIGKILL)  # ProcessLookupError: it was waited for.
 
-  def test_kills_at_random(self):
-    """Every epoch whole and every byte right."""
-    slow = augment.numpy_layer(lambda image, rng: (time.sleep(0.002), noise(image, rng))[1], processes=2)
-    epochs, probability, most = (50, 0.6, 300) if cases.exhaustive else (30, 0.1, 12)
-    expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5), epochs)
-    stage, chance, kills, in_call = SOURCE.refurbish([slow], r=2, seed=5), random.Random(3), 0, 0
-    for epoch in expected:
-      found = []
-      for each in stage.as_numpy_iterator():
-        found.append(each.tobytes())
-        alive = [process for process in slow.pool()._workers if process.is_alive()]
-        if alive and kills < most and chance.random() < probability:
-          killed = chance.choice(alive)
-          in_call += killed._lock.locked()
-          killed.kill()
-          kills += 1
-          # Not twice in the same call: until nothing is under way.
-          while slow.pool()._idle.qsize() < 2:
-            time.sleep(0.002)
-      assert found == epoch
-    assert kills > most / 2 and in_call
-
 
 def processes_of(parent):
   """The ids of the living processes that this one has started to call functions."""
@@ -135,6 +114,13 @@ def processes_of(parent):
     except (OSError, ProcessLookupError):
       pass
   return found
+
+
+def assert_end(processes):
+  deadline = time.monotonic() + 5
+  while set(processes) & set(processes_of(None)) and time.monotonic() < deadline:
+    time.sleep(0.1)
+  assert not set(processes) & set(processes_of(None))
 
 
 def memory_files():
@@ -189,10 +175,7 @@ class TestProcesses:
         program.send_signal(sent)
       program.wait(30)
       errors = program.errors()
-    deadline = time.monotonic() + 5
-    while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not set(left) & set(processes_of(None))
+    assert_end(left)
     assert errors.count("Traceback") <= 1 and "worker.py" not in errors
 
   @pytest.mark.parametrize("call, before", [
@@ -207,10 +190,7 @@ class TestProcesses:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
       assert left
-    deadline = time.monotonic() + 5
-    while set(left) & set(processes_of(None)) and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not set(left) & set(processes_of(None))
+    assert_end(left)
 
   def test_none_is_left_of_an_iterator(self):
     layer = augment.numpy_layer(noise, processes=3)

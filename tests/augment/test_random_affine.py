@@ -60,14 +60,6 @@ def test_is_torchvisions_and_pillows(case):
   assert unsure.mean() < 0.15
 
 
-def test_amounts_are_uniform():
-  draws = augment.random_affine(10).draws(SEED, 20_000).numpy().astype(np.int64)
-  assert draws.shape == (20_000, 6) and draws.min() >= 0
-  counts = np.apply_along_axis(np.bincount, 0, draws * 10 >> 31)
-  assert counts.shape == (10, 6) and np.abs(counts - 2000).max() < 220
-  assert abs(np.corrcoef(draws.T) - np.eye(6)).max() < 0.03
-
-
 def test_ranges_are_those_drawn_of():
   layer = augment.random_affine((10, 50), (0.3, 0.2), (0.8, 1.5), (5, 15, -20, 30))
   image = noise(40, 50, 1)

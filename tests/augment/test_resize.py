@@ -40,41 +40,12 @@ def test_of_every_size(side):
     assert _difference(augment.resize(size)(image), reference.Resize(*size).pixels(image, [])) <= 1
 
 
-def test_to_the_same_size_is_a_copy():
-  for channels in (1, 3, 4):
-    image = _noise(13, 18, channels)
-    for antialias in (False, True):
-      np.testing.assert_array_equal(augment.resize((13, 18), antialias)(image), image)
-
-
-def test_of_batches():
-  images = _noise(5, 20, 30, 3)
-  for size in (11, (40, 7)):
-    made = augment.resize(size)(images)
-    for image, one in zip(images, made, strict=True):
-      np.testing.assert_array_equal(augment.resize(size)(image), one)
-  assert augment.resize(4)(np.zeros([0, 20, 30, 3], np.uint8)).shape == [0, 4, 4, 3]
-
-
 def test_averages_by_default_unless_told():
   """White pixels that are not in the middle are part of the mean, or not seen at all."""
   image = np.zeros([100, 100, 1], np.uint8)
   image[21:81:10, 21:81:10] = 255
   assert augment.resize(1)(image).numpy() > 0
   assert augment.resize(1, antialias=False)(image).numpy() == 0
-
-
-def test_is_joined_with_its_neighbours():
-  layers = [augment.random_crop(3), augment.resize((16, 20)), augment.random_flip(), augment.normalize(0.5, 0.25)]
-  fn = augment.compose(layers)
-  graph = tf.function(lambda image, seed: fn(image, seed=seed), autograph=False).get_concrete_function(
-      tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.int32))
-  assert [op.type for op in graph.graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
-  assert graph.structured_outputs.shape == [16, 20, 3]
-  image = _noise(32, 41, 3)
-  by_hand = augment.random_crop(3)(image, augment.seed_at([7, 0], 0))
-  by_hand = augment.random_flip()(layers[1](by_hand), augment.seed_at([7, 0], 2))
-  np.testing.assert_array_equal(fn(image, seed=[7, 0]), layers[3](by_hand))
 
 
 def test_draws_nothing():
@@ -86,15 +57,6 @@ def test_draws_nothing():
   alone = augment.compose([tf.identity, augment.random_crop(4)])
   behind = augment.compose([augment.resize(9), augment.random_crop(4)])
   np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))
-
-
-def test_in_a_stage():
-  images = _noise(6, 40, 30, 3)
-  train = tf.data.Dataset.from_tensor_slices(images).refurbish(augment.resize((8, 9)), augment.random_flip(), r=2, seed=1)
-  assert train.element_spec == tf.TensorSpec([8, 9, 3], tf.uint8)
-  expected = {image.numpy().tobytes() for image in augment.resize((8, 9))(images)}
-  expected |= {image.numpy()[:, ::-1].tobytes() for image in augment.resize((8, 9))(images)}
-  assert {image.tobytes() for image in train.as_numpy_iterator()} <= expected
 
 
 @pytest.mark.parametrize("arguments, error, said", [

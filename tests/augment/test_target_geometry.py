@@ -10,7 +10,7 @@ from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.policy_layer import PolicyLayer
 from refurbish_tf.augment.target_kinds import checked_targets
-from support import ROOT
+from support import ROOT, cases
 from support.boxes import FORMATS, drawn_boxes, drawn_points, found_boxes, found_points, in_format
 from support.images import make_seeds
 
@@ -67,6 +67,7 @@ def check_found(element, turns):
   return sum(seen is not None for seen in seen_points)
 
 
+@cases.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_found_again(name):
   """200 of 200, behind each layer."""

@@ -8,10 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from support import checkpoints
-from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.masks import PAIRS, aligned
-from support.stores import new_path
 
 N = 12
 SEED = 7
@@ -131,26 +128,6 @@ class TestDetection:
         corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], -1)
         # Of an image of 32 pixels a pixel is three here.
         assert are_shown(image[::3, ::3], corners / 3, labels)
-
-  def test_trains_a_model(self):
-    """One epoch, on targets that a label encoder has made of a batch."""
-    stage = self.stage_of(self.tfds(24))
-
-    def encode(images, boxes, labels, cells=6):
-      """Which cells hold the middle of a box, and that box."""
-      places = tf.cast(boxes[..., :2] * cells / 96, tf.int32)
-      flat = tf.one_hot(places[..., 1] * cells + places[..., 0], cells ** 2)
-      flat *= tf.cast(labels >= 0, tf.float32)[..., tf.newaxis]
-      holds = tf.reduce_max(flat, 1)
-      return images, tf.concat([holds[..., tf.newaxis], tf.einsum("bnc,bnd->bcd", flat, boxes / 96)], -1)
-
-    train = stage.map(self.preprocess).padded_batch(8, padding_values=(0.0, 1e-8, -1)).map(encode)
-    model = tf.keras.Sequential([
-        tf.keras.Input([96, 96, 3]), tf.keras.layers.Conv2D(8, 16, 16, activation="relu"), tf.keras.layers.Conv2D(5, 1),
-        tf.keras.layers.Reshape([36, 5])])
-    model.compile("adam", "mse")
-    loss, = model.fit(train, epochs=1, shuffle=False, verbose=0).history["loss"]
-    assert np.isfinite(loss) and rtf.stats(stage)[0].total.fresh == 24
 
   @pytest.mark.parametrize("targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3))
   def test_of_keras_dict_with_padding(self, targets):
@@ -276,17 +253,6 @@ class TestVideo:
     # A window is drawn anew also for a clip from the store.
     assert len(set(first.values())) > 3 and sum(first[label] != second[label] for label in first) > N // 2
 
-  def test_trains_a_model(self):
-    stage = tf.data.Dataset.from_tensor_slices((self.clips(), np.arange(N))).refurbish(
-        [augment.random_resized_crop(16), augment.rand_augment(1)],
-        [self.window, augment.random_flip(), augment.normalize()], r=2, seed=SEED)
-    model = tf.keras.Sequential([
-        tf.keras.Input([4, 16, 16, 3]), tf.keras.layers.Conv3D(4, 3, activation="relu"),
-        tf.keras.layers.GlobalAveragePooling3D(), tf.keras.layers.Dense(N, activation="softmax")])
-    model.compile("adam", "sparse_categorical_crossentropy")
-    loss, = model.fit(stage.batch(4), epochs=1, shuffle=False, verbose=0).history["loss"]
-    assert np.isfinite(loss)
-
   def test_boxes_of_each_frame(self):
     """Tracking: an object keeps its row in all frames, also where it is not in the frame."""
     random, clips, boxes = np.random.default_rng(5), [], []
@@ -306,61 +272,3 @@ class TestVideo:
           channels = np.arange(2 if frame == 1 else 3)
           channels = channels[np.min(boxes[channels, 2:] - boxes[channels, :2], 1) >= 2]
           assert are_shown(image, boxes[channels], channels)
-
-
-def all_targets(n=6, final=True, **options):
-  """A stage of clips with a mask, boxes and key points in each frame."""
-  random = np.random.default_rng(5)
-  frames = [[with_rectangles(random, 24, 32) for _ in range(3)] for _ in range(n)]
-  images, boxes = (np.array([[frame[part] for frame in clip] for clip in frames]) for part in range(2))
-  elements = {"image": images, "mask": images[..., 0] // 255, "depth": images[..., 1] / np.float32(7), "boxes": boxes,
-              "keypoints": boxes[..., :2], "label": np.arange(n)}
-  last = [augment.random_crop(2), augment.random_flip(), augment.normalize()] if final else None
-  return tf.data.Dataset.from_tensor_slices(elements).refurbish(
-      [augment.random_resized_crop(16), augment.rand_augment(1)], last, r=2, seed=SEED,
-      targets={"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "keypoints": "xy"}, **options)
-
-
-def as_bytes(element):
-  return {name: np.asarray(value).tobytes() for name, value in element.items()}
-
-
-def by_label(elements):
-  return {int(element["label"]): as_bytes(element) for element in elements}
-
-
-@pytest.mark.parametrize("taken", [2, 4])
-def test_a_restored_iterator_goes_on_with_the_same_bytes(taken, tmp_path):
-  """In the first epoch, of fresh samples, and in the second, half of which are from the store."""
-  iterator = iter(all_targets().batch(2).repeat(3))
-  for _ in range(taken):
-    next(iterator)
-  path = checkpoints.save(iterator, tmp_path)
-  expected = [as_bytes(batch) for batch in iterator]
-  restored = [as_bytes(batch) for batch in checkpoints.restore(all_targets().batch(2).repeat(3), path)]
-  assert len(expected) == 9 - taken and restored == expected
-
-
-def test_stages_on_one_store_prepare_no_clip_twice(tmp_path):
-  """Two at once, in turns, and the next run. The elements of an epoch are those of a stage alone."""
-  store, n = rtf.CacheStore(new_path(tmp_path)), 256  # Each job decides ahead where some samples come from.
-  alone = all_targets(n)
-  expected = [by_label(alone.as_numpy_iterator()) for _ in range(2)]
-  stages = [all_targets(n, store=store, order_seed=order_seed, num_parallel_calls=None) for order_seed in range(2)]
-  for epoch in expected:
-    turns = list(zip(*[stage.as_numpy_iterator() for stage in stages], strict=True))
-    assert [by_label(elements) for elements in zip(*turns)] == [epoch] * 2
-  fresh = [rtf.stats(stage)[0].total.fresh for stage in stages]
-  assert min(fresh) > 0 and n + n // 2 <= sum(fresh) <= 1.1 * (n + n // 2)
-  store.verify()  # Writes what was put.
-  later = all_targets(n, store=store.path, order_seed=2)
-  assert by_label(later.as_numpy_iterator()) == expected[-1] and rtf.stats(later)[0].total.fresh == 0
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_loaders_hand_on_targets(framework):
-  batches = all_targets(final=False).batch(3)
-  expected = [batch for _ in range(2) for batch in all_targets(final=False).batch(3).as_numpy_iterator()][:2]
-  found = [as_numpy(framework, batch) for batch in loader_of(framework, batches)]
-  for batch, values in zip(found, expected, strict=True):
-    tf.nest.map_structure(np.testing.assert_array_equal, batch, values)

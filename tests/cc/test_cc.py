@@ -5,8 +5,9 @@ design these need no TensorFlow, which is checked here; of Abseil, which comes w
 `absl::Status` and strings.
 
 Most of the time goes into compiling the same headers. So there are two programs, one for the store on disk and one for
-the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The tests
-of each file run in a process of their own, as some fork, die of signals or lower limits.
+the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
+has the files alone that guard a guarantee, without a sanitizer, as a program that is compiled as one file. The tests of
+each file run in a process of their own, as some fork, die of signals or lower limits.
 """
 import fcntl
 import functools
@@ -28,6 +29,8 @@ LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
 PROGRAMS = {"store": [], "rest": []}
 for _name, _path in sorted(TESTS.items()):
   PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
+# Of the plain variant, compiled as one file.
+PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
 # Warnings are errors, except with the address sanitizer, which causes false ones.
 VARIANTS = {
     "plain": ["-Werror"],
@@ -93,7 +96,8 @@ class Builder:
     if variant == "thread":
       tests = [test for test in tests if starts_threads(test)]
     target = self._directory / f"{variant}_{name}"
-    units = {f"{target}_tests.o": tests, f"{target}_own.o": own_sources(tests)}
+    own = own_sources(tests)
+    units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
     # Waits last for what another process is compiling.
     for wait in (False, True):
       for unit, sources in units.items():
@@ -129,7 +133,7 @@ class Builder:
     # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
     flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], "-Wall", "-Wextra",
              "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
-    if CC in sources[0].parents:
+    if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
@@ -167,10 +171,23 @@ def names_of_tests(path):
   return ":".join(f"{suite}.{name}:*/{suite}.{name}/*" for suite, name in names)
 
 
+def programs(variant):
+  """The program for each file of tests, by the file."""
+  found = {test: name for name in ("store", "rest") for test in PROGRAMS[name]}
+  if variant == "plain":
+    found |= dict.fromkeys(PROGRAMS["guards"], "guards")
+  return {test: name for test, name in found.items() if variant != "thread" or starts_threads(TESTS[test])}
+
+
+def run_in(variant, name):
+  if variant != "plain":
+    return cases.slow
+  return () if name == "guards" else cases.only_exhaustive
+
+
 @pytest.mark.parametrize("variant, name, test", [
-    pytest.param(variant, name, test, id=f"{variant}-{test}", marks=cases.only_exhaustive if variant == "plain" else ())
-    for variant in VARIANTS if variant != "fused" for name, tests in PROGRAMS.items() for test in tests
-    if variant != "thread" or starts_threads(TESTS[test])])
+    pytest.param(variant, name, test, id=f"{variant}-{test}", marks=run_in(variant, name))
+    for variant in VARIANTS if variant != "fused" for test, name in programs(variant).items()])
 def test_cc(builder, variant, name, test):
   program = builder.program(variant, name)
   command = [str(program), "--gtest_brief=1", f"--gtest_filter={names_of_tests(TESTS[test])}"]
@@ -186,6 +203,7 @@ def test_cc(builder, variant, name, test):
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
 
 
+@cases.slow
 def test_distortions_do_not_depend_on_fused_operations(builder):
   cpu = pathlib.Path("/proc/cpuinfo")
   if "-mfma" in VARIANTS["fused"] and not (cpu.exists() and " fma " in cpu.read_text(encoding="utf-8")):

@@ -10,6 +10,9 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf.cli import demo, startup
+from support import cases
+
+pytestmark = cases.slow
 
 
 def printed(*arguments):

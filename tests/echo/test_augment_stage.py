@@ -17,9 +17,12 @@ from tensorflow.python.ops import gen_dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
+from support.checkpoints import with_checkpoints
 from support.datasets import CallsAtOnce, call_in_python
 from support.echoes import read
 from support.checkpoint_states import set_state, state_of
+
+pytestmark = cases.slow
 
 Dataset = tf.data.Dataset
 
@@ -124,11 +127,9 @@ def test_places_where_the_input_has_them():
 def test_restored_in_a_global_shuffle(behind, symbolic):
   behind = {"nothing": lambda x: x, "prefetch": lambda x: x.prefetch(2), "augment": lambda x: augmented(x, lambda x: x + 1),
             "echo": lambda x: x.echo(2)}[behind]
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = symbolic
   dataset = behind(augmented(Dataset.range(30), lambda x: 10 * x))
   dataset = global_shuffle_op._global_shuffle(dataset, seed=3, reshuffle_each_iteration=False)
-  dataset = dataset.with_options(options)
+  dataset = with_checkpoints(dataset, symbolic)
   expected = [int(x) for x in dataset]
   for step in (0, 1, 7, 29):
     iterator = iter(dataset)
@@ -144,7 +145,6 @@ def test_restored_where_the_order_is_free(symbolic):
   """No element is lost or repeated, though results come as they are ready."""
   options = tf.data.Options()
   options.deterministic = False
-  options.experimental_symbolic_checkpoint = symbolic
   draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
 
   def dawdle(x):
@@ -152,7 +152,7 @@ def test_restored_where_the_order_is_free(symbolic):
     return x
 
   for step in (1, 5, 13):
-    dataset = augmented(Dataset.range(40), called(dawdle)).with_options(options)
+    dataset = with_checkpoints(augmented(Dataset.range(40), called(dawdle)).with_options(options), symbolic)
     iterator = iter(dataset)
     found = [int(next(iterator)) for _ in range(step)]
     saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
@@ -239,20 +239,15 @@ class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteriz
   @combinations.generate(cases.some(combinations.combine(
       tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))), 3))
   def test_whole_pipelines(self, symbolic, where):
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    dataset_fn = lambda: Dataset.range(7).echo(
-        2, where, augment_fn=lambda x: (x, tf.range(x)[:1]) and x + 1, batch_size=2, shuffle_buffer_size=3,
-        seed=1).with_options(options)
+    dataset_fn = lambda: with_checkpoints(Dataset.range(7).echo(
+        2, where, augment_fn=lambda x: (x, tf.range(x)[:1]) and x + 1, batch_size=2, shuffle_buffer_size=3, seed=1), symbolic)
     n = len(dataset_fn())
     for step in cases.some(range(n + 1), 3):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
   def _dataset_fn(self, symbolic):
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    return lambda: augmented(
-        Dataset.range(20).map(lambda x: (x, tf.range(x))), lambda x, y: (x + 1, y)).with_options(options)
+    return lambda: with_checkpoints(
+        augmented(Dataset.range(20).map(lambda x: (x, tf.range(x))), lambda x, y: (x + 1, y)), symbolic)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 7])

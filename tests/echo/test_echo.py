@@ -1,5 +1,4 @@
 """Data echoing: which elements come, how often and in which order; random access, errors and bad arguments."""
-import collections
 import math
 
 from hypothesis import given, strategies as st
@@ -9,7 +8,6 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import refurbish_tf as rtf
-from support import cases
 from support.echoes import MANY, contents, failing_at, read
 
 factors = st.sampled_from([1, 1.25, 1.5, 2, math.pi, 4, 7])
@@ -58,20 +56,6 @@ def test_cardinality_beyond_what_can_be_said():
   assert tf.data.Dataset.range(2**62).echo(4).cardinality() == tf.data.UNKNOWN_CARDINALITY
   assert tf.data.Dataset.range(4).echo(2**31 - 0.25).cardinality() == tf.data.UNKNOWN_CARDINALITY
   assert contents(tf.data.Dataset.range(2**62).echo(4).skip(6).take(3)) == [1, 1, 2]
-
-
-@pytest.mark.parametrize("e", cases.some([1.5, 2.25, math.pi], 1))
-def test_fractional_factor_is_met_in_expectation(e):
-  n = 100_000
-  times = collections.Counter()
-  for batch in tf.data.Dataset.range(n).echo(e, seed=1).batch(10_000):
-    times.update(batch.numpy().tolist())
-  assert len(times) == n and set(times.values()) == {math.floor(e), math.floor(e) + 1}
-  fraction = e - math.floor(e)
-  more = np.array([times[i] - math.floor(e) for i in range(n)])
-  assert abs(more.mean() - fraction) < 3 * math.sqrt(fraction * (1 - fraction) / n)
-  # The draws are independent.
-  assert abs(np.corrcoef(more[1:], more[:-1])[0, 1]) < 3 / math.sqrt(n)
 
 
 def test_same_seed_same_stream():
@@ -133,19 +117,6 @@ def test_no_random_access_with_a_fraction():
     contents(global_shuffle_op._global_shuffle(tf.data.Dataset.range(4).echo(1.5)))
 
 
-@pytest.mark.parametrize("behind", [
-    lambda ds: ds, lambda ds: ds.batch(4, drop_remainder=True), lambda ds: ds.prefetch(2), lambda ds: ds.repeat(2)],
-                         ids=["alone", "batch", "prefetch", "repeat"])
-def test_global_shuffle_through_the_index_mapper(behind):
-  source = tf.data.Dataset.range(20).map(lambda x: x, num_parallel_calls=2)
-  plain = behind(source.echo(3))
-  shuffled = global_shuffle_op._global_shuffle(plain, seed=7)
-  elements = np.concatenate([np.ravel(x) for x in shuffled.as_numpy_iterator()])
-  in_order = np.concatenate([np.ravel(x) for x in plain.as_numpy_iterator()])
-  assert sorted(elements) == sorted(in_order)
-  assert list(elements) != list(in_order)
-
-
 # What can precede an echo with random access, and whether it can yield an element several times.
 UPSTREAM = {
     "map": (lambda ds: ds.map(lambda x: x + 1), True),
@@ -182,15 +153,6 @@ def test_global_shuffle_of_any_source(upstream):
   else:
     with pytest.raises(tf.errors.FailedPreconditionError, match="echo .*random access .*(Cardinality|Repeat|Take)Dataset"):
       contents(global_shuffle_op._global_shuffle(echoed, seed=7))
-
-
-@pytest.mark.parametrize("upstream", cases.some(sorted(UPSTREAM.keys() - {"global_shuffle"}), 8))
-def test_refurbish_of_any_echoed_source(upstream):
-  echoed = UPSTREAM[upstream][0](tf.data.Dataset.range(12)).echo(3)
-  everything = sorted(contents(echoed))
-  refurbished = echoed.refurbish(lambda x: x, r=2, seed=1)
-  for _ in range(2):
-    assert sorted(contents(refurbished)) == everything
 
 
 @pytest.mark.parametrize("upstream", ["map", "batch", "shard", "skip", "cache", "echo", "take", "repeat", "zip"])

@@ -10,7 +10,10 @@ from tensorflow.python.framework import combinations
 
 import refurbish_tf as rtf
 from support import cases
+from support.checkpoints import with_checkpoints
 from support.echoes import LIMIT, read
+
+pytestmark = cases.slow
 
 
 class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
@@ -19,10 +22,8 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
   FACTORS = [1, 2, 3, 1.5, math.pi]
 
   def _dataset_fn(self, e, symbolic, build=lambda echoed: echoed, n=5):
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
     source = tf.data.Dataset.range(n).map(lambda x: (x, tf.range(x)))
-    return lambda: build(source.echo(e, seed=11)).with_options(options)
+    return lambda: with_checkpoints(build(source.echo(e, seed=11)), symbolic)
 
   def _num_outputs(self, dataset_fn):
     return sum(1 for _ in dataset_fn())
@@ -72,9 +73,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
         "map": lambda: source.map(lambda x: x + 1).filter(lambda x: x > 1).echo(3).skip(3),
         "batch": lambda: source.echo(2).batch(2).skip(1).echo(2).skip(2),
     }[skipping]
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    dataset_fn = lambda: build().with_options(options)
+    dataset_fn = lambda: with_checkpoints(build(), symbolic)
     n = self._num_outputs(dataset_fn)
     for step in cases.some(range(n + 1), 3):
       self.verify_run_with_breaks(dataset_fn, [step], n)
@@ -89,10 +88,8 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
         raise ValueError("spoilt")
       return x
 
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
     source = tf.data.Dataset.range(6).map(lambda x: tf.numpy_function(check, [x], tf.int64, stateful=False))
-    dataset_fn = lambda: source.echo(rtf.AUTOTUNE, max_e=1).with_options(options)
+    dataset_fn = lambda: with_checkpoints(source.echo(rtf.AUTOTUNE, max_e=1), symbolic)
     with tf.device("CPU"):
       iterator = iter(dataset_fn())
       assert next(iterator).numpy() == 0

@@ -3,7 +3,6 @@ import collections
 import math
 from typing import get_args
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,12 +86,6 @@ def test_augment_fn_that_takes_a_seed(where):
   assert [x.tolist() for _, x in again.unbatch().as_numpy_iterator()] == [x.tolist() for _, x in first]
 
 
-def test_augment_fn_with_a_seed_of_its_own():
-  images = tf.data.Dataset.from_tensor_slices(tf.zeros([4, 8, 8, 3], tf.uint8))
-  dataset = images.echo(2, "after_batch", augment_fn=tf.image.random_flip_left_right, batch_size=4)
-  assert len(list(dataset)) == 2
-
-
 def test_batch_echo_moves_no_bytes():
   def address(tensor):
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
@@ -101,27 +94,6 @@ def test_batch_echo_moves_no_bytes():
   addresses = [address(batch) for batch in batches]
   assert [len(set(addresses[k:k + 3])) for k in range(0, 12, 3)] == [1] * 4
   assert len(set(addresses)) == 4
-
-
-@pytest.mark.parametrize("where", cases.some(get_args(echo_op.Where), 1))
-def test_fit_shows_the_right_number_of_steps(where):
-  class Steps(keras.callbacks.Callback):
-    known, done = [], 0
-
-    def on_epoch_begin(self, epoch, logs=None):
-      self.known = [*self.known, self.params["steps"]]
-
-    def on_train_batch_end(self, batch, logs=None):
-      self.done += 1
-
-  source = tf.data.Dataset.from_tensor_slices((tf.ones([24, 2]), tf.ones([24, 1])))
-  train = source.echo(2, where, augment_fn=lambda x, y: (x + 1, y), batch_size=4, shuffle_buffer_size=8)
-  model = keras.Sequential([keras.layers.Dense(1)])
-  model.compile("sgd", "mse")
-  seen = Steps()
-  model.fit(train.prefetch(tf.data.AUTOTUNE), epochs=2, verbose=0, callbacks=[seen])
-  assert seen.known == [12] * 2
-  assert seen.done == 2 * 12
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,6 +9,8 @@ import pytest
 from refurbish_tf.experiments import cifar10, full_length, images as image_sets, results, tables, training
 from support import cases
 
+pytestmark = cases.slow
+
 PLAN = cifar10.Plan()
 
 

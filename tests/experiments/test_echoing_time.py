@@ -7,7 +7,10 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf.experiments import echoing_time, images, plots, results, slow_disk, tables, training
+from support import cases
 from test_full_length import cells, plain
+
+pytestmark = cases.slow
 
 
 @pytest.fixture

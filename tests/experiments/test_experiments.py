@@ -16,6 +16,8 @@ import tensorflow as tf
 from refurbish_tf.experiments import accuracy, echoing, full_length, images, pipelines, plots, results, training
 from support import ROOT, cases
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module")
 def shapes():

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from refurbish_tf._internal import machine
 from refurbish_tf.experiments import plots, results, tables, training
-from support import ROOT
+from support import ROOT, cases
+
+pytestmark = cases.slow
 
 
 def test_a_row_names_the_commit_of_its_code(tmp_path):

@@ -9,6 +9,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from refurbish_tf.experiments import images
+from support import cases
+
+pytestmark = cases.slow
 
 
 def test_generated_photographs():

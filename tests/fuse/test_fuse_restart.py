@@ -8,18 +8,14 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import restore, save
+from support.checkpoints import restore, save, with_checkpoints
 from support.fusing import finished_by_host, layers, source
 from support.checkpoint_states import set_state, state_of
 
+pytestmark = cases.slow
+
 N = 22
 BATCH = 4
-
-
-def symbolic(dataset):
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = True
-  return dataset.with_options(options)
 
 
 def refurbished():
@@ -36,13 +32,13 @@ PIPELINES = {
     "refurbish, prefetch": lambda: fused(refurbished()).prefetch(2),
     "refurbish, epochs": lambda: fused(refurbished()).repeat(3),
     "refurbish, dropped remainder": lambda: refurbished().fuse(layers(), BATCH).repeat(2),
-    "refurbish, symbolic": lambda: symbolic(fused(refurbished()).repeat(2)),
+    "refurbish, symbolic": lambda: with_checkpoints(fused(refurbished()).repeat(2)),
     "source": lambda: fused(source(N), seed=5),
     "source, epochs": lambda: fused(source(N), seed=5).repeat(3),
     "source, half on the device": lambda: fused(source(N), seed=5, on_device=1 / 2).repeat(2),
     "source, parallel map": lambda: fused(
         source(N).shuffle(8, seed=1, reshuffle_each_iteration=False).map(lambda *element: element, 2), seed=5),
-    "source, symbolic": lambda: symbolic(fused(source(N), seed=5).repeat(2)),
+    "source, symbolic": lambda: with_checkpoints(fused(source(N), seed=5).repeat(2)),
 }
 # The others have what these have.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")

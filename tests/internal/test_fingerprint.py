@@ -56,6 +56,7 @@ def _times(factor):
   return lambda x: factor * x
 
 
+@cases.slow
 def test_same_in_other_processes(other_processes, made_here):
   assert any(set(found) == set(made_here) for found in other_processes)
   for name, result in made_here.items():

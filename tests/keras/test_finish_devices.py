@@ -11,6 +11,8 @@ import test_finish
 from support import ROOT, cases
 from support.processes import TIMEOUT, environment, killed_at_the_end, run_forked
 
+pytestmark = cases.slow
+
 BEGIN = """
 import json, os, re, sys
 import keras, numpy as np
@@ -63,7 +65,7 @@ for name in cases:
   test_finish.check_case(name, lambda finish: jax.jit(finish.call))
 
 inner, model = make_model()
-if with_policies:  # The exhaustive run. The other one trains below, on two devices.
+if with_policies:  # With all cases. Without, it trains below, on two devices.
   check_model(inner, model)
 model.predict(entries, verbose=0)
 path = os.path.join(directory, "model.keras")

@@ -8,7 +8,8 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from support import cases
 from support import unfinished
-from support.processes import run_forked
+
+pytestmark = cases.slow
 
 N, SIDE = 32, 8
 # Without a policy, which takes seconds to trace.
@@ -77,28 +78,6 @@ def test_any_model_trains_and_is_saved(kind, tmp_path):
   assert loaded.optimizer.iterations == N // 8
   inner.save(tmp_path / "inner.keras")
   np.testing.assert_array_equal(keras.models.load_model(tmp_path / "inner.keras").predict(expected, verbose=0), predicted)
-
-
-def check_same_weights(how):
-  tf.config.experimental.enable_op_determinism()
-  keras.utils.set_random_seed(1)
-  model = compiled(functional(), POLICIES, **how)
-  first, found = model.get_weights(), []
-  for share in (0, 1 / 2, 1, rtf.AUTOTUNE):
-    model.set_weights(first)
-    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).refurbish([tf.identity], r=2, seed=3)
-    model.fit(dataset.fuse(POLICIES, 8, on_device=share), epochs=3, shuffle=False, verbose=0)
-    found.append(model.get_weights())
-  assert not np.array_equal(first[0], found[0][0])
-  for others in found[1:]:
-    for one, other in zip(found[0], others, strict=True):
-      np.testing.assert_array_equal(one, other)
-
-
-@cases.only_exhaustive  # It follows from the bytes, which the default run has.
-@pytest.mark.parametrize("how", [{"jit_compile": True}, {"jit_compile": False, "steps_per_execution": 2}], ids=str)
-def test_the_weights_do_not_depend_on_the_share(how):
-  assert run_forked(check_same_weights, how) == 0
 
 
 @pytest.mark.parametrize("how", [

@@ -169,23 +169,6 @@ def test_fit_on_a_source_of_unknown_length(capfd):
   assert training.calls == 1000 + 3 * 1000 // 2
 
 
-def test_fit_reads_a_cached_stream_to_its_end(capfd):
-  """Keras reads as many batches as there are and never asks for one more; a cache() upstream must be kept nevertheless."""
-  read = tf.Variable(0)
-
-  def count(index):
-    read.assign_add(1)
-    return index
-
-  # The cache does not know its input's length, so only the end tells that it is complete.
-  source = tf.data.Dataset.range(1024).map(count).filter(lambda index: True).cache()
-  source = source.apply(tf.data.experimental.assert_cardinality(1024))
-  training = Training(1024, source, r=2, num_parallel_calls=None)
-  fit(capfd, without_prefetch(training.stage.batch(128)), 8, 4)  # A prefetch might read to the end by chance.
-  assert int(read) == 1024
-  training.assert_whole(4)
-
-
 def test_evaluate_and_predict(capfd):
   """predict and evaluate read whole epochs, too."""
   training = Training(1000, r=2)

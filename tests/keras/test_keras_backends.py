@@ -10,7 +10,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf.keras.reader import Reader
 from support import cases
 from support.fits import EPOCHS, N, make_dataset
@@ -22,7 +21,7 @@ STEPS = N // 4
 
 
 @pytest.mark.parametrize("backend, ahead, ends", [
-    ("jax", True, [(1, 3), (1, STEPS)]),
+    pytest.param("jax", True, [(1, 3), (1, STEPS)], marks=cases.slow),
     *(pytest.param(backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive)
       for backend, ahead in (("jax", True), ("jax", False), ("torch", False)))])
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
@@ -45,7 +44,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 def test_the_callbacks_on_other_backends(backend):
   pytest.importorskip(backend, reason=f"{backend} is not installed")
   result = subprocess.run(
-      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *(
+      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *(
           str(HERE / name) for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py"))],
       env=environment_of(backend), cwd=HERE.parent, capture_output=True, text=True, timeout=1800, check=False)
   assert result.returncode == 0, result.stdout + result.stderr
@@ -181,19 +180,3 @@ def test_a_distribution_that_shards_behind_refurbish_is_told_of(monkeypatch, dis
   assert len(found) == warned
   if warned:
     assert "auto_shard_dataset=False" in found[0] and "source.shard(processes, process).refurbish(...)" in found[0]
-
-
-@pytest.mark.parametrize("sharded, seeds, samples", [(False, [7, 7], 1), (False, [0, 1], None), (True, [0, 1], 0.5)])
-def test_what_keras_makes_of_a_pipeline_that_it_shards(sharded, seeds, samples):
-  """Its rebatch and shard: each sample once with the same seeds alone, though all processes prepare all."""
-  n, trained = 16, []
-  for process, seed in enumerate(seeds):
-    source = tf.data.Dataset.range(n)
-    dataset = (source.shard(2, process) if sharded else source).refurbish(tf.identity, r=2, seed=seed)
-    part = dataset.batch(8).rebatch(4).shard(2, process)
-    trained += [index for batch in part.as_numpy_iterator() for index in batch.tolist()]
-    assert rtf.stats(dataset)[0].total.fresh == len(dataset)
-  if samples is None:
-    assert len(trained) == n and len(set(trained)) < n
-  else:
-    assert len(set(trained)) == len(trained) == samples * n

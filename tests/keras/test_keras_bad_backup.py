@@ -12,6 +12,8 @@ import refurbish_tf as rtf
 from support import cases
 from support.fits import EPOCHS, N, NUM_BUILT, Recorder, interrupted, make_dataset, make_model, not_torch, only_tensorflow, two_stages
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module", name="backups")
 def fixture_backups(tmp_path_factory):

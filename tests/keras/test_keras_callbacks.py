@@ -1,11 +1,8 @@
 """`rtf.keras.RestoreDataset`: training goes on where it was stopped, or killed at any time."""
 import itertools
-import json
 import os
-import random
 import re
 import shutil
-import signal
 
 import keras
 import numpy as np
@@ -17,9 +14,9 @@ from refurbish_tf.keras import step
 from refurbish_tf.keras.backup import Backup
 from support import cases
 from support.fits import (
-    BACKEND, EPOCHS, NUM_BUILT, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, not_torch, only_tensorflow, seen,
-    train, two_stages)
-from support.processes import run_forked
+    BACKEND, EPOCHS, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, not_torch, only_tensorflow, train, two_stages)
+
+pytestmark = cases.slow
 
 
 @pytest.fixture(scope="module", name="unbroken")
@@ -76,27 +73,6 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     assert_same(resumed, weights)
     for name, values in found.items():
       assert values == history[name][-len(values):]
-
-
-def evicted(dataset):
-  return [epoch.evicted for epoch in rtf.stats(dataset)[0].epochs]
-
-
-@pytest.mark.parametrize("kind, on_disk", [
-    ("range", False), ("stream", True), pytest.param("range", True, marks=cases.only_exhaustive)])
-def test_a_backup_knows_the_schedule_when_all_of_its_epoch_had_been_read(tmp_path, unbroken, kind, on_disk):
-  expected = make_dataset(kind, ahead=True)
-  for _ in range(EPOCHS + NUM_BUILT):
-    list(expected)
-  how, trained = {"kind": kind, "ahead": True, "store": tmp_path / "store" if on_disk else None}, {}
-  train(tmp_path / "backup", trained, 8, save_freq=1, **how)
-  resumed = make_dataset(**how)
-  train(tmp_path / "backup", trained, dataset=resumed)
-  # The backup holds the rest of the second epoch.
-  assert evicted(resumed)[NUM_BUILT:] == evicted(expected)[2 + NUM_BUILT:]
-  assert_epochs_whole(trained)
-  if kind == "range":
-    assert trained == unbroken[0]
 
 
 def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read(tmp_path):
@@ -285,51 +261,3 @@ def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(bac
 
 
 # Processes that are killed. ----------------------------------------------------
-
-
-def train_until_killed(directory, kind, events, store):
-  """Runs in its own process, and trains until that many events: steps, and changes to files of a backup."""
-  left = events
-
-  def happen():
-    nonlocal left
-    left -= 1
-    if left == 0:
-      os.kill(os.getpid(), signal.SIGKILL)
-
-  class Log(Steps):
-    def on_train_batch_end(self, batch, logs=None):
-      super().on_train_batch_end(batch, logs)
-      if not seen:
-        return
-      with open(directory / "trained", "a") as file:
-        file.write(json.dumps([self.epoch, batch, self.trained[self.epoch, batch]]) + "\n")
-      happen()
-
-  before_each_change(happen)
-  model = make_model()
-  model.fit(make_dataset(kind, store=store), epochs=EPOCHS, verbose=0,
-            callbacks=[rtf.keras.RestoreDataset(directory / "backup", save_freq=3), Log({})])
-  np.savez(directory / "weights.npz", *model.get_weights())
-
-
-@pytest.mark.parametrize("kind, on_disk, kills, most", [
-    ("range", False, 20 if cases.exhaustive else 2, 12), pytest.param("stream", True, 5, 25, marks=cases.only_exhaustive)])
-def test_killed_training_ends_as_an_unbroken_one(tmp_path, unbroken, kind, on_disk, kills, most):
-  """After SIGKILL at random steps, and amid the writing of a backup, epochs are whole and weights the same bit for bit."""
-  def run(events):
-    return run_forked(train_until_killed, tmp_path, kind, events, tmp_path / "store" if on_disk else None)
-
-  numbers = random.Random(1)
-  for _ in range(kills):
-    assert run(numbers.randint(1, most)) == -signal.SIGKILL
-    assert not (tmp_path / "weights.npz").exists()
-  assert run(10**6) == 0
-  # The steps since the last backup were done twice.
-  trained = {(epoch, batch): indices for epoch, batch, indices in map(
-      json.loads, (tmp_path / "trained").read_text().splitlines())}
-  assert_epochs_whole(trained)
-  if kind == "range":
-    assert trained == unbroken[0]
-    with np.load(tmp_path / "weights.npz") as killed:
-      assert_same(killed.values(), unbroken[2])

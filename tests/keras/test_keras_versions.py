@@ -79,7 +79,7 @@ def test_the_callbacks_with_the_oldest_and_the_newest(tmp_path, versions):
   path = [str(tmp_path / "keras"), str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
   here = pathlib.Path(__file__).parent
   result = subprocess.run(
-      [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", *(str(here / name) for name in TESTS)],
+      [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", "-m", "", *(str(here / name) for name in TESTS)],
       env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, cwd=here.parent, capture_output=True, text=True, timeout=1800,
       check=False)
   print(result.stdout)

@@ -9,7 +9,10 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.loaders import state as states
 from support import cases
+from support.checkpoints import with_checkpoints
 from support.loaders import loader_of, numpy_loader
+
+pytestmark = cases.slow
 
 N = 11
 BATCH = 3
@@ -37,12 +40,6 @@ def stream():
   return by_index().filter(lambda x: x >= 0)
 
 
-def symbolic(dataset):
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = True
-  return dataset.with_options(options)
-
-
 # Of each a new one, as in a new process; a path that is not used yet.
 PIPELINES = {
     "memory": lambda path: refurbished(by_index()),
@@ -54,16 +51,16 @@ PIPELINES = {
     "little memory": lambda path: refurbished(by_index(), store=rtf.CacheStore(max_bytes=60)),
     "no remainder": lambda path: refurbished(by_index()).unbatch().batch(BATCH, drop_remainder=True),
     "parallel map": lambda path: refurbished(by_index()).map(lambda *batch: batch, num_parallel_calls=2),
-    "symbolic": lambda path: symbolic(refurbished(by_index())),
+    "symbolic": lambda path: with_checkpoints(refurbished(by_index())),
     "fuse": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).refurbish(
         lambda image: image, r=2, seed=7).fuse(rtf.augment.rand_augment(1), BATCH, on_device=0.5, drop_remainder=False),
     "fuse alone": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).fuse(
         rtf.augment.rand_augment(1), BATCH, on_device=0.5, seed=7, drop_remainder=False),
     "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
 }
-IN_DEFAULT_RUN = ("memory", "stream on disk", "unknown length", "repeat")
+SAMPLE = ("memory", "stream on disk", "unknown length", "repeat")
 EACH = pytest.mark.parametrize("make", [
-    pytest.param(make, id=name, marks=() if name in IN_DEFAULT_RUN else cases.only_exhaustive)
+    pytest.param(make, id=name, marks=() if name in SAMPLE else cases.only_exhaustive)
     for name, make in PIPELINES.items()])
 # jax_loader hands over at once on the CPU; the other one reads a batch ahead, as to a device.
 LOADERS = {JAX: lambda dataset: loader_of(JAX, dataset), "a batch ahead": lambda dataset: numpy_loader(dataset, 1)}

@@ -5,12 +5,14 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.checkpoints import with_checkpoints
 from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
 from support.processes import run_forked
 
+pytestmark = cases.slow
+
 N = 23
 BATCH = 4
-STEPS = 6
 
 
 def partial(index, seed):
@@ -23,12 +25,6 @@ def final(index, value, seed):
 
 def refurbished(n=N, **arguments):
   return tf.data.Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
-
-
-def symbolic(dataset):
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = True
-  return dataset.with_options(options)
 
 
 # In the order of how they are saved: by snapshots, with what is buffered, and symbolically.
@@ -54,8 +50,8 @@ PIPELINES = {
     "cache behind batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
     "fuse": lambda: fused(tf.data.Dataset.range(N)),
     "fuse behind a final function": lambda: fused(refurbished()).prefetch(2),
-    "symbolic": lambda: symbolic(refurbished().batch(BATCH).prefetch(2)),
-    "symbolic, parallel map": lambda: symbolic(
+    "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
+    "symbolic, parallel map": lambda: with_checkpoints(
         refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),
 }
 # Saved like another one.
@@ -136,26 +132,6 @@ def test_states_between_epochs(num_ahead):
       assert values(resumed) == epochs[later]
 
 
-@AHEAD
-def test_an_epoch_that_was_left(num_ahead):
-  """Its state is that of the last batch, until the next epoch is begun; that is a whole one."""
-  loader = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
-  seen = []
-  for batch in loader:
-    seen.append(batch)
-    if len(seen) == 2:
-      break
-  resumed = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
-  resumed.load_state_dict(loader.state_dict())
-  assert sorted(indices(seen) + indices(resumed)) == list(range(N))
-  batches = iter(loader)
-  between = loader.state_dict()  # Before the first batch of the next epoch.
-  expected = values(batches)
-  assert len(expected) == STEPS
-  resumed.load_state_dict(between)
-  assert values(resumed) == expected
-
-
 def test_iterators_made_before_the_state_is_loaded():
   make = PIPELINES["batch, prefetch"]
   first = numpy_loader(make())
@@ -185,20 +161,6 @@ def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
     for _ in loader:
       sizes.append(len(loader.state_dict()["state"]))
   assert set(sizes) == {65536}
-
-
-@cases.only_exhaustive
-def test_a_state_of_many_samples_is_small():
-  n = 1_000_000
-  loader = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
-  fresh = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
-  batches = iter(loader)
-  seen = [next(batches) for _ in range(9)]
-  state = loader.state_dict()
-  assert len(state["state"]) == len(fresh.state_dict()["state"]) <= 1_000_000
-  fresh.load_state_dict(state)
-  last, = fresh
-  assert np.array_equal(np.sort(np.concatenate([*seen, last])), np.arange(n))
 
 
 def resume_in_a_new_process(path, expected):
@@ -309,13 +271,3 @@ def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
   loader.load_state_dict(loader.state_dict())
   assert [int(index) for index, _ in loader] == [1, 2, 3, 4]
   assert "stateful" not in capfd.readouterr().err
-
-
-@cases.only_exhaustive
-@EACH
-def test_it_can_be_dropped_at_any_time(make):
-  for step in range(STEPS):
-    batches = iter(numpy_loader(make(), 1))
-    for _ in range(step):
-      next(batches)
-    del batches

@@ -2,7 +2,6 @@
 import collections
 import itertools
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.checkpoints import final_fn, partial_fn
 from support.processes import run_forked
 
 N = 10
@@ -24,12 +24,6 @@ def needs(*modules):
 
 def make(n=N, batch_size=2):
   """Batches of (index, seed of partial_fn, seed of final_fn). A new stage each time, as in a new process."""
-  def partial_fn(index, seed):
-    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
-
-  def final_fn(sample, seed):
-    return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
-
   return tf.data.Dataset.range(n).refurbish(partial_fn, final_fn, r=2, seed=1).batch(batch_size).prefetch(2)
 
 
@@ -134,12 +128,6 @@ def after(epochs, step):
   return [epoch[max(0, step - begin):] for begin, epoch in zip(before, epochs)]
 
 
-def resume_in_lightning(path, saved):
-  """Runs in its own process."""
-  import torch
-  torch.save(fit(rtf.torch_loader(make()), checkpoint=path), saved)
-
-
 quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning")
 
 
@@ -162,19 +150,6 @@ def test_lightning_at_every_step(tmp_path, validates, when):
 
 @cases.only_exhaustive
 @quiet
-def test_lightning_in_a_new_process_and_with_the_same_loader(tmp_path):
-  torch, _ = needs("torch", "lightning")
-  expected = read(rtf.torch_loader(make()), EPOCHS)
-  loader = rtf.torch_loader(make())
-  fit(loader, directory=tmp_path / "checkpoints", every_n_train_steps=7)
-  (step, path), _ = steps_of(tmp_path / "checkpoints")
-  assert run_forked(resume_in_lightning, path, tmp_path / "after") == 0
-  assert torch.load(tmp_path / "after") == after(expected, step)
-  assert fit(loader, checkpoint=path) == after(expected, step)
-
-
-@cases.only_exhaustive
-@quiet
 @pytest.mark.parametrize("saved, more", [
     ([5, 10, 15], {}),
     ([5, 10, 15], {"validates": True}),
@@ -193,65 +168,6 @@ def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
   assert at_steps or list(paths) == saved
   for step in saved:
     assert fit(rtf.torch_loader(make()), checkpoint=paths[step], **how) == after(whole, step), step
-
-
-@cases.only_exhaustive
-@quiet
-@pytest.mark.parametrize("known", [False, True])
-def test_lightning_where_the_length_is_not_known(tmp_path, known):
-  """It takes a batch ahead by itself, which its checkpoints lose, as they do with torchdata's StatefulDataLoader.
-
-  From an epoch's end it asks for a batch before it tells the epoch. A warning says so.
-  """
-  needs("torch", "lightning", "torchdata")
-  from torchdata import stateful_dataloader
-
-  def filtered():
-    dataset = make().filter(lambda batch: True)
-    return rtf.torch_loader(dataset.apply(tf.data.experimental.assert_cardinality(N // 2)) if known else dataset)
-
-  class Stream(sys.modules["torch"].utils.data.IterableDataset):
-    """What torchdata can resume."""
-
-    def __iter__(self):
-      return Position()
-
-  class Position:
-    next = 0
-
-    def __iter__(self):
-      return self
-
-    def __next__(self):
-      if self.next == N // 2:
-        raise StopIteration
-      self.next += 1
-      return self.next - 1
-
-    def state_dict(self):
-      return {"next": self.next}
-
-    def load_state_dict(self, state):
-      self.next = state["next"]
-
-  lost = 0 if known else 1
-  for name, new in [("refurbish", filtered), ("torchdata", lambda: stateful_dataloader.StatefulDataLoader(Stream(), batch_size=1))]:
-    if known and name == "torchdata":
-      continue
-    with warnings.catch_warnings(record=True) as caught:
-      warnings.simplefilter("always", rtf.PipelineWarning)
-      whole = fit(new(), directory=tmp_path / name, every_n_train_steps=3)
-    told = {str(each.message) for each in caught if each.category is rtf.PipelineWarning}
-    assert len(told) == (lost if name == "refurbish" else 0)
-    assert all("rtf.torch_loader: Lightning does not know how many batches an epoch has" in each for each in told)
-    step, path = steps_of(tmp_path / name)[0]
-    assert fit(new(), checkpoint=path) == [whole[0][step + lost:], *whole[1:]]
-  whole = read(filtered(), EPOCHS)
-  for in_module in (False, True):
-    directory = tmp_path / f"ends {in_module}"
-    fit(filtered(), directory=directory, in_module=in_module, save_on_train_epoch_end=True)
-    resumed = fit(filtered(), checkpoint=dict(steps_of(directory))[N // 2], in_module=in_module)
-    assert resumed == [[], whole[0 if lost and not in_module else 1], whole[2]]
 
 
 # orbax.

@@ -45,6 +45,7 @@ for epoch in range(2):
 """
 
 
+@cases.slow
 @pytest.mark.parametrize("processes, local", [
     (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
 def test_a_batch_over_devices_of_all_processes(processes, local):
@@ -60,40 +61,6 @@ def test_a_batch_over_devices_of_all_processes(processes, local):
     for process in started:
       output, _ = process.communicate(timeout=TIMEOUT)
       assert process.returncode == 0, output
-
-
-FIT = """
-import keras, numpy as np, sys, tensorflow as tf
-import refurbish_tf as rtf
-
-assert keras.backend.backend() == sys.argv[1]
-seen = []
-
-class Seen(keras.callbacks.Callback):
-  def on_epoch_end(self, epoch, logs):
-    seen.append(logs["loss"])
-
-dataset = tf.data.Dataset.range(10).refurbish(lambda i: tf.cast(i, tf.float32), r=2, seed=1)
-dataset = dataset.map(lambda x: (x[None], x[None])).batch(2).prefetch(2)
-model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, kernel_initializer="zeros", trainable=False)])
-model.compile(loss="mse", run_eagerly=sys.argv[1] == "torch")
-model.fit(dataset, epochs=2, verbose=0, callbacks=[Seen()])
-# Of whole epochs: the mean of i * i.
-np.testing.assert_allclose(seen, [28.5, 28.5], rtol=1e-5)
-# These backends read a batch to build the model, and leave that epoch.
-epochs = [epoch.fresh + epoch.cached for epoch in rtf.stats(dataset)[0].epochs]
-assert len(epochs) == 3 and epochs[1:] == [10, 10], epochs
-"""
-
-
-@cases.only_exhaustive
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_keras_fits_the_pipeline_itself(backend):
-  pytest.importorskip(backend, reason=f"{backend} is not installed")
-  result = subprocess.run(
-      [sys.executable, "-c", "import sys; sys.modules['triton'] = None\n" + FIT, backend],
-      env={**environment(), "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-  assert result.returncode == 0, result.stderr
 
 
 def make():

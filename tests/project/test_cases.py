@@ -1,12 +1,17 @@
-"""Which cases the default run has."""
+"""Which tests, and which of their cases, the quick run and `.ci/run` have."""
+import collections
 import itertools
-import pathlib
+import re
+import subprocess
+import sys
 
-from support import cases
+import pytest
+
+from support import ROOT, cases
 import mutants
 
 
-def test_each_value_of_each_parameter_is_in_the_default_run():
+def test_each_value_of_each_parameter_is_in_a_sample():
   combinations = [dict(zip("abc", values)) for values in itertools.product(range(5), range(2), range(3))]
   taken = [combinations[i] for i in cases.with_each_value(combinations)]
   assert len(taken) == 5
@@ -22,11 +27,57 @@ def test_some(monkeypatch):
   assert cases.some(range(29), 3) == list(range(29)) and cases.examples(3) == 30
 
 
-@cases.only_exhaustive
+def test_ci_runs_the_quick_run_and_then_the_slow_tests():
+  commands = re.findall(r"^pytest .*", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+  assert commands == ["pytest -n auto || failed=1", "pytest -n auto -m slow || failed=1"]
+
+
+@pytest.fixture(scope="module")
+def runs():
+  """Which run each test of `.ci/run` is in, as pytest collects them."""
+  collect = """
+import sys, pytest
+
+class Runs:
+  def pytest_collection_finish(self, session):
+    for item in session.items:
+      print("slow" if item.get_closest_marker("slow") else "quick", item.nodeid)
+
+sys.exit(pytest.main(["--collect-only", "-qq", "-m", "", "-p", "no:cacheprovider"], plugins=[Runs()]))
+"""
+  done = subprocess.run([sys.executable, "-c", collect], cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout + done.stderr
+  found = {name: run for run, name in re.findall(r"^(quick|slow) (.*)", done.stdout, re.MULTILINE)}
+  assert set(found.values()) == {"quick", "slow"}
+  return found
+
+
+def test_ci_has_each_test_that_a_mutant_names(runs):
+  """A test without its parameters, or a class, stands for all of its cases."""
+  there = set(runs)
+  for name in runs:
+    name = name.split("[")[0]
+    there |= {name, name.rpartition("::")[0]}
+  assert not {mutant.name: mutant.test for mutant in mutants.MUTANTS if mutant.test not in there}
+
+
 def test_what_mutants_replace_is_there():
-  """Each text occurs exactly once, and the test that must fail is in the default run."""
   for mutant in mutants.MUTANTS:
-    assert (mutants.ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1, mutant.name
-    path, *names = mutant.test.split("[")[0].split("::")
-    text = pathlib.Path(mutants.ROOT / path).read_text(encoding="utf-8")
-    assert all(f"def {name}(" in text or f"class {name}" in text for name in names), mutant.name
+    mutant.original(ROOT)
+
+
+def test_the_quick_run_guards_each_guarantee(runs):
+  """Of one of the files that ARCHITECTURE.md names for it, at least, the quick run has each test."""
+  in_file = collections.defaultdict(lambda: collections.defaultdict(set))
+  for name, run in runs.items():
+    file, test = re.search(r"/(\w+\.py)::([^\[]*)", name).groups()
+    if test == "test_cc":
+      file = re.search(r"\w+(?=\]$)", name)[0] + ".cc"
+    in_file[file][test].add(run)
+  whole = {file for file, tests in in_file.items() if all("quick" in found for found in tests.values())}
+  text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+  guards = {guarantee: re.findall(r"`(\w+\.\w+)`", files)
+            for names, files in re.findall(r"^\| (G\d.*?) \|.*\|(.*)\|$", text, re.MULTILINE)
+            for guarantee in re.findall(r"G\d+", names)}
+  assert list(guards) == [f"G{number}" for number in range(1, 11)]
+  assert not {guarantee: files for guarantee, files in guards.items() if whole.isdisjoint(files)}

@@ -70,7 +70,7 @@ def test_a_budget_that_is_exceeded_fails(tmp_path):
 @cases.only_exhaustive
 @pytest.mark.alone
 @pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
-def test_the_default_run_passes_with_each_minor_of_tensorflow(minor):
+def test_ci_passes_with_each_minor_of_tensorflow(minor):
   """And with the oldest Keras for it."""
   assert run_minors.run(minor) == 0
 

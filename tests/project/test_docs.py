@@ -165,8 +165,9 @@ def service():
   del dispatcher
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
-                         ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=page.stem, marks=() if page.stem == "README" else cases.slow)
+    for page in PAGES if any(mark is None for _, _, mark in examples(page))])
 def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
   """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
@@ -246,25 +247,6 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
 
 
 @cases.only_exhaustive
-@pytest.mark.parametrize("name, saves, counts, printed", [
-    ("train_torch.py", "step % 500", "range(loader.epoch, 90)", "epoch 2: loss "),
-    ("train_lightning.py", "every_n_train_steps=500", "max_epochs=90", "9 steps, ")])
-def test_a_program_goes_on_behind_the_last_batch_of_an_epoch(name, saves, counts, printed, photographs):
-  """With the next one, under its own number: three epochs of three steps, and two and one."""
-  def run(epochs):
-    smaller = {saves: saves.replace("500", "3"), counts: counts.replace("90", str(epochs))}
-    return run_program_of("torch_jax.md", name, smaller=smaller).splitlines()
-
-  unbroken = run(3)
-  for saved in [*pathlib.Path().glob("checkpoint.pt"), *pathlib.Path().glob("checkpoints/*")]:
-    saved.unlink()
-  run(2)
-  resumed = run(3)
-  assert resumed[-1] == unbroken[-1] and resumed[-1].startswith(printed)
-  assert not any(line.startswith(("epoch 0", "epoch 1")) for line in resumed)
-
-
-@cases.only_exhaustive
 def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]
@@ -279,6 +261,7 @@ def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, mo
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
 
+@cases.slow
 def test_all_but_a_damaged_photograph_are_trained_on(photographs):
   pathlib.Path("photos/c/7.jpg").write_bytes(b"damaged")
   done = run_program_of("photographs.md", "train_on_the_others.py", TF_CPP_MIN_LOG_LEVEL="0", with_errors=True)

@@ -17,7 +17,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support import checkpoints
 from test_docs import PROGRAM, ROOT, examples
 
 PAGE = ROOT / "docs" / "sources.md"
@@ -169,22 +168,6 @@ def test_records_are_what_was_written(name):
     assert np.array_equal(element[0], image) and element[1] == label
 
 
-def test_goes_on_where_it_stopped(name, tmp_path):
-  def train():
-    names = {}
-    exec(compile(parts(name)[0], name, "exec"), names)
-    return names["train"].repeat(2)
-
-  iterator = iter(train())
-  for _ in range(3):
-    next(iterator)  # Two batches are an epoch.
-  path = checkpoints.save(iterator, tmp_path)
-  expected, resumed = list(iterator), list(checkpoints.restore(train(), path))
-  assert len(expected) == len(resumed) == 1
-  for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(resumed)):
-    assert np.array_equal(one, other)
-
-
 def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
   """Not more than rows; and each once for a batch of reads."""
   monkeypatch.chdir(tmp_path)
@@ -219,25 +202,6 @@ def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   exec(compile(parts("parquet.py")[0].partition("\nsource")[0], "parquet.py", "exec"), names)
   assert list(rtf.sources.data_source(names["Rows"](["small.parquet"], ["image.bytes", "label"])).as_numpy_iterator()) == list(
       zip(FILES, LABELS))
-
-
-def test_encoded_images_in_hdf5(tmp_path):
-  """As the guide says: vectors of bytes."""
-  with h5py.File(tmp_path / "files.h5", "w") as file:
-    images = file.create_dataset("images", [N], h5py.vlen_dtype(np.uint8))
-    for index, content in enumerate(FILES):
-      images[index] = np.frombuffer(content + b"\0\0", np.uint8)
-
-  class Photos:
-    images = h5py.File(tmp_path / "files.h5")["images"]
-
-    def __len__(self):
-      return N
-
-    def __getitem__(self, index):
-      return self.images[index].tobytes()
-
-  assert list(rtf.sources.data_source(Photos()).as_numpy_iterator()) == [content + b"\0\0" for content in FILES]
 
 
 def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):

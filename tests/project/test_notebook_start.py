@@ -1,6 +1,6 @@
 """The first cell of the notebooks installs the package from what is there, or names the ways and stops.
 
-The default run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells in new
+The quick run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells in new
 environments.
 """
 import configparser

@@ -48,16 +48,18 @@ def test_what_it_names_of_the_package_is_there(path):
 OTHER = {
     "data_echoing": {"IMAGES": "256", "TARGET": "0.05", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"},
     "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
-    # It measures as many samples as there are for 20 s.
-    "quickstart": {"IMAGES": "20", "EPOCHS": "2", "SEEDS": "1", "replaced": [("epochs=90)", "epochs=90, max_seconds=1)")]},
+    # It measures as many samples as there are for 20 s, and these layers take seconds to trace, each time.
+    "quickstart": {"IMAGES": "20", "EPOCHS": "2", "SEEDS": "1", "replaced": [
+        ("epochs=90)", "epochs=90, max_seconds=1)"),
+        ("keras.layers.RandomRotation(0.05),\n          keras.layers.RandomZoom(0.1), ", "")]},
     "split_policy": {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"},
 }
 
 
-# Each takes 20 to 50 s. The default run has the one that users begin with.
+# Each takes 20 to 50 s. The slow tests have the one that users begin with.
 @pytest.mark.parametrize("path, parameters", [
     pytest.param(path, parameters, id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
-                 marks=() if parameters and path.stem == "quickstart" else cases.only_exhaustive)
+                 marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive)
     for path in NOTEBOOKS for parameters in ({}, OTHER[path.stem])])
 def test_runs(path, parameters):
   notebook = execute(path, **parameters)

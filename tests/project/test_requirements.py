@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from support import ROOT
+from support import ROOT, cases
 
 # Brought by extras only. A module that is None in sys.modules cannot be imported.
 PROGRAM = """
@@ -36,6 +36,7 @@ def test_pip_installs_tensorflow_keras_and_numpy():
   assert required == ["tensorflow", "numpy", "keras"]
 
 
+@cases.slow
 def test_that_is_enough_to_import_every_part_and_to_run_the_demo():
   done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr

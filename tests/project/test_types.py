@@ -129,6 +129,7 @@ def installed(*names):
 HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in sys.path)
 
 
+@cases.slow
 @pytest.mark.skipif(not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'")
 def test_mypy_strict(tmp_path):
   """It accepts the valid part and finds each mistake; if the package were untyped to it, it would find none."""

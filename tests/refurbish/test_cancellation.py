@@ -1,5 +1,4 @@
 """An iterator can be destroyed at any time: it is gone when the calls in progress have returned, and leaves nothing behind."""
-import contextlib
 import faulthandler
 import functools
 import gc
@@ -174,28 +173,6 @@ def test_fuse(behind):
   # The third batch waits for its second element. So may the second, as the consumer helps.
   assert destroy_while_blocked(dataset, gate, elements(1), 1) == 0
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))
-
-
-@pytest.mark.parametrize("many", [4])
-def test_several_at_once(many):
-  """Each on its own, though all belong to one stage."""
-  gate = Gate([])
-  dataset = Dataset.range(20).refurbish(gate, r=2, seed=1, num_parallel_calls=None).prefetch(1)
-
-  def live():
-    iterator = iter(dataset)
-    with contextlib.suppress(tf.errors.CancelledError):
-      next(iterator)
-
-  threads = [threading.Thread(target=live, daemon=True) for _ in range(many)]
-  for thread in threads:
-    thread.start()
-  assert gate.wait_until_blocked(many)
-  gate.open()
-  for thread in threads:
-    thread.join(LIMIT)
-    assert not thread.is_alive()
-  assert sorted(dataset.as_numpy_iterator()) == list(range(20))
 
 
 # At random. -------------------------------------------------------------------------------------------------------------

@@ -109,22 +109,6 @@ def test_around_echo(name):
   assert sorted(found) == sorted(list(range(N)) * (1 if name == "unique" else 2))
 
 
-def test_several_stages_side_by_side():
-  """Each keeps its own epochs, however reads alternate between them."""
-  stages = [Dataset.range(begin, begin + N).refurbish(lambda x: x, r=2, seed=begin) for begin in (0, N, 2 * N)]
-  everything = list(range(3 * N))
-  mixed = [
-      Dataset.sample_from_datasets(stages, seed=1),
-      Dataset.choose_from_datasets(stages, Dataset.range(3).repeat(N), stop_on_empty_dataset=False),
-      stages[0].concatenate(stages[1]).concatenate(stages[2]),
-      Dataset.zip(tuple(stages)).map(lambda *elements: tf.stack(elements)),
-  ]
-  for dataset in mixed:
-    assert sorted(flat(dataset)) == everything
-  for stage in stages:
-    assert fresh(stage) == [N] + [N // 2] * 3
-
-
 FREEZE = {
     "cache": lambda ds, directory: ds.cache(),
     "cache on disk": lambda ds, directory: ds.cache(str(directory / "cache")),
@@ -144,26 +128,6 @@ def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, ki
   for _ in range(3):
     assert sorted(flat(before)) == list(range(N))
   assert fresh(before) == [N, N // 2, N // 2]
-
-
-@pytest.mark.parametrize("final", [False, True])
-def test_save_and_load(tmp_path, final):
-  """`save` saves one epoch of the stage; the next `save` the next one."""
-  dataset = Dataset.range(N).refurbish(lambda x: 10 * x, tf.identity if final else None, r=2, seed=1)
-  orders = []
-  for number in range(2):
-    path = str(tmp_path / str(number))
-    dataset.save(path)
-    orders.append(flat(Dataset.load(path)))
-    assert sorted(orders[-1]) == [10 * x for x in range(N)]
-  assert orders[0] != orders[1]
-  assert fresh(dataset) == [N, N // 2]
-  # A saved dataset can be refurbished.
-  again = Dataset.load(path).refurbish(lambda x: x + 1, r=2, seed=1)
-  assert [sorted(flat(again)) for _ in range(2)] == [[10 * x + 1 for x in range(N)]] * 2
-  assert fresh(again) == [N, N // 2]
-  Dataset.range(N).echo(2).save(str(tmp_path / "echo"))
-  assert flat(Dataset.load(str(tmp_path / "echo"))) == [x for x in range(N) for _ in range(2)]
 
 
 def test_no_random_access():
@@ -199,12 +163,6 @@ def test_iterators_in_functions():
     assert int(total(dataset)) == N * (N - 1) // 2
   assert len(traces) == 2
   assert fresh(dataset) == [N] + 4 * [N // 2]
-  # The same for TensorFlow 1.
-  dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
-  for _ in range(2):
-    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
-    assert sorted(int(iterator.get_next()) for _ in range(N)) == list(range(N))
-  assert fresh(dataset) == [N, N // 2]
 
 
 # Nothing is left. -------------------------------------------------------------------------------------------------------
@@ -276,9 +234,10 @@ LEAVING_NOTHING = {
 }
 
 
+@cases.slow
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
-  """Created, read, stopped and dropped, they leave no thread, file or memory. (1,000 in test_dataset_iterators.py.)"""
+  """Created, read, stopped and dropped, they leave no thread, file or memory."""
   options = tf.data.Options()  # Rewriting takes most of the time and is not under test.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False

@@ -17,6 +17,8 @@ from support import cases
 from support.checkpoint_states import TYPES, set_state, state_of
 from support.checkpoints import make, restore, save, take
 
+pytestmark = cases.slow
+
 STAGE = "Refurbish"
 N = 11
 KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",

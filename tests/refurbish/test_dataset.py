@@ -3,16 +3,13 @@ import collections
 import functools
 import inspect
 
-from absl.testing import parameterized
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.data.kernel_tests import test_base
-from tensorflow.python.data.ops import test_mode
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import draw, draw_again, epochs, stats, stream
+from support.datasets import draw, draw_again, epochs, stream
 
 Dataset = tf.data.Dataset
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -258,31 +255,6 @@ def test_python_may_write_into_its_argument(kind):
       assert all(np.all(tf.data.experimental.at(dataset, i) == 1) for i in range(10))
     else:
       assert all(np.all(value == 1) for value in dataset.as_numpy_iterator())
-
-
-class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
-  """The basic tests of tf.data's own transformations."""
-
-  test_session = None  # From the base class; not a test.
-
-  def tearDown(self):
-    super().tearDown()
-    # The base class sets these for the whole process: warm start for all datasets, and a seed.
-    test_mode.toggle_test_mode(False)
-    tf.random.set_seed(None)
-
-  @parameterized.product(
-      [{"n": 1, "final": False}, {"n": 2, "final": True}, {"n": 10, "final": True}], r=cases.some([1, 3, 1.5], 1), streamed=[False, True])
-  def test_produces(self, n, r, streamed, final):
-    source = stream(n) if streamed else Dataset.range(n)
-    dataset = source.refurbish(lambda x: 2 * x, (lambda x: x + 1) if final else None, r=r, seed=1)
-    self.assertDatasetProduces(
-        dataset, [2 * x + final for x in range(n)], assert_items_equal=True, num_test_iterations=4)
-
-  def test_name(self):
-    dataset = Dataset.range(4).refurbish(tf.identity, tf.identity, name="refurbish_test")
-    self.assertDatasetProduces(dataset, list(range(4)), assert_items_equal=True)
-    self.assertEqual(stats(dataset).name, "refurbish_test")
 
 
 def test_signature():

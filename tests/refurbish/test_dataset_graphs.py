@@ -120,25 +120,6 @@ def test_an_option_that_lets_the_source_change_its_order_is_refused():
 # In functions. ----------------------------------------------------------------------------------------------------------
 
 
-def test_iterated_in_a_function():
-  """Each call of a function that loops over the dataset is an epoch."""
-  dataset = Dataset.range(10).refurbish(tf.identity, r=2, seed=1)
-
-  @tf.function
-  def total():
-    result, number = tf.constant(0, tf.int64), 0
-    for value in dataset:
-      result += value
-      number += 1
-    return result, number
-
-  for _ in range(3):
-    assert tuple(map(int, total())) == (45, 10)
-  assert fresh(dataset) == [10, 5, 5]
-  assert sorted(dataset.as_numpy_iterator()) == list(range(10))
-  assert fresh(dataset) == [10, 5, 5, 5]
-
-
 def test_built_in_a_function():
   """A function that builds a stage builds a new one at each call; within a call it is one for all loops."""
   calls = tf.Variable(0)

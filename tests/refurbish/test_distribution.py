@@ -9,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
+
+pytestmark = cases.slow  # A service has processes.
 
 service = tf.data.experimental.service
 Policy = service.ShardingPolicy
@@ -227,16 +230,6 @@ def test_a_job_without_repeat_begins_anew(two_workers):
     for elements in by_worker(epoch).values():
       assert_refurbished(elements, range(N), epochs=1)
   assert sorted(epochs[0]) == sorted(epochs[1])
-
-
-def test_a_job_goes_on_with_a_store_on_disk(two_workers, tmp_path):
-  dataset = two_workers.distribute(Policy.OFF, refurbish(tf.data.Dataset.range(N), store=tmp_path))
-  generations = set()
-  for _ in range(3):
-    for elements in by_worker(to_list(dataset)).values():
-      assert sorted(index for index, _ in elements) == list(range(N))
-      generations.update(elements)
-  assert len(generations) > N
 
 
 def test_shares_cannot_have_one_store_on_disk(two_workers, tmp_path):

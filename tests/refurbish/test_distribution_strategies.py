@@ -1,15 +1,14 @@
 """Distribution strategies: which epochs each worker sees whole, as docs/workers.md says."""
-import gc
 import json
 import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
 
-import refurbish_tf as rtf
 from support import cases
 from support.processes import N, TIMEOUT, environment, free_port, killed_at_the_end, write_files
+
+pytestmark = cases.slow
 
 
 @pytest.fixture(scope="module", name="files")
@@ -182,73 +181,3 @@ def test_multi_worker_mirrored_strategy(files, tmp_path):
       assert worker[name][1] == [[size, 0], [size // 2, size // 2]]
   for worker in workers:
     assert [sorted(epoch) for epoch in worker["off"][0]] == [list(range(n))] * 2
-
-
-RESHARDED = """
-import json, os, sys
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-import refurbish_tf as rtf
-
-worker = strategy.cluster_resolver.task_id
-directory, EPOCHS = sys.argv[1], 3
-
-
-def partial_fn(index, seed):
-  return tf.stack([index, tf.cast(seed[0], tf.int64)])
-
-
-train = tf.data.Dataset.range(24).shard(2, worker).refurbish(
-    partial_fn, r=2, seed=1, order_seed=worker, store=f"{directory}/{worker}").batch(4).prefetch(2)
-options = tf.data.Options()
-options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-distributed = strategy.experimental_distribute_dataset(train.with_options(options))
-checkpoint = tf.train.Checkpoint(position=rtf.EpochPosition(train))
-checkpoint.read(f"{directory}/of 4 shards").assert_consumed()
-epochs = []
-for _ in range(EPOCHS):
-  epochs.append([])
-  for batch in distributed:
-    epochs[-1] += strategy.experimental_local_results(batch)[0].numpy().tolist()
-if worker == 0:
-  checkpoint.write(f"{directory}/of 2 shards")
-print(json.dumps([epochs, [epoch.fresh for epoch in rtf.stats(train)[0].epochs]]))
-"""
-
-
-@cases.only_exhaustive
-def test_workers_go_on_with_another_number_of_them(tmp_path):
-  """Four shards, then two workers of the strategy, then three shards: every epoch is whole, and of the former schedule."""
-  n = 24
-
-  def partial_fn(index, seed):
-    return tf.stack([index, tf.cast(seed[0], tf.int64)])
-
-  def shards(number, directory=None):
-    return [tf.data.Dataset.range(n).shard(number, i).refurbish(
-        partial_fn, r=2, seed=1, order_seed=i, store=None if directory is None else directory / str(i)) for i in range(number)]
-
-  def epoch(stages):
-    return sorted(element.tolist() for stage in stages for element in stage.as_numpy_iterator())
-
-  unbroken, workers = shards(4), shards(4, tmp_path)
-  expected = [epoch(unbroken) for _ in range(8)]
-  assert [epoch(workers) for _ in range(3)] == expected[:3]
-  tf.train.Checkpoint(position=rtf.EpochPosition(workers[0])).write(tmp_path / "of 4 shards")
-  del workers
-  gc.collect()
-  with killed_at_the_end() as processes:
-    addresses = [f"localhost:{free_port()}" for _ in range(2)]
-    for index in range(2):
-      processes.append(run(RESHARDED, str(tmp_path), config={
-          "cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}))
-    results = [result(process) for process in processes]
-  for number in range(3):
-    assert sorted(results[0][0][number] + results[1][0][number]) == expected[3 + number]
-  evicted = [sum(a != b for a, b in zip(*expected[number - 1:number + 1])) for number in range(8)]
-  moved = sum(expected[2][index] == expected[3][index] and index % 4 != index % 2 for index in range(n))
-  assert [sum(fresh) for fresh in zip(results[0][1], results[1][1])] == [evicted[3] + moved, evicted[4], evicted[5]]
-  three = shards(3)
-  for stage in three:
-    tf.train.Checkpoint(position=rtf.EpochPosition(stage)).read(tmp_path / "of 2 shards").assert_consumed()
-  assert [epoch(three) for _ in range(2)] == expected[6:]

@@ -1,5 +1,4 @@
 """`rtf.diversity` compared with exact fractions, with a simulation, and with the outputs of the stage."""
-import doctest
 import fractions
 import math
 
@@ -7,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf import diversity
 from support import cases
 
@@ -100,15 +98,6 @@ def test_simulation(number):
       diversity.sample_diversity_variance(num_samples, *numbers, eviction=eviction))
 
 
-@pytest.mark.parametrize("r", cases.some([1.1, 7.3, math.pi], 1))
-def test_simulation_of_any_real_reuse_factor(r):
-  num_samples, epochs = 30_000, 12
-  for eviction in EVICTION:
-    unique = simulate(40, 4, epochs, r, eviction, num_samples=num_samples, num_runs=1, seed=3)
-    expected = diversity.expected_unique_samples(40, 4, epochs, r, eviction=eviction)
-    assert abs(unique.mean() - expected) < 3 * unique.std() / math.sqrt(num_samples)
-
-
 @cases.each_value
 @pytest.mark.parametrize("numbers", [
     (40, 8, 9, 1), (40, 8, 9, 3), (40, 8, 8, 3), (12, 1, 6, 2), (24, 4, 7, 2.5), (24, 4, 5, 5)])
@@ -164,22 +153,6 @@ def test_standard_training():
   assert diversity.normalized_unique_samples(7, 1, 20, 1) == 1
   # Rounded it would be larger.
   assert diversity.normalized_unique_samples(100_000, 100_000, 43, 3) <= 1
-
-
-def test_figure_4():
-  """The surface: 1 without reuse, falling in r, rising in log|A_F| / log|A|, flat from 0.4 on and steep below."""
-  num_outcomes = 14 * 14 * 98
-  ratio = np.linspace(0, 1, 11)
-  r = np.linspace(1, 10, 19)[:, np.newaxis]
-  for eviction in EVICTION:
-    surface = diversity.normalized_unique_samples(num_outcomes, num_outcomes**ratio, 90, r, eviction=eviction)
-    assert surface.shape == (19, 11)
-    np.testing.assert_allclose(surface[0], 1, rtol=1e-12)
-    np.testing.assert_allclose(surface[:, -1], 1, rtol=1e-12)
-    assert np.all(np.diff(surface, axis=1) > -1e-12)
-    assert np.all(np.diff(surface[::2], axis=0) < 1e-12)
-    assert np.all(surface[r[:, 0] <= 5, 4:] > 0.94)
-    assert surface[8, 0] < 0.25
 
 
 def test_arrays_broadcast():
@@ -256,8 +229,3 @@ def test_bad_number_of_samples(num_samples, error, message):
 def test_variance_is_of_whole_numbers_of_outcomes(num_outcomes, num_final_outcomes):
   with pytest.raises(ValueError, match=r"a whole multiple of num_final_outcomes.*Give num_outcomes as \|A_P\| \*"):
     diversity.sample_diversity_variance(7, num_outcomes, num_final_outcomes, 12, 3)
-
-
-def test_docstrings():
-  result = doctest.testmod(diversity, extraglobs={"np": np, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
-  assert result.failed == 0 and result.attempted > 5

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import EPOCHS, assert_epochs, make, restore, save, take
+from support.checkpoints import EPOCHS, assert_epochs, make, restore, save, take, with_checkpoints
 from support.pipelines import RANDOM_ACCESS, STREAMS
 from support.processes import run_forked
 
@@ -159,11 +159,8 @@ BEHIND = {
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_repeat_and_batch(tmp_path, behind, symbolic):
   """With `repeat` first nothing is lost. Behind `batch`, which drops an iterator at its end, a lost position is an error."""
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = symbolic
-
   def pipeline():
-    return BEHIND[behind](make(n=10, epochs=None)).with_options(options)
+    return with_checkpoints(BEHIND[behind](make(n=10, epochs=None)), symbolic)
 
   expected, told = take(iter(pipeline()), 8), set()
   for step in range(1, 8):
@@ -186,14 +183,12 @@ def test_small_at_the_size_of_imagenet(tmp_path):
   n = 1_281_167
   for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    iterator = iter(dataset.with_options(options))
+    iterator = iter(with_checkpoints(dataset, symbolic))
     for _ in range(n // 1024 // 8):
       next(iterator)
     path = save(iterator, tmp_path)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 320_000
-    restored = restore(dataset.with_options(options), path)
+    restored = restore(with_checkpoints(dataset, symbolic), path)
     np.testing.assert_array_equal(next(restored), next(iterator))
 
 

@@ -19,6 +19,8 @@ from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
 
+pytestmark = cases.slow  # A service has processes.
+
 GUIDE = ROOT / "docs" / "search.md"
 TRAINERS = "abcd"
 SHARE = N // 2
@@ -85,29 +87,6 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
     assert SHARE + (epochs - 1) * SHARE / R <= len(made) <= SHARE + epochs * SHARE / R
 
 
-def test_without_shares_each_worker_prepares_everything(cluster):
-  """OFF: a trainer gets each version up to R times from each worker."""
-  job = Job("off", "OFF")
-  found = cluster.read(job, dict.fromkeys(TRAINERS, 2 * R * N))
-  for elements in found.values():
-    for of_one in by_worker(elements).values():
-      whole(of_one, range(N))
-    assert uses(elements) == 2 * R
-  made = [cluster.prepared(job, worker) for worker in range(2)]
-  assert all(N + (R - 1) * N / R <= len(each) for each in made) and len(set(made[0]) & set(made[1])) >= N * (R + 1) / R
-
-
-def test_shares_behind_the_stage_are_prepared_by_all(cluster):
-  """DATA: all together whole epochs, but each worker prepares all."""
-  job = Job("data", "DATA")
-  found = cluster.read(job, dict.fromkeys(TRAINERS, 2 * N))
-  for elements in found.values():
-    for begin in (0, N):
-      assert sorted(element.index for element in elements[begin:begin + N]) == list(range(N))
-    assert uses(elements) == R
-  assert all(N + N / R <= len(cluster.prepared(job, worker)) for worker in range(2))
-
-
 def test_a_trainer_that_falls_behind(cluster):
   """It loses what the cache of a worker no longer holds. The size that docs/search.md calculates avoids that."""
   job = Job("behind", "OFF", payload=PAYLOAD)
@@ -126,15 +105,6 @@ def test_a_trainer_that_falls_behind(cluster):
     # Of the same order.
     made = {element.position: element for element in ahead[worker]}
     assert all(made.get(element.position, element) == element for element in elements)
-
-
-def test_the_first_trainer_says_what_is_prepared(cluster):
-  """Another seed under the same name of a job changes nothing. Another trainer begins with the oldest element."""
-  job, other = Job("named"), Job("named", seed=2)
-  found = cluster.read(job, {"a": 2 * N})["a"]
-  assert by_worker(cluster.read(other, {"b": 2 * N})["b"]) == by_worker(found)
-  # The same id goes on.
-  assert all(element.position >= SHARE * 2 for element in cluster.read(other, {"a": 2})["a"])
 
 
 ROUNDS = 20 if cases.exhaustive else 1

@@ -11,6 +11,8 @@ from support import cases
 from support.checkpoints import restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
 
+pytestmark = cases.slow
+
 N = 24
 
 
@@ -271,22 +273,6 @@ def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(
   del after
   gc.collect()
   assert dict(collections.ChainMap(*Workers(4, 3, tmp_path / "after").epoch())) == expected[4]
-
-
-def test_a_new_directory_follows_a_schedule_of_another_number_also_with_the_same_number(tmp_path):
-  unbroken, before = Workers(4, 3), sharded(4, 0, 3)
-  expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(6)]
-  assert len([list(before) for _ in range(2)]) == 2
-  two = sharded(2, 0, 3)
-  positions(two).restore(positions(before).save(tmp_path / "of 4"))
-  path = positions(two).save(tmp_path / "of 2")
-  for number in range(2, 6):
-    stage = sharded(2, 0, 3, store=tmp_path / "store")
-    if number == 2:  # And then without it.
-      positions(stage).restore(path)
-    assert {row[0]: tuple(row[1:]) for row in stage.as_numpy_iterator()}.items() <= expected[number].items()
-    del stage
-    gc.collect()
 
 
 @pytest.mark.parametrize("change, match", [

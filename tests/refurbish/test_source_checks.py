@@ -3,7 +3,6 @@ import gc
 import os
 import pathlib
 import random
-import warnings
 
 import keras
 import numpy as np
@@ -11,9 +10,11 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import stores
+from support import cases, stores
 from support.datasets import read
 from support.warned import told
+
+pytestmark = cases.slow
 
 Dataset = tf.data.Dataset
 N = 100
@@ -271,14 +272,6 @@ def test_a_file_that_changes_is_warned_of(tmp_path):
   epochs(dataset, 1)
   (tmp_path / "3").write_text("4")
   assert "element 3" in told(lambda: epochs(dataset, 1))[0]
-
-
-def test_it_can_be_made_an_error():
-  dataset = stage(generator(range(50), shuffled))
-  with warnings.catch_warnings():
-    warnings.simplefilter("error", rtf.PipelineWarning)
-    with pytest.raises(rtf.PipelineWarning):
-      epochs(dataset)
 
 
 def test_a_source_that_calls_python_is_never_refused(tmp_path):

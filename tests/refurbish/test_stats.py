@@ -66,20 +66,6 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   assert found.total.evicted == sum(fresh[1:]) and found.total.absent == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bytes(kind):
-  """`bytes` is what the store holds, by its own count, at the end of the epoch."""
-  store = rtf.CacheStore()
-  stage = Stage(12, kind, r=3, store=store)
-  held = []
-  for _ in range(4):
-    list(stage.dataset)
-    held.append(store.stats().bytes)
-  # A sample is dropped after its last use, which a stream of unknown length does not know in its first epoch.
-  assert [epoch.bytes for epoch in stage.stats.epochs] == held and held[1:] == [8 * 8] * 3
-  assert stage.stats.total.bytes == held[-1]
-
-
 def test_early_stop():
   """A stopped epoch counts the samples used; those it did not put into the store are absent in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)
@@ -118,17 +104,6 @@ def test_samples_without_room_are_absent_or_fresh():
     list(stage.dataset)
   assert [(epoch.fresh, epoch.cached, epoch.absent, epoch.bytes) for epoch in stage.stats.epochs] == [
       (12, 0, 0, 40), (7, 5, 0, 40), (7, 5, 0, 40)]
-
-
-def test_two_iterators_at_once():
-  """Each is a separate epoch, with its own counts."""
-  stage = Stage(12, r=2)
-  twice = list(tf.data.Dataset.zip(stage.dataset, stage.dataset).as_numpy_iterator())
-  assert [sorted(side) for side in zip(*twice)] == [list(range(12))] * 2
-  list(stage.dataset)
-  found = stage.stats
-  assert [epoch.fresh + epoch.cached for epoch in found.epochs] == [12, 12, 12]
-  assert found.total.fresh == int(stage.partial_calls)
 
 
 def test_an_iterator_that_is_not_read_is_no_epoch():

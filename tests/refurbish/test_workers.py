@@ -1,5 +1,4 @@
 """The functions of `refurbish` run on the stage's workers: how many at once, by which executor, as freely as in `map`."""
-import collections
 import os
 import pathlib
 import threading
@@ -11,7 +10,6 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
-from support import cases
 from support.datasets import CallsAtOnce, read
 
 Dataset = tf.data.Dataset
@@ -357,31 +355,3 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
     restored(other, path)
   with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline: seed "):
     restored(make(seed=1), path)
-
-
-@cases.each_value
-@pytest.mark.parametrize("ahead", ["prefetch", "map"])
-@pytest.mark.parametrize("calls", [None, 3])
-def test_a_source_that_asks_far_ahead(ahead, calls):
-  """Whatever it asks for ahead: every sample comes once, none is prepared twice, and the iterator can be destroyed."""
-  prepared = collections.Counter()
-
-  def prepare(x):
-    prepared[int(x)] += 1
-    return x
-
-  source = Dataset.range(300).map(lambda x: x, num_parallel_calls=8 if ahead == "map" else None).prefetch(200)
-  # Each takes so many bytes that only some can be taken ahead.
-  dataset = source.refurbish(
-      lambda x: (tf.ensure_shape(tf.numpy_function(tf.autograph.experimental.do_not_convert(prepare), [x], tf.int64), []),
-                 tf.zeros([2**18], tf.uint8)),
-      lambda x, _: x, r=10, seed=1, num_parallel_calls=calls)
-  for number in range(3):
-    prepared.clear()
-    assert sorted(dataset.as_numpy_iterator()) == list(range(300))
-    assert sum(prepared.values()) == (300 if number == 0 else 30)
-    iterator = iter(dataset)
-    next(iterator)
-    del iterator
-    prepared.clear()
-    list(dataset)

@@ -9,7 +9,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import restore, save, take
+from support.checkpoints import restore, save, take, with_checkpoints
 from support.python_sources import Batched, Source
 
 Dataset = tf.data.Dataset
@@ -93,23 +93,6 @@ def test_a_source_that_reads_ahead_reads_just_what_is_missing(batch_reads):
   assert max(map(len, asked)) == min(batch_reads, 2)
 
 
-def test_a_parallel_map_reads_just_what_is_missing_in_its_order():
-  read_now = []
-
-  def slow(x):
-    read_now.append(int(x))
-    return x * x
-
-  source = Dataset.range(N).map(
-      lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), []), num_parallel_calls=3).prefetch(2)
-  store = limited(5)
-  dataset = rtf.sources.cached(source, store)
-  for expected in (range(N), range(5, N), range(5, N)):
-    read_now.clear()
-    assert values(dataset) == SQUARES
-    assert sorted(read_now) == list(expected)
-
-
 def test_an_element_that_goes_while_the_source_reads_ahead_is_read_alone():
   source = Batched(N)
   store = rtf.CacheStore()
@@ -188,62 +171,20 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept):
   assert epochs(cached) == epochs(optimized(SOURCES[kind](), map_and_batch_fusion=False))
 
 
-@pytest.mark.parametrize("behind", [
-    lambda cached: cached.map(lambda x: x + 1, num_parallel_calls=2).prefetch(3),
-    lambda cached: cached.concatenate(rtf.sources.cached(Dataset.range(100, 105))),
-    lambda cached: Dataset.zip((cached, cached)).map(lambda x, y: x + y),
-    lambda cached: cached.skip(3).take(5).shard(2, 1), lambda cached: cached.echo(3)])
-def test_stages_between_it_and_refurbish(behind):
-  cached = rtf.sources.cached(Dataset.range(N).map(lambda x: x + 1, num_parallel_calls=2), limited(5))
-  train = behind(cached).refurbish(lambda x: x, r=2, seed=3)
-  expected = sorted(values(behind(Dataset.range(1, N + 1))))
-  for _ in range(4):
-    assert sorted(values(train)) == expected
-
-
 def test_a_global_shuffle():
   dataset = global_shuffle_op._global_shuffle(rtf.sources.cached(Dataset.range(N), limited(5)), seed=3)
   passes = [values(dataset) for _ in range(3)]
   assert all(sorted(each) == list(range(N)) for each in passes) and passes[0] != list(range(N))
 
 
-STRUCTURES = {
-    "dict": {"image": tf.reshape(tf.range(N * 4), [N, 2, 2]), "label": tf.range(N)},
-    "strings": (tf.constant([b"ab" * i for i in range(N)]), tf.range(N)),
-    "ragged": tf.ragged.range(tf.range(N)),
-    "sparse": tf.sparse.from_dense(tf.reshape(tf.range(N * 3), [N, 3]))}
-
-
-@cases.each_value
-@pytest.mark.parametrize("on_disk", [False, True])
-@pytest.mark.parametrize("kind", STRUCTURES)
-def test_elements_of_any_structure(kind, on_disk, tmp_path):
-  source = Dataset.from_tensor_slices(STRUCTURES[kind])
-  cached = rtf.sources.cached(source, tmp_path / "store" if on_disk else None)
-
-  def dense(dataset):
-    return [tf.nest.map_structure(lambda x: np.asarray(x).tolist(), tf.nest.map_structure(
-        lambda x: tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x, each, expand_composites=False))
-            for each in dataset]
-
-  for _ in range(2):
-    assert dense(cached) == dense(source)
-
-
 # Checkpoints. ---------------------------------------------------------------------------------------------------------
-
-
-def options(dataset, symbolic):
-  asked = tf.data.Options()
-  asked.experimental_symbolic_checkpoint = symbolic
-  return dataset.with_options(asked)
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_restored_at_every_step(symbolic, tmp_path):
   def make():
     source = Dataset.range(N).map(lambda x: x * x, num_parallel_calls=2)
-    return options(rtf.sources.cached(source, limited(5)).prefetch(2), symbolic)
+    return with_checkpoints(rtf.sources.cached(source, limited(5)).prefetch(2), symbolic)
 
   dataset = make()
   values(dataset)  # Fills the store, which the other one lacks.

@@ -1,10 +1,8 @@
 """`rtf.sources.cached` with a store on disk: the next run, jobs that share it, damage, full disks, other sources."""
 import gc
 import itertools
-import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import warnings
 
@@ -14,8 +12,9 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.processes import start_forked
 from support.python_sources import Source
+
+pytestmark = cases.slow
 
 Dataset = tf.data.Dataset
 N = 40
@@ -82,12 +81,6 @@ def test_two_jobs_at_once_read_each_element_once(tmp_path):
     assert epoch > 0 or min(map(len, asked)) > 0
 
 
-def read_some(path):
-  for _ in make(path).take(N // 2):
-    pass
-  os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_what_a_job_leaves_that_dies_at_any_moment(tmp_path):
   """A copy of the directory is what a killed process leaves there."""
   job, left = iter(make(tmp_path / "store")), []
@@ -100,16 +93,6 @@ def test_what_a_job_leaves_that_dies_at_any_moment(tmp_path):
     dataset = make(path)
     for _ in range(2):
       assert values(dataset) == list(NUMBERS + 1)
-
-
-@cases.only_exhaustive
-def test_a_job_that_is_killed_costs_time_alone(tmp_path):
-  process = start_forked(read_some, str(tmp_path))
-  process.join(180)
-  assert process.exitcode == -signal.SIGKILL
-  dataset = make(tmp_path)
-  for _ in range(2):
-    assert values(dataset) == list(NUMBERS + 1)
 
 
 def test_what_comes_first_stays_within_max_bytes(tmp_path):
@@ -277,11 +260,3 @@ def test_a_stage_behind_it_knows_the_files_of_its_folder(tmp_path):
   (tmp_path / "photos" / "cats" / "1.png").write_bytes(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)).numpy())
   source = rtf.sources.image_folder(tmp_path / "photos")
   assert rtf._internal.fingerprint.of_files(rtf.sources.cached(source)) == source.files_fingerprint()
-
-
-@cases.only_exhaustive
-def test_many_elements_on_disk_behind_threads(tmp_path):
-  source = Dataset.range(20_000).map(lambda x: tf.fill([50], x), num_parallel_calls=8).prefetch(64)
-  train = rtf.sources.cached(source, rtf.CacheStore(tmp_path, max_bytes=4_000_000)).refurbish(lambda x: x[0], r=3, seed=1)
-  for _ in range(5):
-    assert sorted(values(train)) == list(range(20_000))

@@ -149,9 +149,7 @@ def test_at(kind):
     lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
 def test_restored_at_every_step(tmp_path, make, symbolic):
   def dataset():
-    options = tf.data.Options()
-    options.experimental_symbolic_checkpoint = symbolic
-    return make(data_source(Batched(11), batch_reads=4)).with_options(options)
+    return checkpoints.with_checkpoints(make(data_source(Batched(11), batch_reads=4)), symbolic)
 
   expected = _values(dataset())
   for step in cases.some(range(len(expected) + 1), 3):
@@ -161,40 +159,6 @@ def test_restored_at_every_step(tmp_path, make, symbolic):
     path = checkpoints.save(iterator, tmp_path)
     after = dataset()
     assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
-
-
-@pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
-@pytest.mark.parametrize("kind", [Source, Batched])
-def test_an_exception_is_an_error_of_its_element_alone(kind):
-  source = kind(20, fails={5, 6, 17})
-  iterator = iter(data_source(source))
-  for i in range(20):
-    if i in source.fails:
-      with pytest.raises(tf.errors.UnknownError, match=f"Element {i} of the source of data_source: KeyError: 'no {i}'"):
-        next(iterator)
-    else:
-      assert int(next(iterator)) == i * i
-  with pytest.raises(StopIteration):
-    next(iterator)
-
-
-def test_errors_within_refurbish():
-  source = Batched(12)
-  train = data_source(source).refurbish(lambda x: x, r=2, seed=1)
-  source.fails = {4}
-  with pytest.warns(RuntimeWarning, match="__getitems__ of Batched .*KeyError: 'no 4'"):
-    iterator, values, errors = iter(train), [], 0
-    while True:
-      try:
-        values.append(int(next(iterator)))
-      except tf.errors.UnknownError as error:
-        assert "Element 4 of the source" in error.message
-        errors += 1
-      except StopIteration:
-        break
-  assert errors == 1 and sorted(values) == [i * i for i in range(12) if i != 4]
-  source.fails = ()
-  assert sorted(_values(train)) == _squares(12)
 
 
 @pytest.mark.parametrize("returned, match", [
@@ -467,27 +431,3 @@ def test_an_empty_source():
   assert len(dataset) == 0 and not list(dataset)
   with pytest.raises(ValueError, match="no elements"):
     dataset.refurbish(lambda x: x)
-
-
-def test_a_memory_map(tmp_path):
-  values = np.random.RandomState(0).randint(0, 255, [50, 7], np.uint8)
-  values.tofile(tmp_path / "values")
-  mapped = np.memmap(tmp_path / "values", np.uint8, "r", shape=(50, 7))
-  assert np.array_equal(list(data_source(mapped).as_numpy_iterator()), values)
-
-
-def test_array_record(tmp_path):
-  array_record = pytest.importorskip("array_record.python.array_record_module")
-  source_module = pytest.importorskip("array_record.python.array_record_data_source")
-  records = [bytes([i]) * i for i in range(100)]
-  path = str(tmp_path / "records.array_record")
-  writer = array_record.ArrayRecordWriter(path, "group_size:1")
-  for record in records:
-    writer.write(record)
-  writer.close()
-  with source_module.ArrayRecordDataSource(path) as source:
-    dataset = data_source(source)
-    assert list(dataset.as_numpy_iterator()) == records
-    train = dataset.map(lambda record: record).refurbish(lambda record: record, r=3, seed=1)
-    for _ in range(3):
-      assert sorted(train.as_numpy_iterator()) == sorted(records)

@@ -20,6 +20,7 @@ from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
+from support.checkpoints import with_checkpoints
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
 # Far longer than anything here takes, so that a test fails instead of hanging.
@@ -56,12 +57,6 @@ def read(dataset):
       return found
     except tf.errors.OpError as error:
       found.append(type(error))
-
-
-def with_options(dataset, *, symbolic=False):
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = symbolic
-  return dataset.with_options(options)
 
 
 def damage(path, offset):
@@ -175,35 +170,6 @@ def test_a_damaged_record_concerns_no_other(tmp_path, reads):
     assert sorted(map(str, read(train))) == sorted(map(str, wanted))
 
 
-def replaced(path):
-  write(path + ".new", [b"9/%d" % i for i in range(6)])
-  os.replace(path + ".new", path)
-
-
-def grown(path):
-  with open(path, "ab") as file:
-    file.write(pathlib.Path(path).read_bytes()[:19])
-
-
-@pytest.mark.parametrize("change", [
-    replaced, grown, lambda path: os.truncate(path, 38), lambda path: write(path, [b"9/%d" % i for i in range(6)]), os.remove],
-    ids=["replaced", "grown", "shrunk", "written over", "removed"])
-@pytest.mark.parametrize("in_use", [False, True])
-def test_a_file_that_changes_is_an_error(tmp_path, change, in_use):
-  path, = write_files(tmp_path, 6)
-  # File times are no finer than the ticks of a clock.
-  os.utime(path, ns=(1, 1))
-  records = rtf.sources.tfrecord(path)
-  if in_use:
-    assert contents(records.take(1)) == [b"0/0"]
-  change(path)
-  assert set(read(records)) == {tf.errors.FailedPreconditionError}
-  with pytest.raises(tf.errors.FailedPreconditionError, match=re.escape(path)):
-    tf.data.experimental.at(records, 3)
-  if os.path.exists(path):
-    assert contents(rtf.sources.tfrecord(path)) == contents(tf.data.TFRecordDataset(path))
-
-
 def test_other_file_systems():
   """TensorFlow's file system in memory has no inodes and no descriptors, like those of clouds."""
   paths = [write(f"ram://tfrecord_test/{i}", [b"%d/%d" % (i, k) for k in range(5)]) for i in range(2)]
@@ -243,25 +209,6 @@ def test_index_beside_the_file_or_in_a_directory(tmp_path):
   assert contents(rtf.sources.tfrecord(files[0])) == [b"one"]
   assert kept.read_bytes() == text
   assert not list(kept.parent.glob(".*.part"))
-
-
-def test_what_stands_in_the_place_of_an_index(tmp_path):
-  path, = write_files(tmp_path, 3)
-  place = tmp_path / ".refurbish_tf" / "0.tfrecord.index"
-  place.mkdir(parents=True)
-  with pytest.raises(ValueError, match=re.escape(str(place))):
-    rtf.sources.tfrecord(path)
-  place.rmdir()
-  os.mkfifo(place)
-  with pytest.raises(ValueError, match=re.escape(str(place))):
-    rtf.sources.tfrecord(path)
-  place.unlink()
-  place.write_text("a letter")
-  with pytest.raises(ValueError, match=re.escape(str(place))):
-    rtf.sources.tfrecord(path)
-  assert place.read_text() == "a letter"
-  place.unlink()
-  assert len(rtf.sources.tfrecord(path)) == 3
 
 
 def test_paths(tmp_path):
@@ -366,16 +313,6 @@ def test_bad_input(tmp_path):
       build()
 
 
-def test_handles_are_bounded_for_the_process(tmp_path):
-  """Not per dataset, as there may be many."""
-  files = write_files(tmp_path, *[1] * 200)
-  datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
-  for dataset in datasets:
-    assert len(contents(dataset)) == 100
-  held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
-  assert sum(path.startswith(str(tmp_path)) for path in held) <= 128
-
-
 def test_a_dropped_iterator_ends(tmp_path):
   records = rtf.sources.tfrecord(write_files(tmp_path, 500))
 
@@ -437,7 +374,7 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
     directory = tempfile.TemporaryDirectory()
     self.addCleanup(directory.cleanup)
     files = write_files(pathlib.Path(directory.name), 5, 0, 3)
-    return lambda: with_options(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic=symbolic)
+    return lambda: with_checkpoints(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic)
 
   @combinations.generate(cases.some(combinations.times(
       checkpoint_test_base.default_test_combinations(),

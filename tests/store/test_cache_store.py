@@ -1,7 +1,6 @@
 """CacheStore: a dictionary of samples, eagerly and in functions."""
 import collections
 import gc
-import threading
 
 from hypothesis import given, settings, strategies as st
 import numpy as np
@@ -70,30 +69,6 @@ def test_put_and_get(kind):
     before, between, found, removed, after = function(tf.constant(3))
     assert (bool(before), bool(between), bool(removed), bool(after)) == (False, True, True, False)
     assert_same(found, sample)
-  assert len(store) == 0
-
-
-def test_loops_in_a_function():
-  """Puts, gets and clear work in graph loops, with effects that are visible outside."""
-  store = rtf.CacheStore()
-
-  @tf.function
-  def fill(n):
-    for i in tf.range(n):
-      store.put(i, 10 * i)
-    total = tf.constant(0)
-    for i in tf.range(2 * n):
-      if store.contains(i):
-        total += store.get(i)
-    return total
-
-  @tf.function
-  def clear():
-    store.clear()
-
-  assert int(fill(tf.constant(5))) == 100
-  assert [int(store.get(i)) for i in range(5)] == [0, 10, 20, 30, 40]
-  clear()
   assert len(store) == 0
 
 
@@ -296,32 +271,6 @@ def test_samples_are_not_copied():
   store.put(0, sample)
   for name in "ab":
     assert address(store.get(0)[name]) == address(sample[name])
-
-
-def test_many_threads():
-  """Concurrent calls lose nothing and count everything."""
-  store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int64))
-  rounds, each = 3, 40
-  failures = []
-
-  def work(number):
-    try:
-      for _ in range(rounds):
-        for i in range(number * each, (number + 1) * each):
-          store.put(i, tf.constant(i, tf.int64))
-        for i in range(number * each, (number + 1) * each):
-          assert int(store.get(i)) == i
-          assert bool(store.remove(i))
-    except BaseException as error:
-      failures.append(error)
-
-  threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  assert not failures
-  assert store.stats() == rtf.CacheStoreStats(entries=0, bytes=0, hits=4 * rounds * each, misses=0, evictions=0)
 
 
 def test_bad_arguments():

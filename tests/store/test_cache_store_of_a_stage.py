@@ -138,22 +138,6 @@ def test_a_store_whose_stage_is_gone(stream):
   assert store.element_spec == tf.TensorSpec([], tf.string)
 
 
-def test_an_iterator_keeps_the_stage_alive():
-  """A stage lives until its last iterator is destroyed, not only until the dataset's variable is."""
-  store = rtf.CacheStore()
-  stage = Stage(store, r=100)
-  iterator = iter(stage.dataset)
-  next(iterator)
-  del stage
-  gc.collect()
-  with pytest.raises(ValueError, match="another refurbish stage"):
-    Stage(store)
-  assert len(list(iterator)) == N - 1
-  del iterator
-  gc.collect()
-  Stage(store, offset=1).epoch()
-
-
 def test_a_stage_keeps_the_store_alive():
   """The samples stay when the CacheStore's variable is deleted."""
   store = rtf.CacheStore()

@@ -15,6 +15,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import ROOT, cases
 
+pytestmark = cases.slow
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 
 # Makes samples that can be checked without knowing their generation.

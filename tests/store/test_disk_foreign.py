@@ -9,8 +9,11 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.processes import run_forked
 from support.stores import forge_settings, new_path
+
+pytestmark = cases.slow
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,10 @@
 import subprocess
 import sys
 
+from support import cases
+
+pytestmark = cases.slow
+
 PREPARE = """
 import faulthandler, gc, os, resource, sys, tempfile, traceback
 import tensorflow as tf, refurbish_tf as rtf

@@ -4,7 +4,6 @@ import gc
 import math
 import os
 import pathlib
-import stat
 import time
 
 from hypothesis import given, settings, strategies as st
@@ -220,20 +219,6 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
   for stop in cases.some(range(20, 40, 2), 3):
     assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
-
-
-def test_only_the_owner_may_look_inside(root):
-  path = pathlib.Path(new_path(root)) / "below"
-  store = rtf.CacheStore(path)
-  store.put(0, tf.zeros([10]))
-  store.put(1, tf.zeros([10_000]))
-  expected = {"store", "state", "index", "claims", "lock", "small", "large"}
-  deadline = time.monotonic() + 30
-  while (names := {file.name.split("-")[0] for file in path.iterdir()}) != expected and time.monotonic() < deadline:
-    time.sleep(0.05)  # What is in memory is written.
-  assert names == expected
-  assert stat.S_IMODE(path.stat().st_mode) == 0o700
-  assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
 
 
 @pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])

@@ -15,6 +15,8 @@ from support.pipelines import Pipeline
 from support.processes import run_forked
 from support.stores import drop, new_path
 
+pytestmark = cases.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

@@ -2,10 +2,13 @@
 import dataclasses
 
 import pytest
-from support.stores import new_path
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
+from support.stores import new_path
+
+pytestmark = cases.slow
 
 N, LAPS = 1000, 3
 # Samples that a job takes in one turn: what it has under way.

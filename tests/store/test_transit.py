@@ -19,8 +19,10 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases, schedule
-from support.checkpoints import restore, save, take
+from support.checkpoints import final_fn, partial_fn, restore, save, take
 from support.stores import drop, new_path
+
+pytestmark = cases.slow
 
 SEED = 5
 # What a record of this size takes in a store: its header, and three words for the sample.
@@ -44,12 +46,6 @@ class Job:
       source = source.filter(lambda index: True)
     if not random_access:
       source = source.apply(tf.data.experimental.assert_cardinality(n))
-
-    def partial_fn(index, seed):
-      return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
-
-    def final_fn(sample, seed):
-      return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
 
     self.dataset = source.refurbish(
         partial_fn, final_fn, r, seed=SEED, order_seed=order_seed, num_parallel_calls=parallel, shuffle_buffer_size=1,

@@ -1,4 +1,8 @@
-"""How many cases a run has: `pytest` a sample, `pytest --exhaustive` all."""
+"""Which run a test is in, and how many cases it has there.
+
+`pytest -n auto` is the quick run, and `pytest -n auto -m slow` runs the tests marked `slow`; `.ci/run` runs one after the
+other. Both have a sample of the cases. `pytest --exhaustive` has all tests with all cases.
+"""
 import collections
 
 import pytest
@@ -6,15 +10,19 @@ import pytest
 # Set by conftest.py before any test is imported.
 exhaustive = False
 
-# Marks a test, or a `pytest.param`, that only the exhaustive run has.
-only_exhaustive = pytest.mark.only_exhaustive
+# Marks a test, or a `pytest.param`, that is too slow for the quick run.
+slow = pytest.mark.slow
 
-# Marks a test with several parametrize marks: the default run has each value of each parameter, not each combination.
+# Marks one that only the exhaustive run has.
+EXHAUSTIVE = "exhaustive"
+only_exhaustive = pytest.mark.slow(EXHAUSTIVE)
+
+# Marks a test with several parametrize marks: a sample has each value of each parameter, not each combination.
 each_value = pytest.mark.each_value
 
 
 def some(cases, number):
-  """All cases; in the default run `number` of them, spread evenly, including the first and the last."""
+  """All cases in the exhaustive run; otherwise `number` of them, spread evenly, including the first and the last."""
   cases = list(cases)
   if exhaustive or number >= len(cases):
     return cases
@@ -45,10 +53,10 @@ def with_each_value(combinations):
 
 
 def left_out(items):
-  """The collected tests that the default run leaves out."""
+  """The collected tests that only the exhaustive run has."""
   leaves, by_function = [], {}
   for item in items:
-    if item.get_closest_marker("only_exhaustive"):
+    if any(EXHAUSTIVE in marker.args for marker in item.iter_markers("slow")):
       leaves.append(item)
     elif item.get_closest_marker("each_value"):
       by_function.setdefault((item.parent, item.originalname), []).append(item)

@@ -8,24 +8,31 @@ from support.pipelines import make_source
 EPOCHS = 4
 
 
+def partial_fn(index, seed):
+  return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+
+def final_fn(sample, seed):
+  return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+
+def with_checkpoints(dataset, symbolic=True):
+  """With checkpoints that say what was done, where a stage can, and not what is buffered."""
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  return dataset.with_options(options)
+
+
 def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):
   """Elements tell their index, generation and epoch: (index, seed of partial_fn, seed of final_fn).
 
   Each call makes a new stage without the state of earlier ones, as in a new process.
   """
-  def partial_fn(index, seed):
-    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
-
-  def final_fn(sample, seed):
-    return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
-
   dataset = make_source(kind, n).refurbish(
       partial_fn, final_fn, r, seed=seed, num_parallel_calls=parallel, shuffle_buffer_size=buffer, **options)
   if epochs is not None:
     dataset = dataset.repeat(epochs)
-  asked = tf.data.Options()
-  asked.experimental_symbolic_checkpoint = symbolic
-  return dataset.with_options(asked)
+  return with_checkpoints(dataset, symbolic)
 
 
 def save(iterator, directory):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support.checkpoints import with_checkpoints
 
 N, BATCH, EPOCHS = 20, 4, 4
 BACKEND = keras.backend.backend()
@@ -34,10 +35,7 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
   if ahead:
     # Reads all batches and the end before the first one comes out, so that `batch` has dropped the stage's iterator by then.
     dataset = dataset.batch(n).unbatch().apply(tf.data.experimental.assert_cardinality(n // batch))
-  dataset = dataset.prefetch(2)
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = symbolic
-  return dataset.with_options(options)
+  return with_checkpoints(dataset.prefetch(2), symbolic)
 
 
 def make_model(**options):

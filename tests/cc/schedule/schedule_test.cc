@@ -218,16 +218,6 @@ TEST(ScheduleTest, NoGenerationIsTakenForNone) {
   }
 }
 
-TEST(ReferenceCountTest, EvictsEverySampleAtOnce) {
-  ScheduleOptions options = OptionsOf(3);
-  options.eviction = Eviction::kReferenceCount;
-  const Schedule schedule(options, 10, 10);
-  for (uint64_t epoch = 0; epoch < 9; ++epoch) {
-    EXPECT_EQ(schedule.Epoch(epoch).num_fresh(), epoch % 3 == 0 ? 10u : 0u);
-    EXPECT_EQ(schedule.Epoch(epoch).Generation(4), epoch / 3);
-  }
-}
-
 TEST(UniformTest, FreshSamplesComeAnywhere) {
   ScheduleOptions options = OptionsOf(2);
   options.shuffle = Shuffle::kUniform;

@@ -131,28 +131,6 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   EXPECT_EQ(store.Stats().entries, 1);
 }
 
-TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
-  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
-  Sample found;
-  Generation generation;
-  store.Get(0, {0, 0}, &found, &generation);  // Miss.
-  store.Contains(0, {0, 0});                  // Miss.
-  store.Put(0, 0, MakeSample("a"));
-  store.Contains(0, {0, 0});                  // Counts nothing.
-  store.Get(0, {0, 0}, &found, &generation);  // Hit.
-  store.Get(0, {}, &found, &generation);      // Hit.
-  store.Put(0, 1, MakeSample("bb"));          // Eviction.
-  store.Evict(0);                             // Eviction.
-  store.Put(0, 2, MakeSample("ccc"));
-  store.Remove(0);  // No eviction.
-  const CacheStoreStats stats = store.Stats();
-  EXPECT_EQ(stats.entries, 0);
-  EXPECT_EQ(stats.bytes, 0);
-  EXPECT_EQ(stats.hits, 2);
-  EXPECT_EQ(stats.misses, 2);
-  EXPECT_EQ(stats.evictions, 2);
-}
-
 TEST(MemoryStoreTest, ServesManyThreads) {
   constexpr uint64_t kIndices = 3000;
   MemoryStore<Sample> store(kIndices * 8, BytesOf, NoPrefetch);

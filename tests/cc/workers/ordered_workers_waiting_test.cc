@@ -284,26 +284,6 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongAResultWasNotReady) {
   EXPECT_EQ(waited, 0);
 }
 
-TEST_F(OrderedWorkersTest, WhatTheConsumerDoesItselfWasNotReady) {
-  for (const int max_calls : {0, 2}) {
-    int64_t nanos = 0;
-    Workers workers(MakeOptions(max_calls, /*helps=*/true, /*in_order=*/true));
-    workers.claim = [](int) { return Claimed::kRun; };
-    workers.run = [&](int number) {
-      if (number > 0) return Outcome::kDone;
-      const auto begin = std::chrono::steady_clock::now();
-      Await([&] {
-        nanos = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
-        return nanos > 1'000'000;
-      });
-      return Outcome::kDone;
-    };
-    int64_t waited;
-    EXPECT_EQ(workers.NextNumber(&waited), 0);
-    EXPECT_GE(waited, nanos);
-  }
-}
-
 // The input does not lie idle while the only thread runs and the consumer sleeps.
 TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, true));

@@ -5,7 +5,7 @@ import sys
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-  """A text that stands once in a file, what it is replaced by, and the test of the default run that must fail then."""
+  """A text that stands once in a file, what it is replaced by, and the test of `.ci/run` that must fail then."""
 
   name: str
   file: str

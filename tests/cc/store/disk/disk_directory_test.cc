@@ -29,19 +29,6 @@ namespace fs = std::filesystem;
 
 using DiskDirectoryTest = StoreDirectoryTest;
 
-TEST_F(DiskDirectoryTest, WithAForeignFileIsRefusedUntouched) {
-  WriteFile(directory_ + "/thesis.txt", "two years of work");
-  for (const bool overwrite : {false, true}) {
-    DiskStoreOptions options;
-    options.overwrite = overwrite;
-    auto store = DiskStore::Open(directory_, std::move(options));
-    EXPECT_TRUE(absl::IsFailedPrecondition(store.status()));
-    EXPECT_PRED_FORMAT2(testing::IsSubstring, "thesis.txt", std::string(store.status().message()));
-    EXPECT_EQ(ReadFiles(directory_).size(), 1);
-  }
-  EXPECT_EQ(ReadFile(directory_ + "/thesis.txt"), "two years of work");
-}
-
 TEST_F(DiskDirectoryTest, ThatHasBecomeAStoreAndGotAForeignFileIsRefused) {
   {
     auto store = Open();

@@ -444,7 +444,5 @@ TEST_F(TransitRingTest, WithoutRoomForItsFilesThereIsNoRing) {
   EXPECT_NE(store->transit(), nullptr);
 }
 
-// The rest -------------------------------------------------------------------
-
 }  // namespace
 }  // namespace refurbish_tf
