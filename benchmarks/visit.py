@@ -92,7 +92,7 @@ def _photographs(_, unpacked):
 
 PARTS = (
     Part("check", 1.0, "", lambda *_: ["-c", CHECK]),
-    Part("speed", 4.5, "gpu.json", _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes:.2f}"], _photographs)),
+    Part("speed", 4.5, "gpu.json", _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes - START_MINUTES:.2f}"], _photographs)),
     Part("accuracy", None, "cifar10.csv", _accuracy),
     Part("scaling", 1.5, "scaling.json", _benchmark("scaling")))
 

@@ -41,9 +41,3 @@ tf.data.Dataset.refurbish = _as_method(refurbish)
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
 native.ops()
-
-
-def __getattr__(name):
-  if name in ("recommend_split", "recommend_echo_factor"):
-    raise AttributeError(f"rtf.{name} is gone: rtf.advise(source, layers, batch_size=...) measures more, and says what to do.")
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
