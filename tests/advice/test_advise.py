@@ -58,8 +58,6 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
   assert "r = 2 is the most" in text and "step_seconds is not given" in text
   train = advice.apply(IMAGES)
   assert labels(train) == labels(train) == list(range(12))
-  with pytest.raises(AttributeError, match="advise"):
-    rtf.recommend_split  # noqa: B018
 
 
 def test_the_lines_of_every_way_are_run(tmp_path):
