@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What git is asked for. Of the scripts of docs/ and of the root, only files directly in these.
+# Patterns for `git ls-files`. The scripts are only those directly in these folders.
 FILES = {
     "C++ of the package": ("refurbish_tf/*.cc", "refurbish_tf/*.h"),
     "Python of the package": ("refurbish_tf/*.py",),
     "tests": ("tests/*.cc", "tests/*.h", "tests/*.py"),
     "benchmarks": ("benchmarks/*.py",),
-    "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py"),
+    "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py", ":(glob).ci/*.py"),
 }
 WORDS = "words of ARCHITECTURE.md"
 

@@ -27,7 +27,8 @@ def small(count):
 
 def photographs(count):
   """Photographs: a list of `count` JPEG files as bytes, and their origin in words."""
-  import tensorflow_datasets as tfds
+  if count >= 100:
+    import tensorflow_datasets as tfds
   for name in PHOTOGRAPHS if count >= 100 else ():
     try:
       builder = tfds.builder(name)

@@ -133,7 +133,7 @@ class StageStats:
 
 
 def _heading(column):
-  return f"{column} [s]" if column.endswith(("_wait", "_slept")) else column
+  return f"{column} [s]" if column.endswith("_wait") else column
 
 
 def _cell(counts, column):

@@ -1,4 +1,4 @@
-"""RandAugment's layers, and the distortions of all policies: against Pillow and the reference, draws by frequency."""
+"""RandAugment's layers, and the distortions of all policies: against Pillow and the reference."""
 
 import numpy as np
 import pytest

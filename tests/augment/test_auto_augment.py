@@ -1,4 +1,4 @@
-"""AutoAugment's layers: the policies compared with a second transcription, draws by count and by frequency."""
+"""AutoAugment's layers: the policies compared with a second transcription, draws by count."""
 import collections
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Deep AutoAugment's layers: operations compared with Pillow, draws by frequency, tables with the published ones."""
+"""Deep AutoAugment's layers: operations compared with Pillow, tables with the published ones."""
 import collections
 import math
 
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from refurbish_tf.augment import deep_auto_augment_policies as policies
+from refurbish_tf.augment.deep_auto_augment import outcomes_of
 from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds, mapped
 
@@ -105,8 +106,10 @@ class TestPublishedPolicies:
   @pytest.mark.parametrize("name, table, count", [("cifar10", policies.CIFAR, 6), ("imagenet", policies.IMAGENET, 5)])
   def test_layers_have_all_outcomes_that_were_searched(self, name, table, count):
     assert len(table) == count == len(augment.deep_auto_augment(name))
-    for layer in table:
+    for layer, drawn in zip(table, outcomes_of(name), strict=True):
       outcomes = list(_published(layer))
+      assert {(operation, magnitude): pytest.approx(probability, abs=1e-5) for operation, magnitude, probability in drawn} == {
+          (operation, magnitude): probability for operation, magnitude, probability in outcomes if probability}
       assert len(outcomes) == 139 and len(layer) == 18
       assert sum(probability for _, _, probability in outcomes) == pytest.approx(1, abs=1e-5)
       assert all(len(layer[operation]) == 12 for operation, of in PARAMETERS.items() if of)

@@ -177,6 +177,29 @@ def test_a_global_shuffle():
   assert all(sorted(each) == list(range(N)) for each in passes) and passes[0] != list(range(N))
 
 
+STRUCTURES = {
+    "dict": {"image": tf.reshape(tf.range(N * 4), [N, 2, 2]), "label": tf.range(N)},
+    "strings": (tf.constant([b"ab" * i for i in range(N)]), tf.range(N)),
+    "ragged": tf.ragged.range(tf.range(N)),
+    "sparse": tf.sparse.from_dense(tf.reshape(tf.range(N * 3), [N, 3]))}
+
+
+@cases.each_value
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_elements_of_any_structure(kind, on_disk, tmp_path):
+  source = Dataset.from_tensor_slices(STRUCTURES[kind])
+  cached = rtf.sources.cached(source, tmp_path / "store" if on_disk else None)
+
+  def dense(dataset):
+    return [tf.nest.map_structure(lambda x: np.asarray(x).tolist(), tf.nest.map_structure(
+        lambda x: tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x, each, expand_composites=False))
+            for each in dataset]
+
+  for _ in range(2):
+    assert dense(cached) == dense(source)
+
+
 # Checkpoints. ---------------------------------------------------------------------------------------------------------
 
 

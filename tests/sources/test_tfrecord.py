@@ -410,3 +410,13 @@ def test_steps(tmp_path, shards):
   for index in (0, shards - 1):
     assert contents(records.shard(shards, index)) == everything[index::shards]
     assert contents(records.skip(7).shard(shards, index).skip(1)) == everything[7:][index::shards][1:]
+
+
+def test_handles_are_bounded_for_the_process(tmp_path):
+  """Not per dataset, as there may be many."""
+  files = write_files(tmp_path, *[1] * 200)
+  datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
+  for dataset in datasets:
+    assert len(contents(dataset)) == 100
+  held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+  assert sum(path.startswith(str(tmp_path)) for path in held) <= 128

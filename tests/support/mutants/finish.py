@@ -19,7 +19,7 @@ MUTANTS = [
     Mutant("images that the host has done are made grey again", PIXELS, "changes = ops.logical_and(changes, todo > 0)", "pass", EVERYWHERE),
     Mutant("each image is solarized", PIXELS, 'drawn[:, 0] <= layer.number("below") - 1', 'drawn[:, 0] >= 0', f"{BYTES}[colours-eager]"),
     Mutant("TrivialAugment moves by parts", "refurbish_tf/keras/finish_rows.py", "affine[2] = round(value) << 16", "affine[2] = round(value * width) << 16",
-           f"{BYTES}[trivial_augment-eager]"),
+           f"{BYTES}[trivial_augment-jitted]"),
     Mutant("the first image of a group that needs a table gets none", PIXELS, "(1, -1, 1)) < ops.reshape(place", "(1, -1, 1)) <= ops.reshape(place",
            EVERY),
     Mutant("sharpness works at the edges", PIXELS, "ops.where(inner, smooth, value)", "smooth", EVERY),

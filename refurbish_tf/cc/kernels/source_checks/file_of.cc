@@ -12,7 +12,7 @@
 namespace refurbish_tf {
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index) {
-  // Whether its element at an index is made from its input's at the same index.
+  // While its element at an index is made from its input's at the same index.
   while (MakesOneOfEach(source->type_string()) ||
          source->type_string() == "TakeDataset") {
     std::vector<const DatasetBase*> inputs;

@@ -95,7 +95,8 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     bool all_moved = true;
     for (const auto& [word, index] : of_segment) {
       if (!go_on()) return;
-      all_moved &= Move(index, word);
+      all_moved = Move(index, word);
+      if (!all_moved) break;  // The others could not be moved either.
     }
     // On a full disk, what could not be moved stays where it is.
     if (!all_moved) continue;

@@ -240,12 +240,13 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
 }
 
 absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
-                                          uint64_t live,
+                                          int64_t live,
                                           std::vector<iovec> parts) {
   if (!std::exchange(adopted_, true)) Adopt();
+  // The count of live bytes is below 0 while the file with it is cut.
+  const uint64_t part = std::max(live, int64_t{0}) / kSegmentsOfLive;
   RTF_RETURN_IF_ERROR(MakeActive(
-      large, size,
-      std::min(most_[large], std::max(kLeastSegment, live / kSegmentsOfLive))));
+      large, size, std::min(most_[large], std::max(kLeastSegment, part))));
   SegmentKey key(large, 0);
   {
     std::lock_guard<std::mutex> lock(mu_);

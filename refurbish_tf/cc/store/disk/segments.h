@@ -73,7 +73,7 @@ class Segments {
 
   // Writes `parts`, of `size` bytes, to the end of a segment of our own. The
   // store has `live` bytes of live records. The tag of the location is 0.
-  absl::StatusOr<Location> Append(bool large, uint64_t size, uint64_t live,
+  absl::StatusOr<Location> Append(bool large, uint64_t size, int64_t live,
                                   std::vector<iovec> parts)
       ABSL_LOCKS_EXCLUDED(mu_);
 

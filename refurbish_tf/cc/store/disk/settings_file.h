@@ -40,7 +40,7 @@ class SettingsFile {
   // `directory` must outlive it.
   explicit SettingsFile(const Directory* directory) : directory_(directory) {}
 
-  // NotFound if there is none, Unimplemented if a newer package wrote it,
+  // NotFound if there is none, Unimplemented if it has another format,
   // DataLoss if it is damaged.
   absl::StatusOr<StoreContents> Read() const;
 

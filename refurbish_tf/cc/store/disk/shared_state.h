@@ -57,8 +57,7 @@ class SharedState {
   // One after the last epoch that any job has begun.
   int64_t epochs() const;
 
-  // Bytes of records that were appended or have died, ever: a clock for
-  // compaction and scans.
+  // Bytes of records that were ever appended or died: a clock for compaction.
   uint64_t changed() const { return contents_->changed.load(); }
   void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 

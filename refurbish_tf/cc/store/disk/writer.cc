@@ -277,8 +277,8 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
       directory_->path(),
       absl::StrCat(status.message(), ". The ", state.entries(), " samples (",
                    state.bytes() >> 10,
-                   " KiB) that it holds stay in use. All others are prepared "
-                   "again when they are needed, until there is room."));
+                   " KiB) that it holds stay in use until they are evicted. "
+                   "The others are prepared again, until there is room."));
 }
 
 void Writer::MendFiles() {
