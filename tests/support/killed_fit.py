@@ -64,7 +64,7 @@ def fit(name, *end):
   counts = [fresh + cached for fresh, cached in zip(history["refurbish_fresh"], history["refurbish_cached"], strict=True)]
   if name == "unbroken":
     # Keras reads a batch to build the model, which is an epoch that was stopped early: some samples are cached in the next one.
-    assert counts == [N] * EPOCHS and history["refurbish_fresh"][1:] == [7, 7, 6], history
+    assert counts == [N] * EPOCHS and sorted(history["refurbish_fresh"][1:]) == [6, 7, 7], history
   assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1, history
   assert "It runs on the processors" in logger.verdict
   assert not (DIRECTORY / "backup").exists()
