@@ -46,8 +46,8 @@ def fuse(
   accelerator and not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the
   result: it is bit for bit the same.
 
-  With `on_device=rtf.AUTOTUNE` the portion follows from which side has time: it rises by an eighth while training waits for
-  batches, and falls by an eighth while batches wait for training. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
+  With `on_device=rtf.AUTOTUNE` the portion rises by an eighth while training waits for batches, and falls by an eighth while
+  batches wait for training. `rtf.stats` counts the images of each side. docs/fuse.md says when it pays.
 
   Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
   other source, such as a `refurbish` with a `final_fn`, the stage keeps nothing: it yields the elements in their order, with
