@@ -19,7 +19,7 @@ names = [module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbis
 for name in names:
   if not name.endswith((".__main__", "processes.worker", ".plots", ".torch_state")):
     importlib.import_module(name)
-del sys.modules["matplotlib"]
+del sys.modules["matplotlib"], sys.modules["PIL"]
 importlib.import_module("refurbish_tf.experiments.plots")
 from refurbish_tf.cli import startup
 from refurbish_tf.experiments import images
