@@ -73,12 +73,10 @@ QUICK = Plan(images=192, held_out=96, epochs=1, batch_size=32, width=2,
 
 def chosen_policy(rows):
   """The policy with the best accuracy of the pilot, or the first of `POLICIES` if none gains enough. None without a pilot."""
-  found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
-  if not found:
+  if (pilot := tables.pilot_gain(rows)) is None:
     return None
-  best = max(POLICIES, key=found.get)
-  # Accuracies are written with two digits of a percent.
-  return best if round(found[best] - found[NO_POLICY], 2) >= tables.LEAST_GAIN else POLICIES[0]
+  best, gain = pilot
+  return best if gain >= tables.LEAST_GAIN else POLICIES[0]
 
 
 def load(path, plan):

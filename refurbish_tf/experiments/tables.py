@@ -102,13 +102,22 @@ def all_images(rows):
                       *([comparison(compared)] if compared else [])])
 
 
-def policy_taken(rows):
-  """In words: what the pilot decided. `rows` of `cifar10`."""
+def pilot_gain(rows):
+  """The best policy of the pilot and its gain over crop and flip, in points; None without a pilot. `rows` of `cifar10`."""
   found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
+  if not found:
+    return None
   without = found.pop("none")
   best = max(found, key=found.get)
-  if round(found[best] - without, 2) >= LEAST_GAIN:
-    return f"{best} was the better policy: {found[best] - without:+.2f} points over crop and flip."
+  # Accuracies are written with two digits of a percent.
+  return best, round(found[best] - without, 2)
+
+
+def policy_taken(rows):
+  """In words: what the pilot decided. `rows` of `cifar10`."""
+  best, gain = pilot_gain(rows)
+  if gain >= LEAST_GAIN:
+    return f"{best} was the better policy: {gain:+.2f} points over crop and flip."
   return f"No policy gained {LEAST_GAIN} points over crop and flip, so RandAugment was taken, as planned."
 
 

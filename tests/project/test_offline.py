@@ -150,6 +150,7 @@ def test_wheels_for_another_machine_do_not_travel(offline, tag, fits):
 def test_code_without_a_commit_does_not_travel(offline, monkeypatch, tmp_path, commit):
   """Its rows could not be told from those of other code."""
   monkeypatch.setattr(results, "commit", lambda root=None: commit)
+  monkeypatch.setattr(offline, "_package", None)
   with pytest.raises(offline.Refused, match="Commit them first"):
     offline.pack(tmp_path / "offline", HERE, [])
   assert not (tmp_path / "offline").exists()
