@@ -214,17 +214,25 @@ void Epoch::ReadAnew() {
   requests_ = missing_;
 }
 
-absl::StatusOr<size_t> Epoch::Request(size_t n) {
-  absl::StatusOr<size_t> requested = DecideRequest(n);
+absl::StatusOr<size_t> Epoch::Request(size_t n, uint64_t input) {
+  absl::StatusOr<size_t> requested = DecideRequest(n, input);
   StartReads();
   return requested;
 }
 
-absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
+uint64_t Epoch::NewInput() {
+  absl::MutexLock lock(&mu_);
+  changed_.SignalAll();
+  return ++input_;
+}
+
+absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
   absl::MutexLock lock(&mu_);
   num_refused_ = 0;
   while (n >= requests_.size()) {
-    if (closed_) return absl::CancelledError("The epoch is over.");
+    if (closed_ || input != input_) {
+      return absl::CancelledError("The input is no longer used.");
+    }
     if (OrderIsWalked()) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }

@@ -170,8 +170,13 @@ class Epoch {
 
   // Random access: the index of the `n`-th sample to prepare, or OutOfRange if
   // there are fewer. Several sources may call this, each counting from 0, and
-  // again for the same `n`. Waits while too much is taken ahead.
-  absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+  // again for the same `n`. Waits while too much is taken ahead. `input`: what
+  // `NewInput` has returned; fails if it was called again since.
+  absl::StatusOr<size_t> Request(size_t n, uint64_t input)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Called before an input is made, and before it is destroyed, as a thread of
+  // it may wait in `Request`.
+  uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stream: what to do at its current position.
   struct Advance {
@@ -280,7 +285,8 @@ class Epoch {
   void NoteGeneration(uint32_t index, Generation generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  absl::StatusOr<size_t> DecideRequest(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<size_t> DecideRequest(size_t n, uint64_t input)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   const uint64_t number_;
   const uint64_t seed_;
@@ -302,6 +308,7 @@ class Epoch {
   mutable absl::Mutex mu_;
   absl::CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
 
   // What was handed out, also before the epoch was resumed.
   YieldedSamples yielded_ ABSL_GUARDED_BY(mu_);

@@ -18,9 +18,11 @@ SourceReader::SourceReader(const DatasetBase* source,
       shuffle_buffer_(shuffle_buffer),
       random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
 
-SourceReader::~SourceReader() {
-  // A thread of the source may wait in `Epoch::Request`.
-  epoch_->Close();
+SourceReader::~SourceReader() { Drop(); }
+
+void SourceReader::Drop() {
+  if (epoch_->random_access()) epoch_->NewInput();
+  input_.reset();
 }
 
 absl::Status SourceReader::Begin(IteratorContext* ctx) {
@@ -34,8 +36,9 @@ absl::Status SourceReader::Begin(IteratorContext* ctx) {
   if (epoch_->random_access()) {
     // Made once: copying a context takes as long as reading a small element.
     IteratorContext::Params mapped(ctx);
-    mapped.index_mapper = [epoch = epoch_](size_t n) {
-      return epoch->Request(n);
+    mapped.index_mapper = [epoch = epoch_, first = num_read_,
+                           input = epoch_->NewInput()](size_t n) {
+      return epoch->Request(first + n, input);
     };
     mapped_.emplace(std::move(mapped));
   }
@@ -44,7 +47,8 @@ absl::Status SourceReader::Begin(IteratorContext* ctx) {
 
 absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
-  input_.reset();
+  Drop();
+  num_read_ = 0;
   // Also after an error of the old one, so that it comes once.
   epoch_->ReadAnew();
   buffer_.clear();
@@ -69,20 +73,18 @@ absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::vector<Tensor>* tensors,
                                 std::optional<uint32_t>* index) {
   absl::Status status;
-  if (input_ == nullptr) {
-    status = failed_.ok() ? Begin(ctx) : failed_;
-    if (!status.ok()) {
-      // Not tried again: a later claim would get the sample of this one.
-      if (epoch_->random_access()) failed_ = status;
-      index->reset();
-      return status;
-    }
+  if (input_ == nullptr) status = Begin(ctx);
+  if (!epoch_->random_access()) {
+    if (status.ok()) return ReadShuffled(ctx, tensors, index);
+    index->reset();
+    return status;
   }
-  if (!epoch_->random_access()) return ReadShuffled(ctx, tensors, index);
   // Claims, requests and reads come in the same order, so this is `*index`.
   bool end = false;
-  status = input_->GetNext(&*mapped_, tensors, &end);
-  if (status.ok() && end) index->reset();
+  if (status.ok()) status = input_->GetNext(&*mapped_, tensors, &end);
+  ++num_read_;
+  if (!status.ok()) Drop();
+  if (end) index->reset();
   return status;
 }
 

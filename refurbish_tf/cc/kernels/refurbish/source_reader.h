@@ -74,6 +74,8 @@ class SourceReader {
   };
 
   absl::Status Begin(IteratorContext* ctx);
+  // Destroys the input.
+  void Drop();
   absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
                             std::optional<uint32_t>* index);
   absl::Status ReadStream(IteratorContext* ctx, std::vector<Tensor>* tensors,
@@ -89,16 +91,18 @@ class SourceReader {
   RandomStream random_;
   // The context in which a source with random access is read.
   std::optional<IteratorContext> mapped_;
-  // Null until a sample has to be prepared.
+  // Null until a sample has to be prepared, and after an error of a source with
+  // random access: it may have read a part of an element, as `batch` does.
   std::unique_ptr<IteratorBase> input_;
+  // Random access: how many samples were read, or failed.
+  size_t num_read_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
   // Of the stream's next element, and of the sample that was read last.
   bool position_known_ = true;
   bool index_known_ = true;
-  // The error of a stream that ended too early or too late, or of a source with
-  // random access that cannot be opened.
+  // The error of a stream that ended too early or too late.
   absl::Status failed_;
 };
 

@@ -3,7 +3,9 @@
 //
 // The source is always read through an index mapper, that of a `PositionPlan`,
 // which leaves out what is kept: threads of the source read ahead just what is
-// missing. A checkpoint is a position: the source is read anew from there.
+// missing. A checkpoint is a position: the source is read anew from there. So
+// it is after an error of the source, which may have read a part of an element
+// then, as `batch` does.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -183,6 +185,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     }
     input_.reset();
     plan_.reset();
+    input_failed_ = false;
     first_ = position;
     return absl::OkStatus();
   }
@@ -191,6 +194,14 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   // Makes the plan, when the first element is asked for: only then is an index
   // mapper known.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (input_failed_) {
+      // Not when it failed: its threads may wait for the index mapper until the
+      // one that reads it knows of the error.
+      input_.reset();
+      first_ = plan_->position();
+      plan_.reset();
+      input_failed_ = false;
+    }
     if (plan_ != nullptr) return;
     PositionPlan::Mapper mapper = ctx->index_mapper();
     if (mapper == nullptr) mapper = [](size_t position) { return position; };
@@ -198,8 +209,17 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
                                            std::move(mapper), first_);
   }
 
-  // Makes the input when the first element is read.
   absl::Status ReadInput(IteratorContext* ctx, std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    bool end = false;
+    absl::Status status = MakeInput(ctx);
+    if (status.ok()) status = input_->GetNext(&*mapped_, element, &end);
+    input_failed_ = !status.ok();
+    return end ? OtherLength("fewer than") : status;
+  }
+
+  // Does nothing if there is one.
+  absl::Status MakeInput(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) {
       IteratorContext::Params params = InputParams(ctx);
@@ -207,14 +227,12 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       TF_RETURN_IF_ERROR(
           dataset()->input()->MakeIterator(&unmapped, this, prefix(), &input_));
       // Once: copying a context takes as long as reading a small element.
-      params.index_mapper = [plan = plan_](size_t position) {
-        return plan->Request(position);
+      params.index_mapper = [plan = plan_, first = first_](size_t position) {
+        return plan->Request(first + position);
       };
       mapped_.emplace(std::move(params));
     }
-    bool end = false;
-    TF_RETURN_IF_ERROR(input_->GetNext(&*mapped_, element, &end));
-    return end ? OtherLength("fewer than") : absl::OkStatus();
+    return absl::OkStatus();
   }
 
   // As a stage does with its source, so that what reads ahead there ends.
@@ -222,8 +240,10 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     if (input_ == nullptr) return absl::OkStatus();
     bool end = false;
     std::vector<Tensor> past_the_end;
-    TF_RETURN_IF_ERROR(input_->GetNext(&*mapped_, &past_the_end, &end));
-    return end ? absl::OkStatus() : OtherLength("more than");
+    absl::Status status = input_->GetNext(&*mapped_, &past_the_end, &end);
+    if (status.ok() && !end) status = OtherLength("more than");
+    input_failed_ = !status.ok();
+    return status;
   }
 
   // Reads an element that the input was told to pass over: its record on disk
@@ -281,8 +301,10 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   absl::Mutex mu_;
-  // Where the plan begins.
+  // Where the plan begins, and the input.
   int64_t first_ ABSL_GUARDED_BY(mu_) = 0;
+  // The plan and the input are no longer used.
+  bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
   // The context in which the input is read.
   std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);

@@ -1,0 +1,118 @@
+"""A source by index that fails once: whatever it had read by then, every element that comes or is kept is the right one."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.datasets import call_in_python
+
+Dataset = tf.data.Dataset
+N, BATCH = 12, 3
+
+
+class FailsOnce:
+  """A function of an element that fails the first time it meets one of these."""
+
+  def __init__(self, *bad):
+    self.bad = set(bad)
+
+  def __call__(self, x):
+    def check(x):
+      if int(x) in self.bad:
+        self.bad.remove(int(x))
+        raise OSError("once")
+      return x
+
+    return call_in_python(tf.autograph.experimental.do_not_convert(check), x)
+
+
+def reads_ahead(dataset):
+  return dataset.prefetch(5)
+
+
+# By name: a source of N numbers, which passes each through the function, and the numbers in an element.
+SOURCES = {
+    "elements": (lambda check: Dataset.range(N).map(check), 1),
+    "threads": (lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2)), 1),
+    "batches": (lambda check: Dataset.range(N).map(check).batch(BATCH, drop_remainder=True), BATCH),
+    "batches ahead": (
+        lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2).batch(BATCH, drop_remainder=True)), BATCH),
+    "batches of cached": (
+        lambda check: rtf.sources.cached(Dataset.range(N).map(check)).batch(BATCH, drop_remainder=True), BATCH),
+    "two": (lambda check: Dataset.range(5).map(check).concatenate(Dataset.range(5, N).map(check)), 1),
+    "Python": (lambda check: rtf.sources.data_source(range(N)).map(check), 1)}
+STAGES = {
+    "cached": rtf.sources.cached,
+    "refurbish": lambda source: source.refurbish(tf.identity, r=2, seed=3),
+    "both": lambda source: rtf.sources.cached(source).refurbish(tf.identity, r=2, seed=3)}
+FAIL_AT = [(i,) for i in range(N)] + [(0, 1), (2, 3), (0, 7, 8), (9, 10, 11)]
+
+
+def not_fused(dataset):
+  """Fused with `map`, a batch is a stream."""
+  options = tf.data.Options()
+  options.experimental_optimization.apply_default_optimizations = False
+  return dataset.with_options(options)
+
+
+def epoch_of(dataset):
+  """The elements of an epoch, and how many errors came between them."""
+  iterator, elements, errors = iter(dataset), [], 0
+  for _ in range(3 * N):
+    try:
+      elements.append(np.ravel(next(iterator)).tolist())
+    except StopIteration:
+      return sorted(elements), errors
+    except tf.errors.UnknownError:
+      errors += 1
+  raise AssertionError("The epoch does not end.")
+
+
+@pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches, and a source without random order.
+@cases.each_value
+@pytest.mark.parametrize("bad", FAIL_AT, ids=str)
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
+  make, size = SOURCES[source]
+  dataset = not_fused(STAGES[stage](make(FailsOnce(*bad))))
+  whole = [list(range(i, i + size)) for i in range(0, N, size)]
+  elements, errors = epoch_of(dataset)
+  lost = [element for element in whole if element not in elements]
+  assert sorted(elements + lost) == whole
+  assert 1 <= len(lost) == errors <= len(bad)
+  assert all(set(element) & set(bad) for element in lost)
+  while errors:  # An element with several bad numbers fails at the next one.
+    elements, errors = epoch_of(dataset)
+    assert all(element in whole for element in elements)
+  assert epoch_of(dataset) == (whole, 0)
+
+
+def test_elements_kept_on_disk_after_an_error_are_the_right_ones(tmp_path):
+  def source(*bad):
+    return not_fused(rtf.sources.cached(
+        Dataset.range(N).map(FailsOnce(*bad)).batch(BATCH, drop_remainder=True), rtf.CacheStore(tmp_path)))
+
+  assert epoch_of(source(4)) == ([[0, 1, 2], [6, 7, 8], [9, 10, 11]], 1)
+  assert epoch_of(source()) == ([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]], 0)
+
+
+def test_a_source_that_waits_ahead_of_its_error():
+  """Its thread waits since it has taken too much from the store ahead, and ends when the input is dropped."""
+  size = 4 << 20  # A few of these are more than may be taken ahead.
+  check = FailsOnce()
+  dataset = Dataset.range(40).map(check).prefetch(20).refurbish(
+      lambda i: tf.fill([size], tf.cast(i, tf.uint8)), r=8, seed=3, num_parallel_calls=1)
+  for _ in range(2):
+    assert sorted(int(x[0]) for x in dataset) == list(range(40))
+  check.bad.update(range(40))
+  iterator, seen, errors = iter(dataset), [], 0
+  while True:
+    try:
+      seen.append(int(next(iterator)[0]))
+    except StopIteration:
+      break
+    except tf.errors.UnknownError:
+      errors += 1
+  assert errors == 5 and len(set(seen)) == len(seen) == 35
