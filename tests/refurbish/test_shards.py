@@ -1,7 +1,13 @@
 """Shards of a source: how samples are numbered, and training that goes on with another number of them."""
 import collections
+import fcntl
 import gc
+import itertools
 import math
+import os
+import random
+import struct
+import time
 
 import pytest
 import tensorflow as tf
@@ -10,10 +16,13 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
+from support.processes import start_forked
+from support.stores import forge_settings
 
 pytestmark = cases.slow
 
 N = 24
+F_OFD_SETLK = 37  # Python 3.11 has no name for it.
 
 
 def partial_fn(index, seed):
@@ -109,6 +118,50 @@ def test_the_number_changes_again_and_again(tmp_path, r, options):
       workers = Workers(n, r, tmp_path / "stores", **options)
       workers.restore(paths)
     assert dict(collections.ChainMap(*workers.epoch())) == dict(collections.ChainMap(*unbroken.epoch()))
+
+
+@pytest.mark.parametrize("total", cases.some([*range(1, 51)], 4))
+def test_all_workers_restore_the_position_of_any_of_them(total):
+  """As docs/workers.md says, also where their shards are not of one size."""
+  for n in range(1, min(4, total) + 1):
+    before = Workers(n, 2, total=total)
+    epochs = [dict(collections.ChainMap(*before.epoch())) for _ in range(2)]
+    positions = [rtf.EpochPosition(stage).serialize() for stage in before.stages]
+    epochs += [dict(collections.ChainMap(*before.epoch())) for _ in range(2)]
+    for m, saved in itertools.product(range(1, min(4, total) + 1), {positions[0], positions[-1]}):
+      after = Workers(m, 2, total=total)
+      for stage in after.stages:
+        rtf.EpochPosition(stage).deserialize(saved)
+      assert [dict(collections.ChainMap(*after.epoch())) for _ in range(2)] == epochs[2:]
+
+
+@pytest.mark.parametrize("total", [19, 17])
+def test_a_limit_is_no_obstacle_to_the_position_of_another_worker(total):
+  """Of 10, 9 or 8 samples 8 are kept at most: the schedule goes on as if the worker had saved its own position."""
+  store = lambda: rtf.CacheStore(max_bytes=8 * 24)
+  stages = [sharded(2, i, 2, total=total, store=store()) for i in range(2)]
+  positions = [rtf.EpochPosition(stage) for stage in stages]
+  for stage in stages:
+    list(stage)
+  saved = [position.serialize() for position in positions]
+  expected = [sorted(element.tolist() for element in stages[1].as_numpy_iterator()) for _ in range(3)]
+  for each in saved:
+    resumed = sharded(2, 1, 2, total=total, store=store())
+    rtf.EpochPosition(resumed).deserialize(each)
+    assert [sorted(element.tolist() for element in resumed.as_numpy_iterator()) for _ in range(3)] == expected
+
+
+def test_another_size_of_a_shard_is_refused_where_the_whole_is_another():
+  saved = rtf.EpochPosition(sharded(2, 0, 2, total=49)).serialize()
+  with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples of refurbish is 23, but was 25"):
+    rtf.EpochPosition(sharded(2, 0, 2, total=46)).deserialize(saved)
+
+
+def test_more_samples_in_all_shards_than_there_are_seeds():
+  """Refused where the stage is made, not when its checkpoint is restored. One less is taken."""
+  rtf.EpochPosition(sharded(1 << 16, 0, 2, total=(1 << 32) - 1)).serialize()
+  with pytest.raises(ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"):
+    sharded(1 << 16, 0, 2, total=1 << 32)
 
 
 def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
@@ -261,6 +314,52 @@ def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
     sharded(2, 1, 2, store=tmp_path / "0")
 
 
+def foreign(path, n):
+  """How many samples the store has that shard 0 of n has not."""
+  store = rtf.CacheStore(path)
+  return sum(i in store for i in range(KILLED_N) if i % n)
+
+
+def wait_until(condition):
+  deadline = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < deadline
+
+
+def take_over(path):
+  sharded(3, 0, 2, total=KILLED_N, store=path)
+
+
+KILLED_N = 5000
+KILL_AFTER = [None, *(round(0.04 * random.Random(i).random(), 4) for i in range(40))]
+
+
+@pytest.mark.parametrize("seconds", cases.some(KILL_AFTER, 2), ids=str)
+def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds):
+  """What is other shards' is gone before the settings say whose the store is. `seconds`: None when it has removed them."""
+  for _ in sharded(2, 0, 2, total=KILLED_N, store=tmp_path):
+    pass
+  gc.collect()
+  num_foreign = foreign(tmp_path, 3)
+  assert num_foreign > 0
+  settings = (tmp_path / "store").read_bytes()
+  with open(tmp_path / "lock", "r+b") as lock:  # Without it nobody writes the settings.
+    if seconds is None:
+      fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    process = start_forked(take_over, tmp_path)
+    if seconds is None:
+      wait_until(lambda: foreign(tmp_path, 3) == 0)
+      assert (tmp_path / "store").read_bytes() == settings
+    else:
+      wait_until(lambda: foreign(tmp_path, 3) < num_foreign)
+      time.sleep(seconds)
+    process.kill()
+    process.join()
+  stage = sharded(3, 0, 2, total=KILLED_N, store=tmp_path)
+  assert sorted(int(element[0]) for element in stage) == list(range(0, KILLED_N, 3))
+  assert foreign(tmp_path, 3) == 0
+
+
 def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(tmp_path):
   unbroken, before = Workers(2, 3), Workers(2, 3, tmp_path / "before")
   expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(5)]
@@ -273,6 +372,16 @@ def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(
   del after
   gc.collect()
   assert dict(collections.ChainMap(*Workers(4, 3, tmp_path / "after").epoch())) == expected[4]
+
+
+def test_a_store_without_the_number_of_all_samples(tmp_path):
+  """As an older package wrote it, which numbered samples within their shard."""
+  list(sharded(3, 1, 2, store=tmp_path))
+  gc.collect()
+  forge_settings(tmp_path, num_samples_of_all_shards=None)
+  for n in (3, 2):
+    with pytest.raises(ValueError, match="filled (from shard 1 of 3|by a worker of 3).*overwrite=True"):
+      sharded(n, 1, 2, store=tmp_path)
 
 
 @pytest.mark.parametrize("change, match", [

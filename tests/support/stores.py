@@ -30,10 +30,11 @@ def address(tensor):
 
 
 def forge_settings(path, **settings):
-  """Changes lines of the settings file of a store that nobody has open, with a right checksum."""
+  """Changes lines of the settings file of a store that nobody has open, with a right checksum. None removes a line."""
   file = pathlib.Path(path) / "store"
   lines = [line.split(" ", 1) for line in file.read_text().splitlines()]
-  body = "".join(f"{name} {settings.get(name, value)}\n" for name, value in lines if name != "crc32c")
+  changed = {**dict(lines), **settings, "crc32c": None}
+  body = "".join(f"{name} {value}\n" for name, value in changed.items() if value is not None)
   file.write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
 
 

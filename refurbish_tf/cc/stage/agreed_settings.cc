@@ -21,8 +21,9 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
-// Of the source before it was divided; and in how many shards it was when the
-// schedule began, if these were others.
+// Of the source before it was divided, or "unknown": a store with a shard
+// always has it. And in how many shards the source was when the schedule began,
+// if these were others.
 constexpr char kWholeSetting[] = "num_samples_of_all_shards";
 constexpr char kFormerSetting[] = "shards_of_schedule";
 
@@ -87,7 +88,8 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
   if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
   if (!shard.names.empty()) {
     settings[kShardSetting] = shard.names;
-    if (shard.whole >= 0) settings[kWholeSetting] = absl::StrCat(shard.whole);
+    settings[kWholeSetting] =
+        shard.whole < 0 ? "unknown" : absl::StrCat(shard.whole);
   }
   if (schedule != nullptr) {
     settings[kKeptSetting] = absl::StrCat(schedule->capacity());
@@ -189,17 +191,18 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
         "A job of the former number is at work on it. Give each worker a store "
         "of its own, and begin when those of the former number have ended.");
   }
-  own[kShardSetting] = shard.names;
+  own[kShardSetting] = shard.names;  // Also if that is the whole.
   own[kWholeSetting] = absl::StrCat(shard.whole);
   own[kKeptSetting] = absl::StrCat(*num_kept);
   if (keeps_all && settings.count(kFormerSetting) == 0) {
     own[kFormerSetting] = absl::StrCat(former->count);
   }
-  RTF_RETURN_IF_ERROR(store.Agree(own, /*replace=*/true));
+  // First, as nobody would remove them after the settings are changed, and this
+  // process may be killed in between.
   for (const uint64_t sample : disk.Indices()) {
     if (!shard.shard->Has(sample)) store.store().Remove(sample);
   }
-  return absl::OkStatus();
+  return store.Agree(own, /*replace=*/true);
 }
 
 absl::Status AgreeAnew(SampleStore& store, const ScheduleOptions& options,
@@ -215,12 +218,20 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     const std::optional<SourceShard>& shard,
     std::shared_ptr<const Schedule> schedule,
     std::chrono::milliseconds patience) {
-  if (HoldsElements(store.disk()->settings())) {
+  const Settings before = store.disk()->settings();
+  if (HoldsElements(before)) {
     return HoldsOther(*store.disk(), kElements, kSamples);
   }
-  if (!HasStageSettings(store.disk()->settings()) &&
-      store.store().Stats().entries > 0) {
+  if (!HasStageSettings(before) && store.store().Stats().entries > 0) {
     return SamplesPutByHand();
+  }
+  if (before.count(kShardSetting) > before.count(kWholeSetting)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The cache store ", store.disk()->directory(),
+        " was filled from shard ", Printable(before.at(kShardSetting)),
+        " by an older refurbish_tf, which gave its samples other numbers. Start "
+        "with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
+        "in another directory."));
   }
   RTF_RETURN_IF_ERROR(
       store.Agree(StageSettings(options, num_samples,

@@ -1,6 +1,7 @@
 // Which part of a source a stage has, where several workers divide it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,15 @@ struct SourceShard {
   // known, so that workers agree on it.
   Shard numbering() const { return shard.value_or(Shard()); }
 };
+
+// How many samples the whole source has at least, for a shard of this size, or
+// kUnknownSamples.
+inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
+  return num_samples <= 0
+             ? shard.whole
+             : std::max<int64_t>(
+                   shard.whole, shard.numbering().InWhole(num_samples - 1) + 1);
+}
 
 // The schedule of a shard whose samples follow that of another number of
 // shards. Empty if it cannot be made: it is not known which samples these are,

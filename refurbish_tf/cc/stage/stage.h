@@ -162,6 +162,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<const Schedule> SavedSchedule(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether another worker of the same number has saved it, between two epochs:
+  // one whose shard has another size.
+  bool HasOtherSize(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
   absl::Status CheckFits(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -59,11 +59,17 @@ absl::Status Stage::Configure(const StageOptions& options,
         " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
         "many samples, or use r=1 without a store, which keeps none."));
   }
+  const int64_t whole =
+      WholeOf(shard.value_or(SourceShard()), options.num_samples);
+  // Their seeds are made from their numbers, of which these have 32 bits.
+  if (whole > static_cast<int64_t>(kMaxSamples)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", whole,
+        " elements in all shards together; refurbish takes at most ",
+        kMaxSamples,
+        ". Divide it by take and skip, with one stage for each part."));
+  }
   if (store->disk() != nullptr) {
-    const int64_t whole =
-        shard.has_value() && options.num_samples > 0
-            ? shard->numbering().InWhole(options.num_samples - 1) + 1
-            : options.num_samples;
     if (whole > static_cast<int64_t>(Index::kMaxSamples)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The source has ", whole,

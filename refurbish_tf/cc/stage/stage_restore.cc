@@ -68,6 +68,13 @@ bool Stage::IsMoved(const SavedEpoch& saved) const {
          saved.num_shards != shard_->num_shards;
 }
 
+bool Stage::HasOtherSize(const SavedEpoch& saved) const {
+  return !saved.begun && !IsMoved(saved) && saved.whole >= 0 &&
+         shard_.has_value() && saved.whole == shard_->whole &&
+         saved.num_samples != kUnknownSamples &&
+         saved.num_samples != options_.num_samples;
+}
+
 bool Stage::KeepsOrder(const SavedEpoch& saved) const {
   return IsMoved(saved) || (!saved.begun && !options_.any_seed &&
                             shard_.has_value() && shard_->num_shards > 1);
@@ -106,14 +113,15 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
     const SavedEpoch& saved) const {
   const bool moved = IsMoved(saved);
   if (!saved.scheduled && !moved) return nullptr;
+  const bool own_size = moved || HasOtherSize(saved);
   const bool follows_own = saved.schedule_shards == 0 ||
                            saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
-      moved ? NumKept(RoomOf(options_, *store_))
-            : static_cast<uint32_t>(saved.num_kept);
+      own_size ? NumKept(RoomOf(options_, *store_))
+               : static_cast<uint32_t>(saved.num_kept);
   const bool keeps_all =
       saved.scheduled && saved.num_kept == saved.num_samples &&
-      num_kept == (moved ? options_.num_samples : saved.num_samples);
+      num_kept == (own_size ? options_.num_samples : saved.num_samples);
   if (!follows_own && keeps_all) {
     const std::optional<MovedShard> followed =
         MovedFrom(*shard_, saved.schedule_shards);
@@ -128,7 +136,7 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   // source is unknown. A new one begins, in which every sample is fresh.
   const bool stays = keeps_all && follows_own;
   return std::make_shared<Schedule>(
-      options_.schedule, moved ? options_.num_samples : saved.num_samples,
+      options_.schedule, own_size ? options_.num_samples : saved.num_samples,
       *num_kept, moved && !stays ? saved.next_epoch : saved.origin);
 }
 
@@ -197,6 +205,7 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
         "source.shard(n, i).");
   }
   if (IsMoved(saved)) return CheckMoved(saved);
+  if (HasOtherSize(saved)) return absl::OkStatus();
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
       saved.num_samples != options_.num_samples) {
