@@ -151,6 +151,35 @@ def test_a_limit_is_no_obstacle_to_the_position_of_another_worker(total):
     assert [sorted(element.tolist() for element in resumed.as_numpy_iterator()) for _ in range(3)] == expected
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_position_of_another_worker_after_a_new_schedule(ragged):
+  """It began in the middle of training, with another number of workers. `ragged`: how many fit is known after an epoch."""
+  def workers(n):
+    sources = [tf.data.Dataset.range(50).shard(n, i) for i in range(n)]
+    return [source.refurbish(
+        (lambda index, seed: tf.fill([1 + index % 3], index)) if ragged else partial_fn, r=2, seed=1, order_seed=i,
+        store=rtf.CacheStore(max_bytes=8 * 24)) for i, source in enumerate(sources)]
+
+  def epoch(stages):
+    shares = [[element.tolist() for element in stage.as_numpy_iterator()] for stage in stages]
+    assert sorted(index for share in shares for index, *_ in share) == list(range(50))
+    return list(map(sorted, shares))
+
+  def restored(n, before):
+    saved, stages = rtf.EpochPosition(before[0]).serialize(), workers(n)
+    for stage in stages:
+      rtf.EpochPosition(stage).deserialize(saved)
+    return stages
+
+  before = workers(2)
+  epoch(before)
+  before = restored(3, before)
+  epoch(before)
+  after = restored(3, before)
+  for _ in range(4):
+    assert epoch(after) == epoch(before)
+
+
 def test_another_size_of_a_shard_is_refused_where_the_whole_is_another():
   saved = rtf.EpochPosition(sharded(2, 0, 2, total=49)).serialize()
   with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples of refurbish is 23, but was 25"):

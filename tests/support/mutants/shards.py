@@ -41,7 +41,7 @@ MUTANTS = [
     Mutant("a position of a shard of another size is refused", RESTORE, "  if (HasOtherSize(saved)) return absl::OkStatus();", "",
            "tests/refurbish/test_shards.py::test_all_workers_restore_the_position_of_any_of_them"),
     Mutant("a position of a shard of another size brings that size", RESTORE, "own_size = moved || HasOtherSize(saved);",
-           "own_size = moved;", "tests/refurbish/test_shards.py::test_all_workers_restore_the_position_of_any_of_them"),
+           "own_size = moved;", "tests/refurbish/test_shards.py::test_a_position_of_another_worker_after_a_new_schedule"),
     Mutant("a shard may have another size though the whole has, too", RESTORE, "saved.whole == shard_->whole &&", "true &&",
            "tests/refurbish/test_shards.py::test_another_size_of_a_shard_is_refused_where_the_whole_is_another"),
     Mutant("samples of a large source have the same seeds", "refurbish_tf/cc/stage/stage_configure.cc",
