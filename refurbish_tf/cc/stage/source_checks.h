@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/stage/order_watch.h"
 #include "refurbish_tf/cc/store/disk/source_sums.h"
 
 namespace refurbish_tf {
@@ -18,7 +19,8 @@ enum class SourceKind {
   kInGraph,    // It yields tensors of its graph, as they are.
   kRepeats,    // Nothing in it can change by itself: what differs was changed.
   kMayChange,  // It calls Python, or operations that nothing is known of.
-  kDraws,      // It draws random numbers anew each time, so it is not checked.
+  kDraws,      // It draws random numbers anew each time: only its order is
+               // checked.
 };
 
 // An element, compared with the one that its sample was last prepared from.
@@ -80,6 +82,13 @@ class SourceChecks {
            (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
   }
   bool draws() const { return begun() && kind() == SourceKind::kDraws; }
+  // Whether its elements are compared by `order`. Of one that calls Python only
+  // while its length is unknown, in which case it may never end.
+  bool watches_order(bool length_known) const {
+    return begun() && (kind() == SourceKind::kDraws ||
+                       (kind() == SourceKind::kMayChange && !length_known));
+  }
+  OrderWatch& order() { return order_; }
   // Whether an element that differs from one in the store is an error.
   bool refuses() const {
     return checks() && kind() != SourceKind::kMayChange && on_disk_ != nullptr;
@@ -133,6 +142,7 @@ class SourceChecks {
   uint64_t platform_ = 0;
   Shard shard_;
   SumsInMemory in_memory_;
+  OrderWatch order_;
 };
 
 }  // namespace refurbish_tf

@@ -102,12 +102,19 @@ int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
 absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const uint32_t index = *piece->place.index;
   uint32_t sum = 0;
+  SourceChecks& checks = stage_.source_checks();
+  const bool watches_order = checks.watches_order(epoch_->num_samples_known());
   // After an error of a stream it is unknown which element this is.
-  if (piece->index_known && stage_.source_checks().checks()) {
-    sum = ElementSum(piece->tensors);
-    TF_RETURN_IF_ERROR(CheckElement(&stage_.source_checks(), "refurbish",
-                                    source_.source(), &contexts_.usual, index,
-                                    sum));
+  if (piece->index_known && (checks.checks() || watches_order)) {
+    const uint32_t own = ElementSum(piece->tensors);
+    if (watches_order) {
+      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(), index, own));
+    }
+    if (checks.checks()) {
+      sum = own;
+      TF_RETURN_IF_ERROR(CheckElement(&checks, "refurbish", source_.source(),
+                                      &contexts_.usual, index, sum));
+    }
   }
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);

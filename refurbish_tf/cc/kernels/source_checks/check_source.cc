@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
+#include "refurbish_tf/cc/kernels/source_checks/drawn_order.h"
 #include "tensorflow/core/data/dataset_utils.h"
 #include "tensorflow/core/data/serialization_utils.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -299,14 +300,24 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   for (const auto& function : graph.library().function()) {
     for (const NodeDef& node : function.node_def()) nodes.push_back(&node);
   }
-  const Contents contents = FindContents(nodes);
-  for (const NodeDef* node : nodes) {
-    const auto [what, way_out] = Reason(*node, contents);
-    if (what.empty()) continue;
+  const auto refused = [method](const std::string& what,
+                                const std::string& way_out) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of ", method, " changes its order from epoch to epoch (",
         what, "), but ", method, " knows a sample by its position. To fix it, ",
         way_out, "."));
+  };
+  const Contents contents = FindContents(nodes);
+  for (const NodeDef* node : nodes) {
+    const auto [what, way_out] = Reason(*node, contents);
+    if (!what.empty()) return refused(what, way_out);
+  }
+  if (DrawsSeedOfIndexShuffle(graph)) {
+    return refused(
+        "an index_shuffle with a seed that is drawn in each epoch",
+        "leave the shuffle out, as refurbish itself shuffles in every epoch: of "
+        "Hugging Face, use to_tf_dataset(shuffle=False). Or give index_shuffle a "
+        "constant seed");
   }
   facts->kind = FindKind(nodes);
   facts->computes_floats =

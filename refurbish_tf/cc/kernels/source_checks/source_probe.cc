@@ -85,6 +85,18 @@ std::string SourceChanges(const char* method, uint32_t index,
       "category=rtf.PipelineWarning).");
 }
 
+std::string ComesAgain(uint32_t period) {
+  return absl::StrCat(
+      "The source of refurbish yields the same elements again after every ",
+      period,
+      ", as a generator does that never ends. An epoch ends with the source, so "
+      "nothing would be reused, and each element takes memory. Put .take(",
+      period,
+      ") behind the source, or end the generator after one pass. If the source "
+      "does end, silence this: warnings.filterwarnings(\"ignore\", "
+      "category=rtf.PipelineWarning).");
+}
+
 }  // namespace
 
 uint32_t ElementSum(const std::vector<Tensor>& element) {
@@ -139,6 +151,16 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
     LOG(WARNING) << Printable(text);
     WarnInPython(text);
   }
+  return status;
+}
+
+absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
+                        uint32_t sum) {
+  const OrderWatch::Noted noted = checks->order().Note(epoch, index, sum);
+  if (noted.period.has_value()) WarnInPython(ComesAgain(*noted.period));
+  if (!noted.moved.has_value() || !checks->draws()) return absl::OkStatus();
+  absl::Status status = OtherOrder(*noted.moved);
+  if (checks->IsFirstWarning()) WarnInPython(std::string(status.message()));
   return status;
 }
 

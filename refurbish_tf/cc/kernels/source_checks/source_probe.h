@@ -28,8 +28,14 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           const DatasetBase* source, IteratorContext* ctx,
                           uint32_t index, uint32_t sum);
 
-// The same for some elements that the store has samples of, spread over all,
-// which are read from a source by index.
+// Compares the position of an element, whose checksum is `sum`, with where it
+// came in earlier epochs. Fails if the order has changed, and warns of a source
+// that does not end.
+absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
+                        uint32_t sum);
+
+// Does what `CheckElement` does for some elements that the store has samples
+// of, spread over all, which are read from a source by index.
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceChecks* checks,
                          const DiskStore& store);

@@ -1,0 +1,121 @@
+#include "refurbish_tf/cc/stage/order_watch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr size_t kMostWatched = 128;
+
+// How many must have moved, and how many more for each one that has not. Where
+// an element is drawn from few values, such as one of several equal images that
+// may be flipped, about as many come at other positions by chance as do not: by
+// the sequential probability ratio test (Wald, 1945) one such source in a
+// thousand is refused. Where the order changes, nearly all move.
+constexpr uint32_t kLeastMoved = 12;
+constexpr uint32_t kForEachOther = 3;
+
+// How many elements must have come again. A source of a few values, such as one
+// image with ten labels, may have them in turn, and ends.
+constexpr uint32_t kComeAgain = 8;
+constexpr uint32_t kFewValues = 16;
+constexpr uint32_t kLongForFewValues = 1000;
+
+}  // namespace
+
+bool WatchedElements::Add(uint32_t index, uint32_t sum) {
+  if (HasRead(index)) return false;
+  if (index >= read_.size()) read_.resize(index + 1);
+  read_[index] = true;
+  ++num_read_;
+  if (!IsWatched(sum)) return false;
+  const auto [found, is_new] = seen_.emplace(sum, Seen{index, index});
+  Seen& seen = found->second;
+  seen.first = std::min(seen.first, index);
+  seen.last = std::max(seen.last, index);
+  while (seen_.size() > kMostWatched) {
+    every_ *= 2;
+    for (auto each = seen_.begin(); each != seen_.end();) {
+      each = IsWatched(each->first) ? std::next(each) : seen_.erase(each);
+    }
+  }
+  return !is_new;
+}
+
+WatchedElements::Seen* WatchedElements::Find(uint32_t sum) {
+  const auto found = seen_.find(sum);
+  return found == seen_.end() ? nullptr : &found->second;
+}
+
+OrderWatch::Noted OrderWatch::Note(uint64_t epoch, uint32_t index,
+                                   uint32_t sum) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (epoch_ != epoch) {
+    if (present_.num_read() > known_.num_read()) {
+      known_ = std::move(present_);
+      num_moved_ = num_others_ = 0;
+    }
+    present_ = WatchedElements();
+    epoch_ = epoch;
+  }
+  Noted noted;
+  if (present_.Add(index, sum) && !period_told_) noted.period = FindPeriod();
+  noted.moved = FindMoved(index, sum);
+  return noted;
+}
+
+std::optional<OrderWatch::Moved> OrderWatch::FindMoved(uint32_t index,
+                                                       uint32_t sum) {
+  if (!known_.IsWatched(sum) || !known_.HasRead(index)) return std::nullopt;
+  WatchedElements::Seen* const seen = known_.Find(sum);
+  if (seen == nullptr) {
+    num_others_ += known_.IsWhole();
+    return std::nullopt;
+  }
+  if (seen->first != seen->last || seen->counted) return std::nullopt;
+  seen->counted = true;
+  ++(seen->first == index ? num_others_ : num_moved_);
+  if (seen->first == index ||
+      num_moved_ < kLeastMoved + kForEachOther * num_others_) {
+    return std::nullopt;
+  }
+  return Moved{seen->first, index};
+}
+
+std::optional<uint32_t> OrderWatch::FindPeriod() {
+  uint32_t period = 0;
+  for (const auto& [sum, seen] : present_.seen()) {
+    period = std::gcd(period, seen.last - seen.first);
+  }
+  if (period < 2) return std::nullopt;
+  const uint32_t least =
+      std::max(3 * period, period < kFewValues ? kLongForFewValues : 0);
+  const auto comes_again = [least](const auto& each) {
+    return each.second.last - each.second.first >= least;
+  };
+  const auto number = std::count_if(present_.seen().begin(),
+                                    present_.seen().end(), comes_again);
+  if (number < std::min(period, kComeAgain)) return std::nullopt;
+  period_told_ = true;
+  return period;
+}
+
+absl::Status OtherOrder(const OrderWatch::Moved& moved) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The source of refurbish changes its order from epoch to epoch: the "
+      "element that came at position ",
+      moved.from, " came at ", moved.to,
+      " in a later epoch, and refurbish knows a sample by its position. So some "
+      "samples would come twice in an epoch and others not at all. Look for an "
+      "order that a function of the source draws, by tf.random.shuffle, drawn "
+      "indices or choices, or to_tf_dataset(shuffle=True), and leave it out: "
+      "refurbish itself shuffles in every epoch. A stateless one with a fixed "
+      "seed, such as tf.random.experimental.stateless_shuffle, may stay."));
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,93 @@
+// Tells from a few elements whether a source has changed its order, or does not
+// end.
+//
+// It remembers elements by their checksums, and which ones is decided by these:
+// the multiples of a power of two, which doubles when there are too many. So of
+// equal elements it remembers all or none, whichever come first, and those that
+// a source truly has twice are told from those that moved.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+
+namespace refurbish_tf {
+
+// Checksums of elements, and the position of each.
+class WatchedElements {
+ public:
+  struct Seen {
+    uint32_t first, last;  // The lowest and the highest of its positions.
+    bool counted = false;  // Whether it came again in a later epoch.
+  };
+
+  // Does nothing if an element at this position was added before. Returns
+  // whether the element has come at another one.
+  bool Add(uint32_t index, uint32_t sum);
+
+  bool IsWatched(uint32_t sum) const { return sum % every_ == 0; }
+  // Null if there was none.
+  Seen* Find(uint32_t sum);
+  // Whether the element at this position was added.
+  bool HasRead(uint32_t index) const {
+    return index < read_.size() && read_[index];
+  }
+  uint32_t num_read() const { return num_read_; }
+  // Whether next to none is missing among the positions.
+  bool IsWhole() const { return num_read_ >= read_.size() / 10 * 9; }
+  const std::unordered_map<uint32_t, Seen>& seen() const { return seen_; }
+
+ private:
+  uint32_t every_ = 1;
+  std::unordered_map<uint32_t, Seen> seen_;
+  std::vector<bool> read_;
+  uint32_t num_read_ = 0;
+};
+
+// Thread-safe. Epochs may be of two iterators at once; then it notices less.
+class OrderWatch {
+ public:
+  struct Moved {
+    uint32_t from;
+    uint32_t to;
+  };
+
+  struct Noted {
+    // One that has moved, if the order has changed for certain: values that are
+    // drawn anew may also come at other positions by chance.
+    std::optional<Moved> moved;
+    // After how many elements they come again, for the fourth time at least, as
+    // from a generator that never ends. Told once.
+    std::optional<uint32_t> period;
+  };
+  // Notes that in this epoch the source has yielded an element with this
+  // checksum.
+  Noted Note(uint64_t epoch, uint32_t index, uint32_t sum)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  std::optional<Moved> FindMoved(uint32_t index, uint32_t sum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<uint32_t> FindPeriod() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable std::mutex mu_;
+  // Of the epoch of which most was read, and of the present one.
+  WatchedElements known_ ABSL_GUARDED_BY(mu_);
+  WatchedElements present_ ABSL_GUARDED_BY(mu_);
+  std::optional<uint64_t> epoch_ ABSL_GUARDED_BY(mu_);
+  // How many elements came at another position than in `known_`, and how many
+  // at the same, or are new although all were known.
+  uint32_t num_moved_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t num_others_ ABSL_GUARDED_BY(mu_) = 0;
+  bool period_told_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// The error of a source whose order has changed.
+absl::Status OtherOrder(const OrderWatch::Moved& moved);
+
+}  // namespace refurbish_tf

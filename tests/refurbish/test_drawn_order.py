@@ -1,0 +1,163 @@
+"""An order that a function of the source draws is refused, and a source that never ends is warned of; what only looks so is not."""
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import gen_random_index_shuffle_ops
+
+import refurbish_tf as rtf
+from support import cases
+from support.checkpoints import restore, save
+from support.datasets import call_in_python
+
+Dataset = tf.data.Dataset
+N = 60
+IMAGES = np.random.default_rng(0).integers(0, 256, [N, 8, 8, 3], np.uint8)
+
+
+def drawn_indices(dtype=tf.int64):
+  return tf.random.shuffle(tf.range(N, dtype=dtype))
+
+
+def of_hugging_face(draw):
+  """The source of `to_tf_dataset(shuffle=True)`, of which each epoch draws a seed in its first step."""
+  def scan(state, index):
+    state = tf.cond(tf.reduce_all(state == -1), draw, lambda: state)
+    return state, gen_random_index_shuffle_ops.random_index_shuffle(index, state, max_index=N - 1)
+
+  indices = Dataset.range(N).scan(tf.fill([3], tf.constant(-1, tf.int64)), scan)
+  return indices.map(lambda i: call_in_python(lambda i: i, i))
+
+
+def chosen(choices):
+  return Dataset.choose_from_datasets(
+      [Dataset.range(N // 2).map(lambda i: i * i), Dataset.range(N // 2).map(lambda i: -1 - i)], choices)
+
+
+DRAWN = {
+    "flat_map": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(drawn_indices())),
+    "images": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(tf.gather(IMAGES, drawn_indices()))),
+    "files": lambda: Dataset.range(3).flat_map(lambda k: Dataset.from_tensor_slices(
+        tf.strings.as_string(20 * k + tf.random.shuffle(tf.range(20, dtype=tf.int64))))),
+    "interleave": lambda: Dataset.range(1).interleave(lambda _: Dataset.from_tensor_slices(
+        {"image": tf.gather(IMAGES, drawn_indices()), "label": tf.range(N)}).map(lambda each: each["image"])),
+    "choices": lambda: chosen(Dataset.range(1).flat_map(
+        lambda _: Dataset.from_tensor_slices(tf.random.shuffle(tf.range(N, dtype=tf.int64) % 2)))),
+    "some twice": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(tf.gather(IMAGES // 200, drawn_indices())))}
+
+
+@pytest.mark.parametrize("r", [2, 3])
+@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("on_disk", [False, True])
+@cases.each_value
+def test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs(tmp_path, kind, r, on_disk):
+  train = DRAWN[kind]().refurbish(tf.identity, r=r, seed=1, store=tmp_path if on_disk else None)
+  list(train)
+  with pytest.warns(rtf.PipelineWarning, match="changes its order"), pytest.raises(
+      tf.errors.FailedPreconditionError, match="the element that came at position .* Look for .*tf.random.shuffle"):
+    for _ in range(8):  # Choices leave some elements where they are.
+      list(train)
+
+
+def test_a_few_fresh_elements_in_each_epoch_are_enough():
+  train = DRAWN["images"]().refurbish(tf.identity, r=15, seed=1)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
+    for _ in range(12):  # Of which each has four.
+      list(train)
+
+
+def test_a_restored_iterator_notices_it_again(tmp_path):
+  make = lambda: DRAWN["images"]().refurbish(tf.identity, r=2, seed=1)
+  iterator = iter(make())
+  for _ in range(N // 3):
+    next(iterator)
+  path = save(iterator, tmp_path)
+  train = make()
+  rest = restore(train, path)
+  assert len(list(rest)) == N - N // 3
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
+    for _ in range(3):
+      list(train)
+
+
+def test_a_seed_of_index_shuffle_that_is_drawn():
+  for draw in (lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64),
+               tf.function(lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64))):
+    with pytest.raises(ValueError, match=r"\(an index_shuffle with a seed that is drawn .*to_tf_dataset\(shuffle=False\)"):
+      of_hugging_face(draw).refurbish(tf.identity, r=2)
+  # Drawn numbers elsewhere do not matter.
+  source = of_hugging_face(lambda: tf.constant([3, 4, 5], tf.int64)).map(lambda i: (i, tf.random.uniform([])))
+  train = source.refurbish(lambda i, _: i, r=2)
+  for _ in range(3):
+    assert sorted(train.as_numpy_iterator()) == list(range(N))
+
+
+def noisy(x):
+  return tf.cast(x, tf.float32) + tf.random.uniform(tf.shape(x))
+
+
+# What draws, and keeps its order.
+KEEPS_ORDER = {
+    "augmentation": lambda: Dataset.from_tensor_slices(IMAGES).map(tf.image.random_flip_left_right),
+    "noise": lambda: Dataset.range(N).map(noisy),
+    "drawn integers": lambda: Dataset.range(N).map(lambda i: tf.random.uniform([], maxval=N, dtype=tf.int64)),
+    "integers that overlap": lambda: Dataset.range(N).map(lambda i: i + tf.random.uniform([], maxval=4, dtype=tf.int64)),
+    "patches": lambda: Dataset.from_tensor_slices(IMAGES // 255).map(lambda x: tf.image.random_crop(x, [2, 2, 3])),
+    "duplicates": lambda: Dataset.from_tensor_slices(np.tile(IMAGES[:N // 3], [3, 1, 1, 1])).map(tf.image.random_flip_up_down),
+    "duplicates that stay": lambda: Dataset.from_tensor_slices(np.repeat(IMAGES[:N // 3], 3, 0)).map(
+        lambda x: (x, tf.random.uniform([]))[0]),
+    "sorted": lambda: Dataset.from_tensor_slices(np.arange(N) // 5).map(lambda i: (i, tf.random.uniform([]))[0]),
+    "a generator": lambda: Dataset.from_generator(
+        lambda: iter(np.concatenate([IMAGES, IMAGES])), output_signature=tf.TensorSpec([8, 8, 3], tf.uint8)).map(noisy)}
+
+
+@pytest.mark.parametrize("kind", KEEPS_ORDER)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_no_false_alarm(kind, streamed):
+  source = KEEPS_ORDER[kind]()
+  for seed in range(cases.examples(3)):
+    train = (source.filter(lambda x: True) if streamed else source).refurbish(tf.identity, r=2, seed=seed)
+    with warnings.catch_warnings():
+      warnings.simplefilter("error", rtf.PipelineWarning)
+      lengths = {sum(1 for _ in train) for _ in range(6)}
+    assert len(lengths) == 1
+
+
+# A source that never ends. ----------------------------------------------------------------------------------------------
+
+
+def generated(make, *, shape=(8, 8, 3), dtype=tf.uint8):
+  return Dataset.from_generator(make, output_signature=tf.TensorSpec(shape, dtype))
+
+
+@pytest.mark.parametrize("period", [2, 5, 40, 300])
+@pytest.mark.parametrize("buffer", [1, None])
+def test_a_generator_that_never_ends(period, buffer):
+  source = generated(lambda: itertools.cycle(np.arange(period)), shape=(), dtype=tf.int64)
+  iterator = iter(source.refurbish(tf.identity, r=3, shuffle_buffer_size=buffer))
+  with pytest.warns(rtf.PipelineWarning, match=rf"again after every {period}, .*Put \.take\({period}\) behind"):
+    for _ in range(1100 if period < 16 else 6 * period + 1000):
+      next(iterator)
+  train = source.take(period).refurbish(tf.identity, r=3)
+  for _ in range(3):
+    assert sorted(train.as_numpy_iterator()) == list(range(period))
+
+
+ENDS = {
+    "once": lambda: iter(IMAGES),
+    "twice": lambda: iter(np.concatenate([IMAGES, IMAGES])),
+    "three times": lambda: iter(np.concatenate([IMAGES, IMAGES, IMAGES])),
+    "each four times": lambda: iter(np.repeat(IMAGES, 4, 0)),
+    "blank": lambda: iter(np.zeros([500, 8, 8, 3], np.uint8)),
+    "ten values": lambda: (np.full([8, 8, 3], i % 10, np.uint8) for i in range(500)),
+    "many duplicates": lambda: iter(IMAGES[np.random.default_rng(1).integers(0, N, 1000)])}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_generator_that_ends(kind):
+  train = generated(ENDS[kind]).refurbish(tf.identity, r=2, seed=1)
+  with warnings.catch_warnings():
+    warnings.simplefilter("error", rtf.PipelineWarning)
+    assert len({sum(1 for _ in train) for _ in range(3)}) == 1
