@@ -19,11 +19,17 @@ SHARDED_BY_KERAS = (
     "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may prepare all "
     f"samples, silence this: {SILENCE}.")
 
-# Class names of datasets that yield batches, and of those that pass on their input's elements unchanged.
+# Class names of datasets that yield batches, of those that pass on their input's elements unchanged, of those that make one of
+# each, and of those that yield what is stored one by one.
 _BATCHES = frozenset({
     "_BatchDataset", "_DenseToSparseBatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset",
     "_RebatchDataset"})
-_HANDS_ON = frozenset({"CacheDataset", "_CachedDataset", "_OptionsDataset", "_PrefetchDataset"})
+_HANDS_ON = frozenset({
+    "CacheDataset", "_AssertCardinalityDataset", "_CachedDataset", "_FilterDataset", "_IgnoreErrorsDataset", "_OptionsDataset",
+    "_PrefetchDataset", "_RepeatDataset", "_ShardDataset", "_ShuffleDataset", "_SkipDataset", "_TakeDataset",
+    "_TakeWhileDataset"})
+_MAPS = frozenset({"_MapDataset", "_ParallelMapDataset"})
+_SINGLES = frozenset({"_RangeDataset", "_TensorSliceDataset", "TFRecordDatasetV2"})
 
 
 class PipelineWarning(UserWarning):
@@ -37,16 +43,48 @@ class PipelineWarning(UserWarning):
 
 
 def check_source(source):
-  """Warns if `source` is itself a dataset of batches."""
-  if yields_batches(source):
+  """Warns if `source` is, or seems to be, a dataset of batches."""
+  if yields_batches(source) or _seems_to_yield_batches(source):
     warn(BATCHED_SOURCE)
 
 
 def yields_batches(source):
-  """Whether `source` is itself a dataset of batches. A dataset made from batches may yield samples."""
+  """Whether `source` certainly yields batches. A dataset made from batches may yield samples: it must keep all rows."""
+  kind, shapes = _kind(source), _shapes(source)
+  return kind == "batches" or kind == "mapped" and bool(_images(source)) and all(
+      shape.rank and shape[:1].as_list() == shapes[0][:1].as_list() for shape in shapes)
+
+
+def _seems_to_yield_batches(source):
+  """Whether there are images in a row, and as many labels, where it cannot be seen how they were made: a clip has one label."""
+  kind, shapes = _kind(source), _shapes(source)
+  labels = [shape for shape in shapes if shape.rank == 1]
+  return kind in (None, "made") and 0 not in [shape.rank for shape in shapes] and any(
+      image[0] == label[0] and (kind is None or label[0] is None) for image in _images(source) for label in labels)
+
+
+def _shapes(source):
+  return [tf.TensorShape(spec.shape) for spec in tf.nest.flatten(source.element_spec) if hasattr(spec, "shape")]
+
+
+def _images(source):
+  return [spec.shape for spec in tf.nest.flatten(source.element_spec) if isinstance(spec, tf.TensorSpec) and (
+      spec.shape.rank == 4 and spec.shape[3] in (1, 3, 4, None) and (spec.dtype == tf.uint8 or spec.dtype.is_floating))]
+
+
+def _kind(source):
+  """"batches", "mapped" ones, "single" elements, those "made" of single ones, or None, if that cannot be seen."""
   while type(source).__name__ in _HANDS_ON:
     source, = source._inputs()
-  return type(source).__name__ in _BATCHES and not _has_batches_of_one(source)
+  name = type(source).__name__
+  if name in _BATCHES:
+    return "single" if _has_batches_of_one(source) else "batches"
+  if name in _MAPS:
+    return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
+  if name in ("_ConcatenateDataset", "_ZipDataset"):
+    kinds = set(map(_kind, source._inputs()))
+    return kinds.pop() if len(kinds) == 1 and kinds <= {"single", "made"} else None
+  return "single" if name in _SINGLES else None
 
 
 def check_distribution():

@@ -26,7 +26,25 @@ BATCHED = {
     "sparse batch": lambda: Dataset.range(8).map(tf.range).apply(tf.data.experimental.dense_to_sparse_batch(4, [8])),
     "rebatch": lambda: images().batch(4).rebatch(2),
     "what hands on": lambda: images().batch(4).prefetch(2).cache().with_options(tf.data.Options()).prefetch(1),
+    "filter, take, skip": lambda: images().batch(2).filter(lambda x, y: tf.reduce_all(y >= 0)).take(3).skip(1).ignore_errors(),
+    "map": lambda: images().batch(4).map(lambda x, y: (x / 255, y)),
+    "maps": lambda: images().batch(4, drop_remainder=True).map(lambda x, y: {"image": x, "label": y}).take(2).map(
+        lambda each: (each["image"], tf.one_hot(each["label"], 3)), num_parallel_calls=2).cache(),
+    "images alone": lambda: images().map(lambda x, y: x).batch(4).map(lambda x: tf.cast(x, tf.float32)),
+    "a generator": lambda: generated([None, 4, 4, 3], [None]),
+    "a generator of one size": lambda: generated([4, 4, 4, 3], [4]).map(lambda x, y: (tf.cast(x, tf.float32), y)),
+    "a Python list": lambda: rtf.sources.data_source([(np.zeros([4, 4, 4, 3], np.uint8), np.zeros(4, int))] * 2),
+    "read by Python": lambda: Dataset.range(2).map(lambda i: (
+        tf.ensure_shape(tf.numpy_function(lambda i: np.zeros([4, 4, 4, 3], np.uint8), [i], tf.uint8), [None, 4, 4, 3]),
+        tf.ensure_shape(tf.numpy_function(lambda i: np.zeros(4), [i], tf.double), [None]))),
+    "zip": lambda: Dataset.zip(images().map(lambda x, y: x).batch(4), images().map(lambda x, y: y).batch(4)),
 }
+
+
+def generated(image, label):
+  return Dataset.from_generator(
+      lambda: iter([(np.zeros([4, 4, 4, 3], np.uint8), np.zeros(4, np.int32))] * 2),
+      output_signature=(tf.TensorSpec(image, tf.uint8), tf.TensorSpec(label, tf.int32)))
 
 
 @pytest.mark.parametrize("name", BATCHED)
@@ -54,12 +72,23 @@ NOT_BATCHED = {
     "one row of several": lambda: Dataset.range(30).map(lambda i: tf.range(i % 5)).padded_batch(3).map(lambda x: x[0]),
     "joined": lambda: Dataset.from_tensor_slices(list("abcd")).batch(2).map(
         lambda x: tf.strings.split(tf.strings.reduce_join(x))),
-    "batches again": lambda: images().batch(4).map(lambda x, y: (x + 1, y)),
     "of several": lambda: Dataset.zip(Dataset.range(8).batch(2), Dataset.range(8).batch(2)),
     "flat_map": lambda: images().batch(4).flat_map(lambda *x: Dataset.from_tensor_slices(x)),
     "one sample of each batch": lambda: Dataset.range(8).batch(4, drop_remainder=True).map(tf.reduce_sum),
     "a stack and its label": lambda: images().batch(4).map(lambda x, y: (x, y[0])),
     "sequences": sequences,
+    "a clip of four frames and a vector of four": lambda: Dataset.from_tensor_slices(
+        (np.zeros([8, 4, 4, 4, 3], np.uint8), np.zeros([8, 4]))),
+    "the same, mapped": lambda: Dataset.from_tensor_slices(
+        (np.zeros([8, 4, 4, 4, 3], np.uint8), np.zeros([8, 4]))).map(lambda x, y: (x / 255, y)),
+    "the same of two sources": lambda: Dataset.zip(
+        Dataset.from_tensor_slices(np.zeros([8, 4, 4, 4, 3], np.uint8)), Dataset.from_tensor_slices(np.zeros([8, 4]))),
+    "clips of a generator": lambda: Dataset.from_generator(
+        lambda: iter([(np.zeros([4, 4, 4, 3], np.uint8), 1)]), output_signature=(
+            tf.TensorSpec([None, 4, 4, 3], tf.uint8), tf.TensorSpec([], tf.int32))),
+    "an image and a vector of four": lambda: Dataset.from_generator(
+        lambda: iter([(np.zeros([4, 4, 3], np.uint8), np.zeros(4))]), output_signature=(
+            tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([4], tf.float32))),
     "batches of one": lambda: images().batch(1),
     "rebatch(1)": lambda: Dataset.range(8).batch(4).rebatch(1),
     "zip with single ones": lambda: Dataset.zip(images().batch(4), Dataset.range(2)),
