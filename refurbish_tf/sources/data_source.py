@@ -79,7 +79,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
       read one by one, with a warning.
     tf.errors.InvalidArgumentError: when it runs, an element does not match `element_spec`, or `__getitems__` did not
       return a list of as many elements as it was asked for.
-    tf.errors.DataLossError: when it runs, an element could not be read, and the length of the source has changed.
+    tf.errors.DataLossError: when it runs, the source has grown or shrunk since the dataset was made.
     tf.errors.FailedPreconditionError: the dataset is sent to a `tf.data` service, or saved as a graph.
   """
   _check_source(source)
@@ -214,6 +214,10 @@ class _Owner:
       return owner
 
 
+class _OtherLength(Exception):
+  """The source has grown or shrunk."""
+
+
 class _Reader:
   """Reads elements for TensorFlow: returns a code and a message for each, then its arrays."""
 
@@ -232,6 +236,7 @@ class _Reader:
     index = int(indices[0])
     with self._owner.lock:
       try:
+        self._check_length()
         element = self._owner.source[index]
       except BaseException as error:
         return _returned([self._failed(index, error)])
@@ -242,10 +247,12 @@ class _Reader:
     indices = indices.tolist()
     with self._owner.lock:
       try:
+        self._check_length()
         # A copy, as the source may change it.
         elements = self._owner.source.__getitems__(list(indices))
       except BaseException as error:
-        self._warn(error)
+        if not isinstance(error, _OtherLength):  # Which it is for each of them, read alone.
+          self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
         got = f"{len(elements):,} elements" if isinstance(elements, (list, tuple, np.ndarray)) else type(elements).__name__
@@ -271,13 +278,17 @@ class _Reader:
   def _wrong(self, index, message):
     return _INVALID_ARGUMENT, f"Element {index} of the source of data_source: {message}", self._no_arrays
 
+  def _check_length(self):
+    now = _length(self._owner.source)
+    if now != self.num_elements:
+      raise _OtherLength(
+          f"it has {now:,} elements now, but had {self.num_elements:,} when the dataset was made. Make the dataset again, with all "
+          "stages behind it: a store on disk needs a new directory, or overwrite=True.")
+
   def _failed(self, index, error):
+    if isinstance(error, _OtherLength):
+      return _DATA_LOSS, f"The source of data_source has changed its length: {error}", self._no_arrays
     message = f"Element {index} of the source of data_source: {type(error).__name__}: {_text(error)}"
-    with contextlib.suppress(Exception):
-      now = _length(self._owner.source)
-      if now != self.num_elements:
-        return _DATA_LOSS, (f"{message} (the source has {now:,} elements now, but had {self.num_elements:,} when the dataset "
-                            "was made; it must not change while it is read)"), self._no_arrays
     return _UNKNOWN, message, self._no_arrays
 
   def _warn(self, error):

@@ -1,6 +1,7 @@
 """`rtf.sources.data_source`: the elements of a Python source, read by index."""
 import gc
 import threading
+import warnings
 import weakref
 
 import hypothesis
@@ -179,16 +180,20 @@ def test_what_getitems_must_return(returned, match):
   assert int(next(iterator)) == 9
 
 
-@pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
 @pytest.mark.parametrize("kind", [Source, Batched])
-def test_a_source_that_shrinks(kind):
+@pytest.mark.parametrize("now", [3, 7])
+@pytest.mark.parametrize("reuses", [False, True])
+def test_a_source_that_grows_or_shrinks(kind, now, reuses):
   source = kind(6)
-  iterator = iter(data_source(source, batch_reads=2))
-  next(iterator)
-  source.n = 3
-  assert checkpoints.take(iterator, 2) == [1, 4]
-  with pytest.raises(tf.errors.DataLossError, match="Element 3 .*IndexError.* 3 elements .* 6 "):
-    next(iterator)
+  dataset = data_source(source, batch_reads=2)
+  if reuses:
+    dataset = dataset.refurbish(tf.identity, r=2)
+  assert len(list(dataset)) == 6
+  source.n = now
+  with warnings.catch_warnings(), pytest.raises(
+      tf.errors.DataLossError, match=f"changed its length: it has {now} elements now, but had 6 .* Make the dataset again"):
+    warnings.simplefilter("error")
+    list(dataset)
 
 
 def test_an_exception_that_would_end_an_iteration_does_not():
