@@ -215,7 +215,7 @@ def test_a_python_source_that_has_changed_is_warned_of(tmp_path):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     rtf.sources.cached(rtf.sources.data_source(list(range(N))), tmp_path)
-  with pytest.warns(rtf.PipelineWarning, match="The source of cached yields other elements than before: element"):
+  with pytest.warns(rtf.PipelineWarning, match="was filled from another source: element"):
     rtf.sources.cached(rtf.sources.data_source(list(range(1, N + 1))), tmp_path)
 
 

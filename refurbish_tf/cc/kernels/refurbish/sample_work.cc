@@ -106,9 +106,10 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const bool watches_order = checks.watches_order(epoch_->num_samples_known());
   // After an error of a stream it is unknown which element this is.
   if (piece->index_known && (checks.checks() || watches_order)) {
-    const uint32_t own = ElementSum(piece->tensors);
+    uint32_t whole;
+    const uint32_t own = ElementSum(piece->tensors, &whole);
     if (watches_order) {
-      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(), index, own));
+      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(), index, whole));
     }
     if (checks.checks()) {
       sum = own;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,38 +52,69 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
   return known;
 }
 
-// The error of an element that differs from the one that a store on disk was
-// filled from. `file` may be empty.
-absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
-                         const std::string& file) {
-  return absl::FailedPreconditionError(Printable(absl::StrCat(
-      "The cache store ", checks.path(),
-      " was filled from another source: ", Element(index, file),
-      " differs from the one that its sample was prepared from, as after a new "
-      "split, in another order, or with changed files or labels. So its samples "
-      "must not be used with this source. To start with an empty store, use "
-      "store=rtf.CacheStore(path, overwrite=True) or another directory. To go "
-      "on with it, give the former source.")));
-}
+constexpr char kOverwrite[] =
+    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
+    "in another directory";
+constexpr char kSilence[] =
+    "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
+    "category=rtf.PipelineWarning).";
 
-// The same as a warning, where the source may change by itself. `method`: whose
-// source it is.
-std::string SourceChanges(const char* method, uint32_t index,
-                          const std::string& file) {
+// How an element differs from that which its sample was prepared from.
+enum class Differs { kInLabels, kOneOfFew, kAsMost };
+
+// What is wrong with the source of `method`, of which this element differs.
+// `refused`: from the one that a store on disk was filled from, of a source
+// that does not change by itself. `file` may be empty.
+std::string WhatDiffers(const SourceChecks& checks, const char* method,
+                        Differs how, bool refused, uint32_t index,
+                        const std::string& file) {
+  if (how == Differs::kInLabels) {
+    return absl::StrCat(
+        "The source of ", method, " has other labels or weights than ",
+        refused ? absl::StrCat("when the cache store ", checks.path(),
+                               " was filled")
+                : "before",
+        ": those of ", Element(index, file),
+        " differ, and what comes before them does not. Put labels and weights "
+        "that change into final_fn, for example by looking them up by an index "
+        "that the source yields. Where they were corrected once, ",
+        kOverwrite, ".");
+  }
+  if (how == Differs::kAsMost || refused) {
+    return absl::StrCat(
+        "The cache store ", checks.path(),
+        " was filled from another source: ", Element(index, file),
+        " differs from the one that its sample was prepared from, as after a "
+        "new split, in another order, or with changed files or labels. So its "
+        "samples must not be used with this source. To use this source, ",
+        kOverwrite, "; to go on with the store, give the former source.");
+  }
   return absl::StrCat(
       "The source of ", method,
       " yields other elements than before: ", Element(index, file),
-      " differs from the one that was there when this sample was first prepared. ",
+      " differs from the one that was there when this sample was first "
+      "prepared. ",
       method,
-      " knows a sample by its position, so some samples may come twice "
-      "in an epoch and others not at all. Look for a shuffle in the source, as in "
-      "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
+      " knows a sample by its position, so some samples may come twice in an "
+      "epoch and others not at all. Look for a shuffle in the source, as in a "
+      "generator or in WebDataset(...).shuffle, and remove it: refurbish "
       "shuffles. Look for random numbers that it draws, and draw them in "
       "partial_fn. Look for a numpy_function in the source that writes into its "
-      "argument, and copy it there. If the data of a store on disk were changed, "
-      "start with an empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
-      "silence this: warnings.filterwarnings(\"ignore\", "
-      "category=rtf.PipelineWarning).");
+      "argument, and copy it there. If a store on disk was filled from another split, or its data were changed, ",
+      kOverwrite, ".");
+}
+
+// The error, or the warning where the source may change by itself.
+absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
+  // Also of an error, as `ignore_errors` hides it.
+  if (checks->IsFirstWarning()) {
+    const std::string text =
+        Printable(refused ? what : absl::StrCat(what, " ", kSilence));
+    LOG(WARNING) << text;
+    WarnInPython(text);
+  }
+  return refused ? absl::FailedPreconditionError(Printable(what))
+                 : absl::OkStatus();
 }
 
 std::string ComesAgain(uint32_t period) {
@@ -99,30 +131,39 @@ std::string ComesAgain(uint32_t period) {
 
 }  // namespace
 
-uint32_t ElementSum(const std::vector<Tensor>& element) {
-  uint32_t sum = 0;
-  for (const Tensor& tensor : element) {
+uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole) {
+  // Of labels and weights, and of all else.
+  uint32_t sums[2] = {0, 0};
+  for (size_t i = 0; i < element.size(); ++i) {
+    const Tensor& tensor = element[i];
+    const bool is_label =
+        i > 0 && tensor.dims() < 2 && tensor.dtype() != tensorflow::DT_STRING;
+    uint32_t& sum = sums[is_label ? 0 : 1];
     const auto add = [&sum](uint64_t number) {
       sum = Crc32c(&number, sizeof(number), sum);
     };
     add(tensor.dtype());
     add(tensor.dims());
-    for (int i = 0; i < tensor.dims(); ++i) add(tensor.dim_size(i));
+    for (int k = 0; k < tensor.dims(); ++k) add(tensor.dim_size(k));
     if (tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
       sum = Crc32c(tensor.data(), tensor.TotalBytes(), sum);
     } else if (tensor.dtype() == tensorflow::DT_STRING) {
       const auto strings = tensor.flat<tstring>();
-      for (int64_t i = 0; i < strings.size(); ++i) {
-        add(strings(i).size());
-        sum = Crc32c(strings(i).data(), strings(i).size(), sum);
+      for (int64_t k = 0; k < strings.size(); ++k) {
+        add(strings(k).size());
+        sum = Crc32c(strings(k).data(), strings(k).size(), sum);
       }
     }
   }
+  if (whole != nullptr) *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
+  const auto half = [](uint32_t sum) { return (sum ^ sum >> 16) & 0xffff; };
+  const uint32_t sum = half(sums[1]) << 16 | half(sums[0]);
   return sum != 0 ? sum : 1;
 }
 
 uint64_t Platform(bool computes_floats) {
-  std::string name = absl::StrCat(TF_GRAPH_DEF_VERSION);
+  // The number before is that of `ElementSum`.
+  std::string name = absl::StrCat("2 ", TF_GRAPH_DEF_VERSION);
   if (computes_floats) {
     const char* const one_dnn = std::getenv("TF_ENABLE_ONEDNN_OPTS");
     absl::StrAppend(&name, " ", tensorflow::port::CPUVendorIDString(), " ",
@@ -139,19 +180,12 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           uint32_t index, uint32_t sum) {
   const Compared compared = checks->Compare(index, sum);
   if (compared == Compared::kSame) return absl::OkStatus();
-  const std::string file = FileOf(source, ctx, index);
-  absl::Status status;
-  if (compared == Compared::kRefused) {
-    status = OtherSource(*checks, index, file);
-  }
-  // Also of an error, as `ignore_errors` hides it.
-  if (checks->IsFirstWarning()) {
-    const std::string text = status.ok() ? SourceChanges(method, index, file)
-                                         : std::string(status.message());
-    LOG(WARNING) << Printable(text);
-    WarnInPython(text);
-  }
-  return status;
+  const bool refused = compared == Compared::kRefused;
+  const Differs how = checks->OnlyLabelsDiffer(index, sum) ? Differs::kInLabels
+                                                           : Differs::kOneOfFew;
+  return Tell(checks, refused,
+              WhatDiffers(*checks, method, how, refused, index,
+                          FileOf(source, ctx, index)));
 }
 
 absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
@@ -187,20 +221,28 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
   IteratorContext mapped(std::move(params));
   std::unique_ptr<IteratorBase> input;
   TF_RETURN_IF_ERROR(source->MakeIterator(&unmapped, nullptr, "Probe", &input));
+  uint32_t num_compared = 0, num_others = 0, num_other_labels = 0;
+  std::optional<uint32_t> other;
   for (const uint32_t index : indices) {
     std::vector<Tensor> element;
     bool end = false;
     // An element that cannot be read is an error when it is prepared again.
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
+    ++num_compared;
     const uint32_t sum = ElementSum(element);
-    if (checks->Compare(index, sum) == Compared::kRefused) {
-      return OtherSource(*checks, index, FileOf(source, &unmapped, index));
-    }
-    TF_RETURN_IF_ERROR(
-        CheckElement(checks, method, source, &unmapped, index, sum));
+    if (checks->Compare(index, sum) == Compared::kSame) continue;
+    ++num_others;
+    num_other_labels += checks->OnlyLabelsDiffer(index, sum);
+    if (!other.has_value()) other = index;
   }
-  return absl::OkStatus();
+  if (!other.has_value()) return absl::OkStatus();
+  const Differs how = num_other_labels == num_others  ? Differs::kInLabels
+                      : 2 * num_others > num_compared ? Differs::kAsMost
+                                                      : Differs::kOneOfFew;
+  return Tell(checks, checks->refuses(),
+              WhatDiffers(*checks, method, how, checks->refuses(), *other,
+                          FileOf(source, &unmapped, *other)));
 }
 
 }  // namespace refurbish_tf
