@@ -227,7 +227,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         checks.Begin(
             facts.kind, disk == nullptr ? nullptr : &disk->source_sums(),
             Platform(facts.computes_floats), facts.shard.numbering()) &&
-        checks.refuses() && options.random_access) {
+        checks.checks() && disk != nullptr && options.random_access) {
       OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks, *disk));
     }
     *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
