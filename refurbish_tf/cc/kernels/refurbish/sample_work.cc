@@ -176,20 +176,22 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
   // What TensorFlow says in a process that only got the graph, such as a
   // worker of a tf.data service.
-  const bool is_elsewhere = absl::StrContains(status.message(), "callback") &&
-                            absl::StrContains(status.message(), "pyfunc_");
+  const bool is_gone = absl::StrContains(
+      status.message(), "Could not find callback with key=pyfunc_");
   return Printable(absl::Status(
       status.code(),
-      absl::StrCat(what, " sample ", index, " of ", of,
-                   file.empty() ? "" : absl::StrCat(", the file ", file, ","),
-                   " failed: ",
-                   is_elsewhere ? "A function in Python, as of numpy_layer and "
-                                  "numpy_function, can be called only in the "
-                                  "process that built the stage. Call it in a "
-                                  "map behind distribute, or use layers of "
-                                  "rtf.augment. "
-                                : "",
-                   status.message())));
+      absl::StrCat(
+          what, " sample ", index, " of ", of,
+          file.empty() ? "" : absl::StrCat(", the file ", file, ","),
+          " failed: ",
+          is_gone ? "A function in Python, such as that of numpy_layer or "
+                    "numpy_function, can be called only in the process that "
+                    "built the stage. With a tf.data service call it in a map "
+                    "after distribute, or use layers of rtf.augment. In the "
+                    "same process, turn tf.data's debug mode off, in which all "
+                    "functions are in Python, or keep the dataset. "
+                  : "",
+          status.message())));
 }
 
 absl::Status SampleWork::LateError() {
