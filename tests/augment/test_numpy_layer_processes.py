@@ -1,5 +1,7 @@
 """Processes that call Python functions: none is lost with a sample, and none is left behind."""
 import contextlib
+import functools
+import gc
 import os
 import pathlib
 import resource
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -116,6 +119,11 @@ def processes_of(parent):
   return found
 
 
+def times_woken(process):
+  statuses = [each.read_text() for each in pathlib.Path(f"/proc/{process}/task").glob("*/status")]
+  return sum(int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for status in statuses)
+
+
 def assert_end(processes):
   deadline = time.monotonic() + 5
   while set(processes) & set(processes_of(None)) and time.monotonic() < deadline:
@@ -127,6 +135,55 @@ def memory_files():
   """The blocks of memory that this process shares with others."""
   found = [os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()]
   return [each for each in found if "refurbish_tf" in each and "memfd" in each]
+
+
+class TestWhatIsGone:
+
+  @pytest.mark.parametrize("is_traced", [True, False])
+  def test_is_forgotten_here_and_there(self, is_traced):
+    """As in a search over functions that each hold a table."""
+    def num_known(image, rng, table):
+      return np.array(sum(type(each).__name__ == "Function" for each in gc.get_objects())) + table[0]
+
+    tables, found = [], []
+    for _ in range(5):
+      table = np.zeros(1000, np.int64)
+      tables.append(weakref.ref(table))
+      layer = augment.numpy_layer(functools.partial(num_known, table=table), tf.TensorSpec([], tf.int64), processes=4)
+      source = tf.data.Dataset.from_tensors(IMAGES[0])
+      found += list(source.map(lambda image, layer=layer: layer(image, seed=[7, 0]))) if is_traced else [layer(IMAGES[0], seed=[7, 0])]
+      del table, layer, source
+      gc.collect()
+    assert max(found) == 1 and not any(table() is not None for table in tables)
+
+  def test_is_not_what_something_reads(self):
+    layer, index = augment.numpy_layer(lambda number, rng: number + 1, processes=2), tf.constant(3)
+
+    def called(number):
+      return layer(number, seed=[7, 0])
+
+    def summed(number):
+      return tf.data.Dataset.range(4).map(called).reduce(number, lambda a, b: a + b)
+
+    reads = {
+        "an iterator": iter(tf.data.Dataset.range(3, 4).map(called).prefetch(1)).__next__,
+        "a function": functools.partial(tf.function(called).get_concrete_function(index), index),
+        "a branch": functools.partial(tf.function(lambda x: tf.cond(x > 0, lambda: called(x), lambda: x)).get_concrete_function(index), index),
+        "a dataset in a dataset": iter(tf.data.Dataset.range(-6, -5).map(summed)).__next__,
+        "a dataset in a function": functools.partial(tf.function(summed).get_concrete_function(tf.constant(-6, tf.int64)), tf.constant(-6, tf.int64)),
+        "a loop": functools.partial(tf.function(lambda x: tf.map_fn(called, x[None])[0]).get_concrete_function(index), index)}
+    del layer
+    gc.collect()
+    assert {name: int(read()) for name, read in reads.items()} == dict.fromkeys(reads, 4)
+
+  def test_is_an_error_that_says_so(self):
+    layer = augment.numpy_layer(noise, name="mine", processes=2)
+    dataset = SOURCE.map(lambda image: layer(image, seed=[7, 0]))
+    variant, spec = tf.data.experimental.to_variant(dataset), dataset.element_spec
+    del dataset
+    gc.collect()
+    with pytest.raises(tf.errors.UnknownError, match="mine, is called for a tf.data.Dataset that is gone. Keep"):
+      next(iter(tf.data.experimental.from_variant(variant, spec)))
 
 
 PROGRAM = textwrap.dedent("""
@@ -192,20 +249,29 @@ class TestProcesses:
       assert left
     assert_end(left)
 
-  def test_none_is_left_of_an_iterator(self):
+  def test_live_as_long_as_a_stage_and_not_much_longer(self, monkeypatch):
+    """A validation between two epochs does not end them. While they wait they do nothing but to look for the trainer."""
+    for each in pool._pools.values():
+      each.kill()
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.5)
     layer = augment.numpy_layer(noise, processes=3)
-    iterator = iter(SOURCE.refurbish([layer], seed=3))
-    next(iterator)
-    del iterator
+    stage = SOURCE.refurbish([layer], seed=3)
+    list(stage)
     mine = processes_of(os.getpid())
-    assert layer.pool().num_alive() >= 1
-    deadline = time.monotonic() + pool.IDLE_SECONDS + 5
-    while layer.pool().num_alive() and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not layer.pool().num_alive() and set(mine) > set(processes_of(os.getpid()))
+    woken = sum(map(times_woken, mine))
+    time.sleep(3)
+    assert mine and processes_of(os.getpid()) == mine and sum(map(times_woken, mine)) - woken <= 5 * len(mine)
+    iterator = iter(stage)
+    del stage
+    next(iterator)
+    time.sleep(2)
+    assert set(processes_of(os.getpid())) >= set(mine)
+    del iterator
+    gc.collect()
+    deadline = time.monotonic() + 10
     while memory_files() and time.monotonic() < deadline:
       time.sleep(0.1)
-    assert memory_files() == []
+    assert memory_files() == [] and not layer.pool().num_alive() and processes_of(os.getpid()) == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
   def test_beside_many_open_files(self):
