@@ -17,7 +17,7 @@ from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 2  # Of a backup. Raise it for a change that an older package cannot read.
+_FORMAT = 2  # Of a backup. Raise it for a change that another package cannot read.
 
 
 class Backup:
@@ -52,12 +52,11 @@ class Backup:
       return None
     try:
       state = json.loads((path / "state.json").read_text())
-      newer = state["format"] > _FORMAT
+      found = state["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
       self._refuse_damaged(error)
-    if newer:
-      self.refuse(
-          f"format {state['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the one that wrote it")
+    if found != _FORMAT:
+      self.refuse(f"format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that wrote it")
     return state
 
   def check_that_it_can_be_saved(self, iterator):

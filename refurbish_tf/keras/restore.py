@@ -66,7 +66,7 @@ class RestoreDataset(StepCallback):
 
   Raises:
     ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
-      a newer version of this package, of more epochs than asked for, or of a fit with another number of batches in an
+      another format than this version reads, of more epochs than asked for, or of a fit with another number of batches in an
       epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
       number of `refurbish` stages, or the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
