@@ -1,4 +1,6 @@
 """`rtf.keras.RestoreDataset`: training goes on where it was stopped, or killed at any time."""
+import contextlib
+import gc
 import itertools
 import os
 import re
@@ -73,6 +75,34 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     assert_same(resumed, weights)
     for name, values in found.items():
       assert values == history[name][-len(values):]
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 100])
+def test_a_fit_that_ends_before_its_first_backup_is_due_begins_with_the_same_epoch_again(tmp_path, unbroken, save_freq):
+  """Although the store on disk is warm then, and would go on with the next epoch. Twice, and in the second epoch too."""
+  trained = {}
+  for stop in (2, 1, 7 if save_freq == 100 else 3, None):
+    dataset = make_dataset(store=str(tmp_path / "store"))
+    _, weights = train(tmp_path / "backup", trained, stop, save_freq=save_freq, dataset=dataset)
+    del dataset
+    gc.collect()
+    assert (tmp_path / "backup").exists() == (stop is not None)
+  assert trained == unbroken[0]
+  assert_same(weights, unbroken[2])
+
+
+def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path):
+  """As in a notebook, where its optimizer has its variables by then."""
+  def fit(stop=None):
+    with contextlib.suppress(KeyboardInterrupt):
+      model.fit(make_dataset(), epochs=1, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup"), Steps({}, stop)])
+    return model.get_weights()
+
+  model = make_model()
+  expected = fit()
+  model = make_model()
+  fit(stop=2)
+  assert_same(fit(), expected)
 
 
 def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read(tmp_path):
