@@ -96,7 +96,7 @@ class Backup:
 
   def restore(self, model, iterator, state):
     """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break."""
-    error = build(model, iterator.element_spec)
+    error = _build(model, iterator.element_spec)
     variables = _variables(model)
     if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
       _build_optimizers(_optimizers(model), model)  # Saved after a first step, in which the model's own code has built them.
@@ -161,7 +161,18 @@ def pipeline(iterator):
   return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
 
 
-def build(model, element_spec):
+def build_before_training(model, element_spec):
+  """Makes the variables that Keras would make at the first step, which a resumed model may have: of layers and the optimizer.
+
+  Metrics begin with zero in any case.
+  """
+  if all(layer.built for layer in model._flatten_layers()):
+    _build_optimizers([model.optimizer], model)
+  else:
+    _build(model, element_spec)
+
+
+def _build(model, element_spec):
   """Makes the variables that Keras would make at the first step: those of metrics and of the optimizer.
 
   Returns the exception that the model raises, or None. A model with a training step of its own may not support this.

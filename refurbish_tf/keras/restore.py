@@ -208,7 +208,7 @@ class RestoreDataset(StepCallback):
           f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
           "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
     if self._saved is None:
-      backup.build(self.model, iterator.element_spec)
+      backup.build_before_training(self.model, iterator.element_spec)
       _tell_of_draws(iterator)
     else:
       if self._saved["epoch"] != self._epoch:

@@ -157,10 +157,10 @@ class TestWhatIsGone:
     assert max(found) == 1 and not any(table() is not None for table in tables)
 
   def test_is_not_what_something_reads(self):
-    layer, index = augment.numpy_layer(lambda number, rng: number + 1, processes=2), tf.constant(3)
+    layers, index = [augment.numpy_layer(lambda number, rng: number + 1, processes=2)], tf.constant(3)
 
     def called(number):
-      return layer(number, seed=[7, 0])
+      return layers[0](number, seed=[7, 0])
 
     def summed(number):
       return tf.data.Dataset.range(4).map(called).reduce(number, lambda a, b: a + b)
@@ -172,7 +172,7 @@ class TestWhatIsGone:
         "a dataset in a dataset": iter(tf.data.Dataset.range(-6, -5).map(summed)).__next__,
         "a dataset in a function": functools.partial(tf.function(summed).get_concrete_function(tf.constant(-6, tf.int64)), tf.constant(-6, tf.int64)),
         "a loop": functools.partial(tf.function(lambda x: tf.map_fn(called, x[None])[0]).get_concrete_function(index), index)}
-    del layer
+    layers.clear()
     gc.collect()
     assert {name: int(read()) for name, read in reads.items()} == dict.fromkeys(reads, 4)
 

@@ -91,17 +91,26 @@ def test_a_fit_that_ends_before_its_first_backup_is_due_begins_with_the_same_epo
   assert_same(weights, unbroken[2])
 
 
-def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path):
-  """As in a notebook, where its optimizer has its variables by then."""
-  def fit(stop=None):
+def make_unbuilt_model():
+  keras.utils.set_random_seed(1)
+  model = keras.Sequential([keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+  model.compile("adam", "mse", metrics=["mae"])
+  return model
+
+
+@pytest.mark.parametrize("make", [make_model, make_unbuilt_model])
+def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, make):
+  """As in a notebook, where it has by then all the variables that the first step makes."""
+  def fit(*callbacks):
+    dataset = make_dataset() if make is make_model else make_dataset().map(lambda x, y: (x["x"], y))
     with contextlib.suppress(KeyboardInterrupt):
-      model.fit(make_dataset(), epochs=1, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup"), Steps({}, stop)])
+      model.fit(dataset, epochs=1, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup"), *callbacks])
     return model.get_weights()
 
-  model = make_model()
+  model = make()
   expected = fit()
-  model = make_model()
-  fit(stop=2)
+  model = make()
+  fit(stop_at(2))
   assert_same(fit(), expected)
 
 
