@@ -16,7 +16,6 @@ import weakref
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import func_graph
 
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
@@ -215,15 +214,11 @@ class NumpyLayer:
 
 
 def _held_by_its_graph(call):
-  """A function that does what `call` does, as long as the dataset or the `tf.function` lives that is being traced.
+  """A function that makes `call`, as long as the function that is being traced lives: of a dataset, or a `tf.function`.
 
-  TensorFlow keeps what `tf.numpy_function` gets for ever, so this one must not hold the call, the layer and the user's function.
+  TensorFlow never drops what `tf.numpy_function` gets, so this one must not hold the call, its layer and the user's function.
   """
   graph = tf.compat.v1.get_default_graph()
-  is_eager = tf.compat.v1.executing_eagerly_outside_functions()
-  # Functions within others may be gone once they are traced. The graph around all of them is never gone in eager mode.
-  while isinstance(graph, func_graph.FuncGraph) and (not is_eager or isinstance(graph.outer_graph, func_graph.FuncGraph)):
-    graph = graph.outer_graph
   graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]
   if call.sent:
     call.sent.traced.add(call)

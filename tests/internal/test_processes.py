@@ -28,28 +28,23 @@ def test_each_byte_is_received_once_to_its_place():
   """So that what a function holds takes time in proportion to its size."""
   ours, theirs = map(Spied, socket.socketpair())
   data = np.random.default_rng(7).bytes(10 << 20)
-  sender = threading.Thread(target=channel.Connection(ours).send, args=(("define", 3), data))
-  sender.start()
+  threading.Thread(target=channel.Connection(ours).send, args=(("define", 3), data)).start()
   connection = channel.Connection(theirs)
   assert connection.receive() == ("define", 3)
   received = connection.read(len(data))
-  sender.join()
   assert received == data and ours.sent[-1] is data
   owners = [owner for number, owner in enumerate(theirs.owners) if owner is not theirs.owners[number - 1]]
   assert len(theirs.owners) > 10 and len(owners) == 3 and owners[-1] is received.obj
 
 
 class TestSearchForStates:
-
   def test_asks_for_no_attribute_that_is_made_up(self):
-    asked = []
-
     class Any(dict):
-
       def __getattr__(self, name):
         asked.append(name)
         return Any()
 
+    asked = []
     worker.Seeder(Any(inner=[Any(), Any()]))
     assert asked == []
 

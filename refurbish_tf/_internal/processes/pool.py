@@ -137,7 +137,7 @@ class Pool:
   def _wait_for_ends(self):
     while True:
       time.sleep(1)
-      if any(sent.traced for sent in list(self._functions.values())):
+      if any(sent.traced for sent in filter(None, (each() for each in self._functions.valuerefs()))):
         self._used = time.monotonic()
       may_end = time.monotonic() - self._used > IDLE_SECONDS
       with self._lock:
