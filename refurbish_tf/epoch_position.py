@@ -7,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf.stats import datasets
 
-_FORMAT = 1  # Raise it for a change that an older package cannot read.
+_FORMAT = 1  # Raise it for a change that another package cannot read.
 
 
 class EpochPosition(tf.train.experimental.PythonState):
@@ -64,20 +64,20 @@ class EpochPosition(tf.train.experimental.PythonState):
     """Sets the stages to the state that was saved; if one refuses it, none is changed."""
     try:
       saved = json.loads(string_value)
-      newer, kinds, stages = saved["format"] > _FORMAT, saved["kinds"], list(saved["stages"])
+      found, kinds = saved["format"], saved.get("kinds")
     except (ValueError, KeyError, TypeError) as error:
       raise _damaged(error) from error
-    if newer:
+    if found != _FORMAT:
       raise ValueError(
-          f"rtf.EpochPosition: the checkpoint has format {saved['format']}, but this refurbish_tf reads formats up to "
-          f"{_FORMAT}. Use the one that saved it.")
+          f"rtf.EpochPosition: the checkpoint has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that "
+          "saved it.")
     if kinds != self._kinds():
       raise ValueError(
           f"rtf.EpochPosition: the checkpoint is of another pipeline, with the stages {kinds}, but this one has "
           f"{self._kinds()}. Build the same pipeline.")
     with dataset_graph.unchanged_on_error(self._stages):
       try:
-        for stage, state in zip(self._stages, stages, strict=True):
+        for stage, state in zip(self._stages, saved["stages"], strict=True):
           stage.restore_state(state)
       except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _damaged(error) from error

@@ -170,7 +170,7 @@ def _code_of(token):
   function = script_ops._py_funcs.get(token.decode())
   function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
   if hasattr(function, "fingerprinted"):
-    return _described_value(function.fingerprinted, {})
+    return _described_value(function.fingerprinted(), {})
   code = getattr(function, "__code__", None)
   return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
 
@@ -203,7 +203,7 @@ def _described_value(value, seen):
     return _described_value([value.__func__, value.__self__], seen)
   if isinstance(value, functools.partial):
     return _described_value([value.func, value.args, value.keywords], seen)
-  name = getattr(value, "__qualname__", type(value).__qualname__)
+  name = worker.attribute_of(value, "__qualname__") or type(value).__qualname__
   if isinstance(value, (staticmethod, classmethod)):
     return _described_value(value.__func__, seen)
   return name, _described_value({} if isinstance(value, (type, types.ModuleType)) else worker.held_by(value), seen)

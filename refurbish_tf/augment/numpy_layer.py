@@ -12,6 +12,7 @@ import threading
 import time
 import types
 from typing import Any, Callable
+import weakref
 
 import numpy as np
 import tensorflow as tf
@@ -62,8 +63,8 @@ def numpy_layer(
 
   The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or traced.
   It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own
-  folders go with it. What it changes in global variables stays in its process. A process ends when it was not asked for four
-  seconds, and with this one.
+  folders go with it. What it changes in global variables stays in its process. Processes end with
+  this one, and five minutes after the last pipeline that uses them is gone.
 
   Args:
     fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
@@ -137,18 +138,12 @@ class NumpyLayer:
           f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the same, got "
           f"{list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own.")
     call = _Call(self, names, specs, targets)
-
-    def called(*arguments):
-      return call(*arguments)
-
-    # For the fingerprint of a store's samples.
-    called.fingerprinted = self.fn
     given = [seed, image, *(each for _, _, each in targets)]
     if tf.executing_eagerly():
       # `numpy_function` would cut zeros off the end of strings.
       made = [tf.convert_to_tensor(each) for each in call(*(each.numpy() for each in given))]
       return made[0], made[1:]
-    made = tf.nest.flatten(tf.numpy_function(called, given, [spec.dtype for spec in specs], stateful=False))
+    made = tf.nest.flatten(tf.numpy_function(_held_by_its_graph(call), given, [spec.dtype for spec in specs], stateful=False))
     for each, spec in zip(made, specs):
       each.set_shape(spec.shape)
     return made[0], made[1:]
@@ -157,12 +152,12 @@ class NumpyLayer:
     return pool.pool_of(self.processes)
 
   def sent(self):
-    """A name and the function as it is now, for processes; None if it is called here."""
+    """The function as it is now, for processes; None if it is called here."""
     if not self.processes:
       return None
     pickled = _pickled(self.fn, self.__name__)
-    if self._sent is None or self._sent[1] != pickled:
-      self._sent = pool.new_name(), pickled
+    if self._sent is None or self._sent.pickled != pickled:
+      self._sent = pool.Sent(pickled)
     return self._sent
 
   def call(self, sent, seed, names, values):
@@ -170,7 +165,7 @@ class NumpyLayer:
     began, seconds = time.perf_counter(), 0.0
     try:
       if self.processes:
-        made, is_unsteady, seconds = self.pool().call(*sent, seed, names, values)
+        made, is_unsteady, seconds = self.pool().call(sent, seed, names, values)
       else:
         made, is_unsteady, seconds = self._called_here(seed, names, values)
     except pool.Raised as raised:
@@ -218,22 +213,45 @@ class NumpyLayer:
       self.busy_seconds += seconds
 
 
+def _held_by_its_graph(call):
+  """A function that makes `call`, as long as the function that is being traced lives: of a dataset, or a `tf.function`.
+
+  TensorFlow never drops what `tf.numpy_function` gets, so this one must not hold the call, its layer and the user's function.
+  """
+  graph = tf.compat.v1.get_default_graph()
+  graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]
+  if call.sent:
+    call.sent.traced.add(call)
+  held, name = weakref.ref(call), call.layer.__name__
+
+  def called(*arguments):
+    call = held()
+    if call is None:
+      raise RuntimeError(
+          f"fn of numpy_layer, {name}, is called for a tf.data.Dataset that is gone. Keep the dataset as long as something reads it.")
+    return call(*arguments)
+
+  # For the fingerprint of a store's samples.
+  called.fingerprinted = lambda: held().layer.fn
+  return called
+
+
 class _Call:
-  """What `tf.numpy_function` calls."""
+  """A call of a layer's function."""
 
   def __init__(self, layer, names, specs, targets):
-    self._sent = layer.sent()
+    self.sent = layer.sent()
     # Places of what has a row for each box or key point.
     self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in MAPS]
-    self._layer, self._names, self._specs = layer, names, specs
+    self.layer, self._names, self._specs = layer, names, specs
     # In NumPy's words, in which a result is compared at every call.
     self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
 
   def __call__(self, seed, *values):
-    whose = f"fn of numpy_layer, {self._layer.__name__},"
+    whose = f"fn of numpy_layer, {self.layer.__name__},"
     try:
       with pool.UnderWay():
-        made = _apart(self._layer.call, self._layer.processes, self._sent, tuple(seed.tolist()), self._names, values)
+        made = _apart(self.layer.call, self.layer.processes, self.sent, tuple(seed.tolist()), self._names, values)
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:

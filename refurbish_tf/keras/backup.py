@@ -17,7 +17,7 @@ from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 2  # Of a backup. Raise it for a change that an older package cannot read.
+_FORMAT = 2  # Of a backup. Raise it for a change that another package cannot read.
 
 
 class Backup:
@@ -52,28 +52,23 @@ class Backup:
       return None
     try:
       state = json.loads((path / "state.json").read_text())
-      newer = state["format"] > _FORMAT
+      found = state["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
       self._refuse_damaged(error)
-    if newer:
-      self.refuse(
-          f"format {state['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the one that wrote it")
+    if found != _FORMAT:
+      self.refuse(f"format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that wrote it")
     return state
-
-  def check_that_it_can_be_saved(self, iterator):
-    shutil.rmtree(self._new, ignore_errors=True)
-    self._new.mkdir(parents=True)
-    try:
-      with checks.save_errors("RestoreDataset"):
-        tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
-    finally:
-      shutil.rmtree(self._new, ignore_errors=True)
 
   def save_position(self, iterator):
     """Begins a new backup, which `save` completes when training has come to this position."""
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
-    tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
+    try:
+      with checks.save_errors("RestoreDataset"):
+        tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
+    except BaseException:
+      shutil.rmtree(self._new)
+      raise
     # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
     # put.
     self._stages = [stage.saved_state() for stage in dataset_graph.stages_with_state(pipeline(iterator))]
@@ -103,6 +98,9 @@ class Backup:
     """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break."""
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
+    if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
+      _build_optimizers(_optimizers(model), model)  # Saved after a first step, in which the model's own code has built them.
+      variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
       if _specs(variables[name]) != state["variables"][name]:
         self.refuse(
@@ -163,6 +161,17 @@ def pipeline(iterator):
   return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
 
 
+def build_before_training(model, element_spec):
+  """Makes the variables that Keras would make at the first step, which a resumed model may have: of layers and the optimizer.
+
+  Metrics begin with zero in any case.
+  """
+  if all(layer.built for layer in model._flatten_layers()):
+    _build_optimizers([model.optimizer], model)
+  else:
+    _build(model, element_spec)
+
+
 def _build(model, element_spec):
   """Makes the variables that Keras would make at the first step: those of metrics and of the optimizer.
 
@@ -173,10 +182,14 @@ def _build(model, element_spec):
     model._symbolic_build(data_batch=element_spec)
   except Exception as raised:
     error = raised
-  for optimizer in _optimizers(model):
-    if not optimizer.built and model.trainable_variables:
-      optimizer.build(model.trainable_variables)
+  _build_optimizers([model.optimizer], model)
   return error
+
+
+def _build_optimizers(optimizers, model):
+  for optimizer in optimizers:
+    if optimizer is not None and not optimizer.built and model.trainable_variables:
+      optimizer.build(model.trainable_variables)
 
 
 def _optimizers(model):

@@ -62,11 +62,12 @@ class RestoreDataset(StepCallback):
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
       Give each of several workers its own.
-    save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int.
+    save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is also
+      saved before the first step of a fit that does not resume.
 
   Raises:
     ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
-      a newer version of this package, of more epochs than asked for, or of a fit with another number of batches in an
+      another format than this version reads, of more epochs than asked for, or of a fit with another number of batches in an
       epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
       number of `refurbish` stages, or the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
@@ -116,6 +117,7 @@ class RestoreDataset(StepCallback):
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
+    self._resumes = self._saved is not None
     self._begun = False
     self._num_run = 0  # Executions of this fit.
     self._num_done = 0  # Batches of the epoch.
@@ -186,8 +188,14 @@ class RestoreDataset(StepCallback):
 
   def _save_position_if_due(self, number, place, iterator):
     """Begins a backup if one is due before the execution of this number, at this place in its epoch."""
-    freq = self._save_freq
-    if number == 0 or (place if freq == "epoch" else number % -(-freq // self._fitted.steps_per_execution)):
+    if number == 0:
+      # Without a backup of the beginning, a fit that begins again over a warm store would get the epoch after it.
+      is_due = not self._resumes
+    elif self._save_freq == "epoch":
+      is_due = place == 0
+    else:
+      is_due = number % -(-self._save_freq // self._fitted.steps_per_execution) == 0
+    if not is_due:
       return
     self._backup.save_position(iterator)
     self._position = number
@@ -200,8 +208,7 @@ class RestoreDataset(StepCallback):
           f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
           "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
     if self._saved is None:
-      # Checked now, not after an epoch.
-      self._backup.check_that_it_can_be_saved(iterator)
+      backup.build_before_training(self.model, iterator.element_spec)
       _tell_of_draws(iterator)
     else:
       if self._saved["epoch"] != self._epoch:

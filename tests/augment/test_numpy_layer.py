@@ -129,7 +129,6 @@ class TestStatesOfLibraries:
       for number in (4, 0, 3):
         np.testing.assert_array_equal(layer(IMAGES[0], seed=[number, 1]), expected[number])
 
-
   def test_what_the_first_call_makes_or_imports_is_seeded_too(self):
     class Later:
       transform = None

@@ -1,5 +1,7 @@
 """Processes that call Python functions: none is lost with a sample, and none is left behind."""
 import contextlib
+import functools
+import gc
 import os
 import pathlib
 import resource
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -116,6 +119,11 @@ def processes_of(parent):
   return found
 
 
+def times_woken(process):
+  statuses = [each.read_text() for each in pathlib.Path(f"/proc/{process}/task").glob("*/status")]
+  return sum(int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for status in statuses)
+
+
 def assert_end(processes):
   deadline = time.monotonic() + 5
   while set(processes) & set(processes_of(None)) and time.monotonic() < deadline:
@@ -127,6 +135,49 @@ def memory_files():
   """The blocks of memory that this process shares with others."""
   found = [os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()]
   return [each for each in found if "refurbish_tf" in each and "memfd" in each]
+
+
+class TestWhatIsGone:
+
+  @pytest.mark.parametrize("is_traced", [True, False])
+  def test_is_forgotten_here_and_there(self, is_traced):
+    """As in a search over functions that each hold a table."""
+    def num_known(image, rng, table):
+      return np.array(sum(type(each).__name__ == "Function" for each in gc.get_objects())) + table[0]
+
+    tables, found = [], []
+    for _ in range(5):
+      table = np.zeros(1000, np.int64)
+      tables.append(weakref.ref(table))
+      layer = augment.numpy_layer(functools.partial(num_known, table=table), tf.TensorSpec([], tf.int64), processes=4)
+      source = tf.data.Dataset.from_tensors(IMAGES[0])
+      found += list(source.map(lambda image, layer=layer: layer(image, seed=[7, 0]))) if is_traced else [layer(IMAGES[0], seed=[7, 0])]
+      del table, layer, source
+      gc.collect()
+    assert max(found) == 1 and not any(table() is not None for table in tables)
+
+  def test_is_not_what_something_reads(self):
+    layers, index = [augment.numpy_layer(lambda number, rng: number + 1, processes=2)], tf.constant(3)
+
+    def called(number):
+      return layers[0](number, seed=[7, 0])
+
+    def nested(number):
+      return tf.data.Dataset.from_tensors(number).map(called).get_single_element()
+
+    iterator = iter(tf.data.Dataset.from_tensors(3).map(nested).prefetch(1))
+    traced = [tf.function(fn).get_concrete_function(index) for fn in (
+        called, nested, lambda x: tf.cond(x > 0, lambda: called(x), lambda: x), lambda x: tf.map_fn(called, x[None])[0])]
+    layers.clear()
+    gc.collect()
+    assert [int(next(iterator)), *(int(each(index)) for each in traced)] == [4] * 5
+
+  def test_is_an_error_that_says_so(self):
+    layer = augment.numpy_layer(noise, name="mine", processes=2)
+    variant = tf.data.experimental.to_variant(SOURCE.map(lambda image: layer(image, seed=[7, 0])))
+    gc.collect()
+    with pytest.raises(tf.errors.UnknownError, match="mine, is called for a tf.data.Dataset that is gone. Keep"):
+      next(iter(tf.data.experimental.from_variant(variant, tf.TensorSpec([None, None, 3], tf.uint8))))
 
 
 PROGRAM = textwrap.dedent("""
@@ -192,20 +243,24 @@ class TestProcesses:
       assert left
     assert_end(left)
 
-  def test_none_is_left_of_an_iterator(self):
+  def test_live_as_long_as_a_stage_and_not_much_longer(self, monkeypatch):
+    """A validation between two epochs does not end them. While they wait they do nothing but to look for the trainer."""
+    for each in pool._pools.values():
+      each.kill()
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.5)
     layer = augment.numpy_layer(noise, processes=3)
     iterator = iter(SOURCE.refurbish([layer], seed=3))
-    next(iterator)
-    del iterator
+    assert len(list(iterator)) == N
     mine = processes_of(os.getpid())
-    assert layer.pool().num_alive() >= 1
-    deadline = time.monotonic() + pool.IDLE_SECONDS + 5
-    while layer.pool().num_alive() and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert not layer.pool().num_alive() and set(mine) > set(processes_of(os.getpid()))
+    woken = sum(map(times_woken, mine))
+    time.sleep(3)
+    assert mine and processes_of(os.getpid()) == mine and sum(map(times_woken, mine)) - woken <= 5 * len(mine)
+    del iterator
+    gc.collect()
+    deadline = time.monotonic() + 10
     while memory_files() and time.monotonic() < deadline:
       time.sleep(0.1)
-    assert memory_files() == []
+    assert memory_files() == [] and not layer.pool().num_alive() and processes_of(os.getpid()) == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
   def test_beside_many_open_files(self):

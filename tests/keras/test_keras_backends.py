@@ -21,7 +21,7 @@ STEPS = N // 4
 
 
 @pytest.mark.parametrize("backend, ahead, ends", [
-    *(pytest.param(backend, backend == "jax", [(1, 3), (1, STEPS)], marks=cases.slow) for backend in ("tensorflow", "jax")),
+    *(pytest.param(backend, backend == "jax", [(0, 1), (1, 3), (1, STEPS)], marks=cases.slow) for backend in ("tensorflow", "jax")),
     *(pytest.param(backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive)
       for backend, ahead in (("jax", True), ("jax", False), ("torch", False)))])
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):

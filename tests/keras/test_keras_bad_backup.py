@@ -131,8 +131,9 @@ def test_epochs_and_versions_that_do_not_fit(backup):
   assert_refused(ValueError, "backup_dir .*epoch 1 .*epochs=1", backup, epochs=1)
   state = backup / "refurbish_tf_backup" / "state.json"
   text = state.read_text()
-  state.write_text(text.replace('"format": 2', '"format": 3'))
-  assert_refused(ValueError, "backup_dir .*format 3, .*formats up to 2", backup)
+  for other in (1, 3):
+    state.write_text(text.replace('"format": 2', f'"format": {other}'))
+    assert_refused(ValueError, f"backup_dir .*a backup of format {other}, .*reads format 2. Use the one that wrote it", backup)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
 

@@ -1,4 +1,5 @@
 """`rtf.keras.RestoreDataset`: training goes on where it was stopped, or killed at any time."""
+import gc
 import itertools
 import os
 import re
@@ -73,6 +74,40 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     assert_same(resumed, weights)
     for name, values in found.items():
       assert values == history[name][-len(values):]
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 100])
+def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbroken, save_freq):
+  """Although the store on disk is warm then, and would go on with the next epoch. Twice, and in the second epoch too."""
+  trained = {}
+  for stop in (2, 1, 7 if save_freq == 100 else 3, None):
+    _, weights = train(tmp_path / "backup", trained, stop, save_freq=save_freq, store=str(tmp_path / "store"))
+    gc.collect()
+    assert (tmp_path / "backup").exists() == (stop is not None)
+  assert trained == unbroken[0]
+  assert_same(weights, unbroken[2])
+
+
+@pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
+def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, inputs):
+  """As in a notebook, where it has by then all the variables that the first step makes."""
+  def make():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([*inputs, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+  def fit(*callbacks):
+    dataset = make_dataset().map(lambda x, y: (x["x"], y))
+    model.fit(dataset, epochs=1, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup"), *callbacks])
+    return model.get_weights()
+
+  model = make()
+  expected = fit()
+  model = make()
+  with pytest.raises(KeyboardInterrupt):
+    fit(stop_at(2))
+  assert_same(fit(), expected)
 
 
 def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read(tmp_path):

@@ -62,7 +62,8 @@ def test_damage_changes_nothing():
   saved = json.loads(position.serialize())
   first, second = saved["stages"]
   for text, message in [
-      ("{", "damaged"), ("[]", "damaged"), (json.dumps({**saved, "format": 9}), "format 9"),
+      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0}', "has format 0, .*reads format 1"),
+      (json.dumps({**saved, "format": 9}), "has format 9, .*reads format 1"),
       (json.dumps({**saved, "stages": [first]}), "damaged.*shorter"), (json.dumps({**saved, "stages": 3}), "damaged"),
       (json.dumps({**saved, "stages": [{**first, "state": [2**70]}, second]}), "damaged"),
       (json.dumps({**saved, "stages": [{**first, "reuse_factor": None}, second]}), "damaged"),

@@ -113,42 +113,38 @@ def _dtype(name):
 class Connection:
   """Messages by a socket: tuples of numbers, strings and bytes."""
 
-  # More than nearly all messages have.
-  _AT_ONCE = 1 << 14
-
   def __init__(self, socket, process=None):
     """`process`: a descriptor of the other side's process, whose end is noticed also while others have its socket."""
-    self.socket, self._received, self._process = socket, b"", process
+    self.socket, self._process = socket, process
     self._poll = select.poll()
     self._poll.register(socket, select.POLLIN)
     if process is not None:
       self._poll.register(process, select.POLLIN)
 
-  def send(self, message):
-    data = marshal.dumps(message)
-    self.socket.sendall(_LENGTH.pack(len(data)) + data)
+  def send(self, message, data=b""):
+    """`data`: bytes that the other side gets by `read`. They are not copied, as they may be hundreds of megabytes."""
+    described = marshal.dumps(message)
+    self.socket.sendall(_LENGTH.pack(len(described)) + described)
+    if data:
+      self.socket.sendall(data)
 
   def receive(self):
     """Waits for a message. EOFError: the other side is gone."""
-    end = _LENGTH.size
-    while True:
-      if len(self._received) >= _LENGTH.size:
-        end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
-        if len(self._received) >= end:
-          break
+    length, = _LENGTH.unpack(self.read(_LENGTH.size))
+    return marshal.loads(self.read(length))
+
+  def read(self, size):
+    """Waits for this many bytes. Each is copied once, to its place."""
+    data = memoryview(bytearray(size))
+    there = 0
+    while there < size:
       if self._process is not None and [self._process] == [each for each, _ in self._poll.poll()]:
         raise EOFError
-      more = self.socket.recv(max(self._AT_ONCE, end - len(self._received)))
+      more = self.socket.recv_into(data[there:])
       if not more:
         raise EOFError
-      self._received += more
-    message = marshal.loads(self._received[_LENGTH.size:end])
-    self._received = self._received[end:]
-    return message
-
-  def waits(self, seconds):
-    """Waits for a message so long; returns whether there is one."""
-    return bool(self._received) or bool(self._poll.poll(1e3 * seconds))
+      there += more
+    return data
 
   def close(self):
     self.socket.close()

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 from . import channel
 
-# A process that is not asked for so many seconds ends. The next call starts another one.
-IDLE_SECONDS = 4.0
+# Processes end so many seconds after their last call, but not before the last stage is gone that has called them.
+IDLE_SECONDS = 300.0
 _WORKER = pathlib.Path(__file__).parent / "worker.py"
 # So that processes do not fight for the processors.
 _ONE_THREAD = dict.fromkeys((
@@ -72,9 +73,13 @@ def cpu_seconds():
   return time.process_time() + _seconds_of_functions
 
 
-def new_name():
-  """A name for a function, which no other one has in this process."""
-  return next(_names)
+class Sent:
+  """A function as it goes to processes, which forget it once nothing in this process refers to this object."""
+
+  def __init__(self, pickled):
+    self.name, self.pickled = next(_names), pickled
+    # What calls it for a dataset or a `tf.function`, as long as that lives.
+    self.traced = weakref.WeakSet()
 
 
 class Pool:
@@ -82,15 +87,17 @@ class Pool:
 
   def __init__(self, size):
     self.size, self.parent = size, os.getpid()
-    self._workers = [_Worker() for _ in range(size)]
+    # Those that were called, by name.
+    self._functions = weakref.WeakValueDictionary()
+    self._workers = [_Worker(self._functions) for _ in range(size)]
     # The one that was used last comes first, so that others may rest.
     self._idle = queue.LifoQueue()
     for worker in self._workers:
       self._idle.put(worker)
     self._lock = threading.Lock()
-    self._watcher = None
+    self._watcher, self._used = None, 0.0
 
-  def call(self, name, pickled, seed, names, values):
+  def call(self, sent, seed, names, values):
     """Calls a function; waits for a process that is free. A process that dies is replaced, and the call made once more.
 
     Returns a list of arrays, whether the function has made others of the same seed, and the seconds that it took. Raises
@@ -101,8 +108,9 @@ class Pool:
       worker = self._idle.get()
       try:
         _check_not_ending()  # It may have begun to end meanwhile.
+        self._used = time.monotonic()
         self._watch()
-        made, is_unsteady, seconds = worker.call(name, pickled, seed, names, values)
+        made, is_unsteady, seconds = worker.call(sent, seed, names, values)
         _count(seconds)
         return made, is_unsteady, seconds
       except Raised as raised:
@@ -120,7 +128,7 @@ class Pool:
     return sum(worker.is_alive() for worker in self._workers)
 
   def _watch(self):
-    """Sees to it that nothing is left of processes that have ended."""
+    """Sees to it that processes end when they are no longer needed, and that nothing is left of those that have ended."""
     with self._lock:
       if self._watcher is None:
         self._watcher = threading.Thread(target=self._wait_for_ends, name="refurbish_tf_processes", daemon=True)
@@ -129,9 +137,12 @@ class Pool:
   def _wait_for_ends(self):
     while True:
       time.sleep(1)
+      if any(sent.traced for sent in filter(None, (each() for each in self._functions.valuerefs()))):
+        self._used = time.monotonic()
+      may_end = time.monotonic() - self._used > IDLE_SECONDS
       with self._lock:
         # All of them are to be looked at.
-        if not sum(worker.is_needed() for worker in self._workers):
+        if not sum(worker.is_needed(may_end) for worker in self._workers):
           self._watcher = None
           return
 
@@ -194,7 +205,8 @@ def _end():
 class _Worker:
   """A process, or the place for one."""
 
-  def __init__(self):
+  def __init__(self, functions):
+    self._functions = functions
     self._process = self._connection = None
     self._inputs = self._outputs = self._pipe = None
     self._known, self._number = set(), 0
@@ -205,14 +217,14 @@ class _Worker:
     process = self._process
     return process is not None and process.poll() is None
 
-  def is_needed(self):
-    """Whether there is a process, or something of it that cannot be given back now."""
+  def is_needed(self, may_end):
+    """Whether there is a process, or something of it that cannot be given back now. Ends it if it may end and is idle."""
     if not self._lock.acquire(blocking=False):
       return True
     try:
-      if self.is_alive():
+      if self.is_alive() and not may_end:
         return True
-      self._forget()
+      self._end()
       return False
     finally:
       self._lock.release()
@@ -221,22 +233,24 @@ class _Worker:
     with self._lock:
       return self._call(*arguments)
 
-  def _call(self, name, pickled, seed, names, values):
+  def _call(self, sent, seed, names, values):
     in_call = False
     try:
       if not self.is_alive():
         self._start()
-      if name not in self._known:
-        self._connection.send(("define", name, pickled, [path for path in sys.path if isinstance(path, str)]))
-        self._known.add(name)
+      gone = [name for name in self._known if name not in self._functions]
+      if gone:
+        self._connection.send(("forget", gone))
+        self._known.difference_update(gone)
+      if sent.name not in self._known:
+        paths = [path for path in sys.path if isinstance(path, str)]
+        self._connection.send(("define", sent.name, paths, len(sent.pickled)), sent.pickled)
+        self._functions[sent.name] = sent
+        self._known.add(sent.name)
       described = self._inputs.write(values)
       in_call, self._number = True, self._number + 1
-      self._connection.send(("call", self._number, name, seed, names, described))
-      kind, *reply = self._connection.receive()
-      if kind == "ended":  # As it was not asked for long, just now.
-        in_call = False
-        raise EOFError
-      number, *reply = reply
+      self._connection.send(("call", self._number, sent.name, seed, names, described))
+      kind, number, *reply = self._connection.receive()
       if number != self._number:
         raise RuntimeError("A process has answered another call than the one that was made.")
     except (EOFError, ConnectionError):
@@ -271,8 +285,8 @@ class _Worker:
     try:
       descriptors = [theirs.fileno(), *memories, ends]
       self._process = subprocess.Popen(
-          [sys.executable, str(_WORKER), *map(str, descriptors), str(IDLE_SECONDS)], pass_fds=descriptors,
-          stdin=subprocess.DEVNULL, env={"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD})
+          [sys.executable, str(_WORKER), *map(str, descriptors)], pass_fds=descriptors, stdin=subprocess.DEVNULL,
+          env={"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD})
     except BaseException:
       ours.close()
       for each in (*memories, self._pipe):

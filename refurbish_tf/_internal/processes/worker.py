@@ -1,10 +1,13 @@
-"""Run as a program: calls functions for the trainer until that is gone, or has not asked for a while.
+"""Run as a program: calls functions for the trainer until that is gone, or ends it.
 
-    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE SECONDS, the first four file descriptors
+    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE, all of them file descriptors
 """
 import contextlib
 import ctypes
 import fcntl
+import gc
+import heapq
+import itertools
 import os
 import pickle
 import random
@@ -28,8 +31,10 @@ if __name__ == "__main__":
 
 # How often it looks whether the trainer lives.
 _EVERY = 1.0
-# Into which objects a search for random states goes: so many steps from the function.
-_DEEP = 8
+# How far a search for random states goes: so many steps from the function, so many objects, so many of one container.
+_DEEP, _MOST, _MOST_OF_EACH = 8, 10_000, 1000
+# What is not looked into.
+_PLAIN = (str, bytes, int, float, np.ndarray, type(np), type(None))
 # A first call that takes longer, in seconds, is not made again to see whether its result is the same.
 _LONGEST_CHECK = 1.0
 
@@ -42,34 +47,28 @@ class Seeder:
     self._found = []
     # By id, and so kept: an id may come again with another object.
     self._seen = {}
-    self._search(function, _DEEP)
+    # What is one of many comes last, so that it does not hide what is beside the many.
+    order = itertools.count()
+    found = [(1, next(order), 0, function)]
+    while found and len(self._seen) < _MOST:
+      many, _, deep, value = heapq.heappop(found)
+      held = [each for each in self._look_at(value) if not issubclass(type(each), _PLAIN)]
+      if deep < _DEEP:
+        for each in held:
+          heapq.heappush(found, (many * len(held), next(order), deep + 1, each))
 
-  def _search(self, value, deep):
-    if id(value) in self._seen or isinstance(value, (str, bytes, int, float, np.ndarray, type(np))):
-      return
+  def _look_at(self, value):
+    """Notes how to seed an object, or returns what it holds."""
+    if id(value) in self._seen:
+      return []
     self._seen[id(value)] = value
-    seed = _seed_of(value)
-    if seed is not None:
+    # An object may not like to be looked at.
+    with contextlib.suppress(Exception):
+      seed = _seed_of(value)
+      if seed is None:
+        return [] if isinstance(value, type) else _inside(value)
       self._found.append(seed)
-      return  # It seeds what it holds.
-    if deep == 0 or isinstance(value, type):
-      return
-    inner = []
-    if isinstance(value, dict):
-      inner += value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-      inner += value
-    code = getattr(value, "__code__", None)
-    if code is not None:
-      inner += used_by(value)
-      inner += map(contents_of, value.__closure__ or ())
-      inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    inner += [getattr(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget") if hasattr(value, name)]
-    inner += held_by(value).values()
-    for each in inner:
-      # An object may not like to be looked at.
-      with contextlib.suppress(Exception):
-        self._search(each, deep - 1)
+    return []
 
   def num_found(self):
     return len(self._found) + ("torch" in sys.modules)
@@ -85,6 +84,21 @@ class Seeder:
       seed((number + 1 + place) % 2**32)
 
 
+def _inside(value):
+  """What a search for random states finds in an object that is not one."""
+  inner = []
+  if isinstance(value, dict):
+    inner += itertools.islice(value.values(), _MOST_OF_EACH)
+  elif isinstance(value, (list, tuple, set, frozenset)):
+    inner += itertools.islice(value, _MOST_OF_EACH)
+  if attribute_of(value, "__code__") is not None:
+    inner += used_by(value)
+    inner += map(contents_of, value.__closure__ or ())
+    inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+  inner += [attribute_of(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget")]
+  return inner + list(itertools.islice(held_by(value).values(), _MOST_OF_EACH))
+
+
 def _seed_of(value):
   """A function of a number that seeds a random state, or what has one; None of other objects."""
   if isinstance(value, type):
@@ -98,11 +112,11 @@ def _seed_of(value):
     return set_state
   if isinstance(value, (np.random.RandomState, random.Random)):
     return value.seed
-  if type(value).__name__ == "Generator" and callable(getattr(value, "manual_seed", None)):  # PyTorch's.
-    return value.manual_seed
-  if callable(getattr(value, "set_random_seed", None)):
-    return value.set_random_seed
-  if callable(getattr(value, "set_random_state", None)):
+  # PyTorch's generators, albumentations, MONAI.
+  for name in ("manual_seed",) * (type(value).__name__ == "Generator") + ("set_random_seed",):
+    if callable(attribute_of(value, name)):
+      return attribute_of(value, name)
+  if callable(attribute_of(value, "set_random_state")):
     return lambda number: value.set_random_state(seed=number)
   return None
 
@@ -125,16 +139,24 @@ def used_by(function):
 
 def held_by(value):
   """What an object holds, by the name of its attribute; also what its class holds, if that is the user's own."""
-  held = dict(getattr(value, "__dict__", None) or {})
+  held = dict(attribute_of(value, "__dict__") or {})
   for each in type(value).__mro__:
     slots = each.__dict__.get("__slots__", ())
     for name in (slots,) if isinstance(slots, str) else slots:
       with contextlib.suppress(AttributeError):
-        held.setdefault(name, getattr(value, name))
+        held.setdefault(name, object.__getattribute__(value, name))
     if _is_own(each):
       held.update((name, inner) for name, inner in vars(each).items()
                   if name not in held and (name == "__call__" or not name.startswith("__")) and not hasattr(type(inner), "__set__"))
   return held
+
+
+def attribute_of(value, name):
+  """An attribute, or None. Not one that the class makes up when it is asked: it may have any, without end."""
+  try:
+    return object.__getattribute__(value, name)
+  except AttributeError:
+    return None
 
 
 def _is_own(kind):
@@ -280,7 +302,7 @@ def _close_all(descriptors):
 
 
 def main():
-  descriptors, seconds = list(map(int, sys.argv[1:5])), float(sys.argv[5])
+  descriptors = list(map(int, sys.argv[1:]))
   number, read, write, pipe = descriptors
   # What the function starts must not keep the trainer waiting for this process, once it has died.
   for each in descriptors:
@@ -297,22 +319,27 @@ def main():
   # The trainer may be gone at any time.
   with contextlib.suppress(EOFError, ConnectionError):
     connection.send(("ready",))
-    while connection.waits(seconds):
+    while True:
       serve(connection, inputs, outputs, functions)
-    connection.send(("ended",))
 
 
 def serve(connection, inputs, outputs, functions):
   """Does what the next message says. `functions`: those that came before, by name."""
   kind, *message = connection.receive()
   if kind == "define":
-    name, pickled, path = message
-    sys.path[:] = path
+    name, paths, size = message
+    pickled = connection.read(size)
+    sys.path[:] = paths
     try:
       functions[name] = Function(pickle.loads(pickled)), None
     except BaseException:
       functions[name] = None, told()
     _lower_threads()
+    return
+  if kind == "forget":
+    for name in message[0]:
+      del functions[name]
+    gc.collect()  # What came by value refers to itself.
     return
   number, name, seed, names, described = message
   began = time.perf_counter()

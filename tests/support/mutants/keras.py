@@ -5,6 +5,8 @@ KERAS = "refurbish_tf/keras/restore.py"
 READER = "refurbish_tf/keras/reader.py"
 KILLED = "tests/keras/test_keras_backends.py::test_a_killed_fit_ends_as_an_unbroken_one"
 READS = "tests/keras/test_keras_backends.py::test_the_reader_knows_what_was_read_for_which_step"
+FIRST = "tests/keras/test_keras_callbacks.py::test_a_fit_killed_at_first_begins_with_the_same_epoch_again"
+REBUILT = "tests/keras/test_keras_callbacks.py::test_a_model_that_was_fitted_begins_again_with_what_it_had_before"
 DRAWS = "tests/keras/test_keras_bad_backup.py::test_functions_that_draw_by_themselves_are_saved_and_told_of"
 WAITED = "tests/keras/test_keras_logger.py::test_how_much_of_an_epoch_was_waited_and_what_that_says"
 
@@ -23,6 +25,12 @@ MUTANTS = [
     Mutant("a backup has the weights that Keras holds no more", KERAS, "  if len(args) == 1:\n", "  if args:\n", KILLED),
     Mutant("a backup that is due for a batch read ahead is left out", KERAS,
            "    if self._reader.num_read > self._num_run and self._position == self._num_run:\n", "    if False:\n", KILLED),
+    Mutant("a fit over a warm store begins again with the next epoch", KERAS,
+           "      is_due = not self._resumes\n", "      is_due = False\n", FIRST),
+    Mutant("what a first step would build is missing in the backup before it", "refurbish_tf/keras/backup.py",
+           "  else:\n    _build(model, element_spec)\n", "", REBUILT),
+    Mutant("the optimizer has nothing in the backup before the first step", "refurbish_tf/keras/backup.py",
+           "_flatten_layers()):\n    _build_optimizers([model.optimizer], model)\n", "_flatten_layers()):\n    pass\n", REBUILT),
     Mutant("what was read of an iterator that is left counts for the next", READER,
            "      self._batches = args[1]\n      self.num_read = number\n", "      self._batches = args[1]\n", READS),
     Mutant("Keras may read any number of steps ahead", READER, "if not 0 < self.num_read - number <= 2:",

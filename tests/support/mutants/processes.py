@@ -2,6 +2,7 @@
 from support.mutants import Mutant
 
 BYTES, DEATHS = "tests/augment/test_numpy_layer.py", "tests/augment/test_numpy_layer_processes.py"
+WAY = "tests/internal/test_processes.py"
 IN = "refurbish_tf/_internal/processes"
 
 MUTANTS = [
@@ -20,8 +21,19 @@ MUTANTS = [
            f"{DEATHS}::TestDeaths::test_the_sample_is_made_once_more"),
     Mutant("a process that dies each time is started for ever", f"{IN}/pool.py", "        deaths += died.in_call\n",
            "        deaths += died.in_call and died.code != 0\n", f"{DEATHS}::TestDeaths::test_also_one_that_ends_as_if_all_were_well"),
-    Mutant("memory stays when its process has ended", f"{IN}/pool.py", "        return True\n      self._forget()\n", "        return True\n",
-           f"{DEATHS}::TestProcesses::test_none_is_left_of_an_iterator"),
+    Mutant("memory stays when its process has ended", f"{IN}/pool.py", "        return True\n      self._end()\n", "        return True\n",
+           f"{DEATHS}::TestProcesses::test_live_as_long_as_a_stage_and_not_much_longer"),
+    Mutant("processes end while a stage has them", f"{IN}/pool.py", "      if any(sent.traced for sent in ",
+           "      if not any(sent.traced for sent in ", f"{DEATHS}::TestProcesses::test_live_as_long_as_a_stage_and_not_much_longer"),
+    Mutant("a process keeps functions that are gone", f"{IN}/worker.py", "      del functions[name]\n", "      pass\n",
+           f"{DEATHS}::TestWhatIsGone::test_is_forgotten_here_and_there"),
+    Mutant("a function goes while something reads it", "refurbish_tf/augment/numpy_layer.py",
+           "  graph.refurbish_tf_calls = [*getattr(graph, \"refurbish_tf_calls\", ()), call]\n", "",
+           f"{DEATHS}::TestWhatIsGone::test_is_not_what_something_reads"),
+    Mutant("what is received is copied again and again", f"{IN}/channel.py", "      there += more\n",
+           "      there += more\n      data = memoryview(bytearray(data))\n", f"{WAY}::test_each_byte_is_received_once_to_its_place"),
+    Mutant("a large container hides what is beside it", f"{IN}/worker.py", "(many * len(held), next(order)", "(many, next(order)",
+           f"{WAY}::TestSearchForStates::test_is_bounded_and_finds_what_is_beside_much"),
     Mutant("processes outlive a killed trainer", f"{IN}/worker.py", "  while os.getppid() == parent:\n", "  while True:\n",
            f"{DEATHS}::TestProcesses::test_none_is_left_of_a_busy_trainer"),
     Mutant("a process in C code outlives its trainer", f"{IN}/worker.py", "  _end_with(pipe)\n", "",
