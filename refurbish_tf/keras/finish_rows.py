@@ -97,12 +97,24 @@ def _fixed(value):
 
 def _turn(degrees, exact, height, width):
   if exact:
-    radians = degrees * (math.pi / 180)
-    cosine, sine = math.cos(radians), math.sin(radians)
+    sine, cosine = _sine_and_cosine(degrees * (math.pi / 180))
   else:
-    radians = degrees % 360.0 * (math.pi / 180)
-    cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
+    sine, cosine = (round(value, 15) for value in _sine_and_cosine(degrees % 360.0 * (math.pi / 180)))
   x, y = width / 2, height / 2
   # In this order, which decides the last digit.
   return [_fixed(cosine), _fixed(-sine), _fixed((cosine * -x + -sine * -y) + x + cosine * 0.5 + -sine * 0.5),
           _fixed(sine), _fixed(cosine), _fixed((sine * -x + cosine * -y) + y + sine * 0.5 + cosine * 0.5)]
+
+
+def _sine_and_cosine(radians):
+  """As base/elementary.cc has them: the C library's last digits, which `math` has, are not the same everywhere."""
+  quarter_turn, rest = float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a626331p-34")
+  quarters = math.floor(radians / quarter_turn + 0.5)
+  x = (radians - quarters * quarter_turn) - quarters * rest
+  sine = cosine = 1.0
+  for k in range(17, 3, -2):
+    sine = 1 - sine * (x * x) / (k * (k - 1))
+  for k in range(16, 0, -2):
+    cosine = 1 - cosine * (x * x) / (k * (k - 1))
+  sine = x - x * (sine * (x * x) / 6)
+  return ((sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine))[quarters % 4]

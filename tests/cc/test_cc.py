@@ -108,8 +108,8 @@ class Builder:
   def fused_program(self):
     """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
     target = self._directory / "fused"
-    own = [ROOT / "refurbish_tf" / "cc" / "image" / f"{name}.cc"
-           for name in ("distortion_kernels", "distortions", "kernels", "prepared_distortion")]
+    own = [ROOT / "refurbish_tf" / "cc" / f"{name}.cc" for name in (
+        "base/elementary", "image/distortion_kernels", "image/distortions", "image/kernels", "image/prepared_distortion")]
     units = {
         f"{target}_tests.o": ("plain", [TESTS["distortions_test"], CC / "image" / "no_vector_kernels.cc"]),
         f"{target}_own.o": ("fused", own)}

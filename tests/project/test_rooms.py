@@ -9,7 +9,7 @@ PACKAGE = ROOT / "refurbish_tf"
 
 # The folders of cc/ that each one may include from, besides itself.
 CC_MAY_INCLUDE = {
-    "base": (), "schedule": ("base",), "workers": (), "image": (), "store": ("base",), "sources": ("base",),
+    "base": (), "schedule": ("base",), "workers": (), "image": ("base",), "store": ("base",), "sources": ("base",),
     "stage": ("base", "schedule", "store"),
     "kernels": ("base", "schedule", "workers", "store", "stage", "image", "sources"), "ops": ("image",)}
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
@@ -40,6 +40,14 @@ def test_includes_run_downward_only():
   # A folder for one transformation must not know another one.
   check_includes(
       cc / "kernels", lambda path: "/".join(path.parts[1:-1]) if path.parts[0] == "kernels" else None, KERNELS_MAY_INCLUDE)
+
+
+def test_no_last_digits_of_the_c_library_reach_what_must_be_the_same_everywhere():
+  """base/elementary.h has functions of operations that are rounded alike."""
+  used = re.compile(
+      r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\(")
+  for path in [*(PACKAGE / "cc").rglob("*.*"), *(PACKAGE / "keras").glob("finish*.py")]:
+    assert not used.search(path.read_text(encoding="utf-8")), path
 
 
 def imported(path):

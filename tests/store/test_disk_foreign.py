@@ -3,6 +3,7 @@ import gc
 import pathlib
 import resource
 import shutil
+import struct
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.processes import run_forked
-from support.stores import forge_settings, new_path
+from support.stores import forge_record, forge_settings, new_path
 
 pytestmark = cases.slow
 
@@ -144,3 +145,45 @@ def read_what_follows(path, then):
 def test_what_follows_meets_no_sample_of_another_kind(root, then):
   """In a process of its own, which it would end."""
   assert run_forked(read_what_follows, forged(root, "large type"), then) == 0
+
+
+# Claims -------------------------------------------------------------------------------------------------------------------
+
+LARGE, CLAIMED = 64 << 20, 1 << 24
+
+
+def claiming(kind):
+  """The payload of a sample that has no bytes for what it claims, as sample_codec.cc reads it."""
+  if kind == "components":
+    return struct.pack("<Q", LARGE) + bytes(LARGE - 8)
+  tensor = tf.make_tensor_proto(["a"] * 600)
+  tensor.tensor_shape.dim[0].size = CLAIMED
+  del tensor.string_val[1:]
+  if kind == "elements":
+    header = struct.pack("<IIQQq", tf.string.as_datatype_enum, 1, 40, tensor.ByteSize(), CLAIMED)
+  else:
+    variant = type(tensor)(dtype=tf.variant.as_datatype_enum, tensor_shape=tf.TensorShape([]).as_proto())
+    variant.variant_val.add(type_name="tensorflow::Tensor", tensors=[tensor])
+    tensor = variant
+    header = struct.pack("<IIQQ", tensor.dtype, 0, 32, tensor.ByteSize())
+  return struct.pack("<Q", 1) + header + tensor.SerializeToString()
+
+
+def read_claims(path):
+  pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+  limit = pages * resource.getpagesize() + (1 << 30)
+  resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+  store, before = rtf.CacheStore(path), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  with pytest.raises(tf.errors.NotFoundError, match="index 0"):
+    store.get(0)
+  # A string takes 24 bytes, and the record is read as a whole.
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (LARGE + 12 * CLAIMED) >> 10
+
+
+@pytest.mark.parametrize("kind", ["components", "elements", "elements of a variant"])
+def test_a_sample_that_claims_more_than_it_has_bytes_for_is_absent(root, kind):
+  path = new_path(root)
+  rtf.CacheStore(path).put(0, tf.zeros([LARGE], tf.uint8))
+  gc.collect()
+  forge_record(path, claiming(kind))
+  assert run_forked(read_claims, path) == 0

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "refurbish_tf/cc/base/elementary.h"
 #include "refurbish_tf/cc/image/float_spans.h"
 
 namespace refurbish_tf {
@@ -48,8 +49,9 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
   const float height = static_cast<float>(size.height);
   const float width = static_cast<float>(size.width);
   const float area = height * width * (0.08f + 0.92f * unit(0));
+  constexpr float kLogOfWidest = 0.28768208f;  // log(4 / 3).
   const float aspect =
-      std::exp(static_cast<float>(std::log(4.0 / 3)) * (2 * unit(1) - 1));
+      static_cast<float>(Exp(kLogOfWidest * (2 * unit(1) - 1)));
   FloatBox box;
   box.height = std::nearbyint(std::sqrt(area / aspect));
   box.width = std::nearbyint(std::sqrt(area * aspect));

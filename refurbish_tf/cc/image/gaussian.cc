@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "refurbish_tf/cc/base/elementary.h"
 
 namespace refurbish_tf {
 
@@ -9,12 +12,13 @@ GaussianAxis::GaussianAxis(const Gaussian& gaussian, int64_t size)
     : size_(size),
       radius_(gaussian.radius),
       most_(std::min(2 * gaussian.radius + 1, size)) {
-  double total = 0;
-  for (int64_t k = -radius_; k <= radius_; ++k) {
+  weights_.resize(2 * radius_ + 1);
+  for (int64_t k = 0; k <= radius_; ++k) {
     const double distance = static_cast<double>(k) / gaussian.sigma;
-    weights_.push_back(std::exp(-0.5 * distance * distance));
-    total += weights_.back();
+    weights_[radius_ - k] = weights_[radius_ + k] =
+        Exp(-0.5 * distance * distance);
   }
+  const double total = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   for (double& weight : weights_) weight /= total;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/elementary.h"
 
 namespace refurbish_tf {
 namespace {
@@ -17,24 +18,9 @@ constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
 // The words of an image's seed; lambda takes as many as it needs.
 constexpr uint64_t kSwitchWord = 0, kYWord = 1, kXWord = 2, kLambdaWord = 3;
 
-// base^exponent, for a base in (0, 1] and an exponent above 0. The C library's
-// logarithms and powers differ from one to the next in the last digits; the
-// operations here are rounded alike everywhere.
+// base^exponent, for a base in (0, 1] and an exponent above 0.
 double Power(double base, double exponent) {
-  constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
-  int scale;
-  const double mantissa = std::frexp(base, &scale);
-  // log(mantissa) = 2 artanh(z), with z from -1/3 to 0.
-  const double z = (mantissa - 1) / (mantissa + 1);
-  double series = 0;
-  for (int k = 33; k > 0; k -= 2) series = series * (z * z) + 1.0 / k;
-  const double log2 = exponent * (scale + 2 * z * series * kLog2E);
-  if (log2 < -1000) return 0;
-  const double whole = std::floor(log2);
-  const double rest = (log2 - whole) * kLn2;
-  double power = 1;
-  for (int k = 18; k > 0; --k) power = 1 + power * rest / k;
-  return std::min(std::ldexp(power, static_cast<int>(whole)), 1.0);
+  return std::min(Exp2(exponent * Log2(base)), 1.0);
 }
 
 bool IsAlpha(double alpha) { return alpha > 0 && std::isfinite(alpha); }

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "refurbish_tf/cc/base/elementary.h"
+
 namespace refurbish_tf {
 namespace {
 
@@ -154,13 +156,15 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
     case Distortion::kRotate:
       changes_nothing = parameter == 0;
       if (turn == Turn::kExact) {
-        yy = std::cos(RadiansOf(parameter));
-        yx = std::sin(RadiansOf(parameter));
+        const auto [sine, cosine] = SineCosineOf(RadiansOf(parameter));
+        yy = cosine;
+        yx = sine;
       } else {
         double degrees = std::fmod(parameter, 360.0);
         if (degrees < 0) degrees += 360;
-        yy = RoundedToDigits(std::cos(RadiansOf(degrees)));
-        yx = RoundedToDigits(std::sin(RadiansOf(degrees)));
+        const auto [sine, cosine] = SineCosineOf(RadiansOf(degrees));
+        yy = RoundedToDigits(cosine);
+        yx = RoundedToDigits(sine);
       }
       xx = yy;
       xy = -yx;
@@ -188,12 +192,16 @@ PreparedDistortion::PreparedDistortion(const AffineChange& change)
       translate_y(change.translate_y),
       translate_x(change.translate_x) {
   const double turn = RadiansOf(change.degrees);
-  const double shear_x = RadiansOf(change.shear_x);
-  const double shear_y = RadiansOf(change.shear_y);
-  const double cosine = std::cos(turn - shear_y) / std::cos(shear_y);
-  const double sine = std::sin(turn - shear_y) / std::cos(shear_y);
-  xx = (std::cos(turn) - sine * std::tan(shear_x)) / change.scale;
-  xy = (std::sin(turn) + cosine * std::tan(shear_x)) / change.scale;
+  const double shear = RadiansOf(change.shear_y);
+  const SineCosine turned = SineCosineOf(turn);
+  const SineCosine both = SineCosineOf(turn - shear);
+  const SineCosine of_x = SineCosineOf(RadiansOf(change.shear_x));
+  const double tangent = of_x.sine / of_x.cosine;
+  const double shear_y = SineCosineOf(shear).cosine;
+  const double cosine = both.cosine / shear_y;
+  const double sine = both.sine / shear_y;
+  xx = (turned.cosine - sine * tangent) / change.scale;
+  xy = (turned.sine + cosine * tangent) / change.scale;
   yx = -sine / change.scale;
   yy = cosine / change.scale;
 }

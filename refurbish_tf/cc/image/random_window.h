@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "refurbish_tf/cc/base/elementary.h"
 #include "refurbish_tf/cc/image/arguments.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
@@ -29,7 +30,7 @@ class RandomWindow {
       : form_(form),
         scale_(arguments.Range("scale")),
         ratio_(arguments.Range("ratio")),
-        log_ratio_{std::log(ratio_[0]), std::log(ratio_[1])} {}
+        log_ratio_{Log2(ratio_[0]), Log2(ratio_[1])} {}
 
   const std::array<double, 2>& ratio() const { return ratio_; }
 
@@ -41,7 +42,7 @@ class RandomWindow {
     for (int k = 0; k < kMostTries; ++k, draws += 2) {
       const double area = static_cast<double>(image.height * image.width) *
                           Between(scale_, draws[0]);
-      const double aspect = std::exp(Between(log_ratio_, draws[1]));
+      const double aspect = Exp2(Between(log_ratio_, draws[1]));
       double width = std::floor(std::sqrt(area * aspect) + 0.5);
       double height = std::floor(std::sqrt(area / aspect) + 0.5);
       if (form_ == Ratio::kHeightToWidth) std::swap(height, width);

@@ -14,6 +14,12 @@ NO_NUMBER = "tests/augment/test_pixels.py::test_what_is_no_number_stays_where_it
 OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
 
 MUTANTS = [
+    Mutant("last digits of a turn", "refurbish_tf/cc/base/elementary.cc", "0x1.0b4611a626331p-34", "0x1.0b4611a62p-34",
+           "tests/cc/test_cc.py::test_cc[address_undefined-elementary_test]"),
+    Mutant("a bell of the C library's digits", "refurbish_tf/cc/image/gaussian.cc", "        Exp(-0.5", "        std::exp(-0.5",
+           "tests/project/test_rooms.py::test_no_last_digits_of_the_c_library_reach_what_must_be_the_same_everywhere"),
+    Mutant("an accelerator turns by other digits", "refurbish_tf/keras/finish_rows.py", "[quarters % 4]", "[quarters % 2]",
+           "tests/keras/test_finish.py"),
     Mutant("an image is mixed with itself", "refurbish_tf/cc/image/mixing.cc", "shift = 1 + seed.", "shift = seed.", MIXING),
     Mutant("lambda of Beta(2 alpha, 2 alpha)", "refurbish_tf/cc/image/mixing.cc", "Power(base, 1 / alpha)", "Power(base, 0.5 / alpha)",
            f"{OF_MIXED}::TestMixup::test_lambda_has_the_moments_of_beta"),

@@ -1,6 +1,7 @@
 """Limits, a full disk, files that are cut and bad data."""
 from support.mutants import Mutant
 
+CLAIMS = "tests/store/test_disk_foreign.py::test_a_sample_that_claims_more_than_it_has_bytes_for_is_absent"
 DAMAGE = "tests/cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"
 DISK = "tests/cc/test_cc.py::test_cc[address_undefined-disk_store_test]"
 FULL = "tests/cc/test_cc.py::test_cc[address_undefined-full_disk_test]"
@@ -48,6 +49,12 @@ MUTANTS = [
     Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/store/samples/sample_codec.cc",
            "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
            "  return in_record - sizeof(RecordHeader);", "tests/store/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
+    Mutant("the number of components of a sample is believed", "refurbish_tf/cc/store/samples/sample_codec.cc",
+           "count > payload_size / sizeof(ComponentHeader)", "count > payload_size", f"{CLAIMS}[components]"),
+    Mutant("the number of elements of a sample is believed", "refurbish_tf/cc/store/samples/sample_codec.cc",
+           "if (size > static_cast<int64_t>(proto.ByteSizeLong())) return false;", "", f"{CLAIMS}[elements]"),
+    Mutant("the number of elements in a variant is believed", "refurbish_tf/cc/store/samples/sample_codec.cc",
+           "if (!HoldsItsElements(tensor, depth + 1)) return false;", "(void)tensor;", f"{CLAIMS}[elements of a variant]"),
     Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
            "      if (entry->second == value) continue;", "      if (!entry->second.empty()) continue;",
            "tests/store/test_disk_store_bad_input.py::test_other_settings"),

@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/tensor.pb.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/kernels/ragged_tensor_variant.h"
+#include "tensorflow/core/platform/tensor_coding.h"
 
 namespace refurbish_tf {
 namespace {
@@ -23,11 +24,14 @@ using tensorflow::TensorBuffer;
 using tensorflow::TensorProto;
 using tensorflow::TensorShape;
 using tensorflow::Variant;
+using tensorflow::VariantTensorDataProto;
 
 // A component of this size or more is not copied when it is read, so it is
 // aligned as TensorFlow requires.
 constexpr size_t kInPlace = 512;
 constexpr size_t kAlignment = RecordBuffer::kAlignment;
+// How deep tensors can be in variants.
+constexpr int kMostNested = 16;
 
 // For each component, followed by the sizes of its dimensions.
 struct ComponentHeader {
@@ -80,6 +84,36 @@ absl::Status CheckVariants(const Tensor& tensor) {
     }
   }
   return absl::OkStatus();
+}
+
+// Whether a tensor, and each one in its variants, has at least a byte for each
+// of its elements: TensorFlow allocates as many as the shape claims.
+bool HoldsItsElements(const TensorProto& proto, int depth = 0) {
+  if (depth > kMostNested || !TensorShape::IsValid(proto.tensor_shape())) {
+    return false;
+  }
+  const int64_t size = TensorShape(proto.tensor_shape()).num_elements();
+  if (size > static_cast<int64_t>(proto.ByteSizeLong())) return false;
+  std::vector<VariantTensorDataProto> variants(proto.variant_val().begin(),
+                                               proto.variant_val().end());
+  if (proto.dtype() == tensorflow::DT_VARIANT &&
+      !proto.tensor_content().empty()) {
+    std::vector<uint32_t> sizes(size);
+    const auto list =
+        tensorflow::port::NewStringListDecoder(proto.tensor_content());
+    if (!list->ReadSizes(&sizes)) return false;
+    for (const uint32_t bytes : sizes) {
+      if (!variants.emplace_back().ParseFromArray(list->Data(bytes), bytes)) {
+        return false;
+      }
+    }
+  }
+  for (const VariantTensorDataProto& variant : variants) {
+    for (const TensorProto& tensor : variant.tensors()) {
+      if (!HoldsItsElements(tensor, depth + 1)) return false;
+    }
+  }
+  return true;
 }
 
 // A view of a record's memory, which it keeps alive.
@@ -210,7 +244,10 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
     return true;
   };
   uint64_t count;
-  if (!read(&count, sizeof(count)) || count > payload_size) return false;
+  if (!read(&count, sizeof(count)) ||
+      count > payload_size / sizeof(ComponentHeader)) {
+    return false;
+  }
   sample->clear();
   sample->reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
@@ -238,8 +275,8 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
       TensorProto proto;
       Tensor tensor;
       if (!proto.ParseFromArray(data, component.size) ||
-          !tensor.FromProto(proto) || tensor.dtype() != dtype ||
-          tensor.shape() != shape) {
+          !HoldsItsElements(proto) || !tensor.FromProto(proto) ||
+          tensor.dtype() != dtype || tensor.shape() != shape) {
         return false;
       }
       sample->push_back(std::move(tensor));

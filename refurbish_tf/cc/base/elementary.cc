@@ -1,0 +1,59 @@
+#include "refurbish_tf/cc/base/elementary.h"
+
+#include <cmath>
+
+namespace refurbish_tf {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+// Half of pi: its first 33 bits, of which a small multiple is exact, and the
+// rest.
+constexpr double kQuarterTurn = 0x1.921fb544p+0, kRest = 0x1.0b4611a626331p-34;
+
+}  // namespace
+
+double Log2(double x) {
+  int scale;
+  double mantissa = std::frexp(x, &scale);
+  if (mantissa < 0.7) {  // So that it is 0 of 1.
+    mantissa *= 2;
+    --scale;
+  }
+  // log(mantissa) = 2 artanh(z), with z from -0.18 to 0.17.
+  const double z = (mantissa - 1) / (mantissa + 1);
+  double series = 0;
+  for (int k = 21; k > 0; k -= 2) series = series * (z * z) + 1.0 / k;
+  return scale + 2 * z * series * kLog2E;
+}
+
+double Exp2(double x) {
+  if (x < -1000) return 0;
+  const double whole = std::floor(x + 0.5);
+  const double rest = (x - whole) * kLn2;
+  double power = 1;
+  for (int k = 14; k > 0; --k) power = 1 + power * (rest * (1.0 / k));
+  return std::ldexp(power, static_cast<int>(whole));
+}
+
+double Exp(double x) { return Exp2(x * kLog2E); }
+
+SineCosine SineCosineOf(double radians) {
+  const double quarters = std::floor(radians / kQuarterTurn + 0.5);
+  const double x = (radians - quarters * kQuarterTurn) - quarters * kRest;
+  double sine = 1, cosine = 1;
+  for (int k = 17; k > 3; k -= 2) sine = 1 - sine * (x * x) / (k * (k - 1));
+  for (int k = 16; k > 0; k -= 2) cosine = 1 - cosine * (x * x) / (k * (k - 1));
+  sine = x - x * (sine * (x * x) / 6);
+  switch (static_cast<int>(quarters) & 3) {
+    case 0:
+      return {sine, cosine};
+    case 1:
+      return {cosine, -sine};
+    case 2:
+      return {-sine, -cosine};
+    default:
+      return {-cosine, sine};
+  }
+}
+
+}  // namespace refurbish_tf
