@@ -204,10 +204,14 @@ CASES = {
     "a mean for each of four channels": Case(
         lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",
         lambda: augment.normalize(0.5, 0.5)(COLORED), lambda made: len(np.unique(made)) == 48),
-    "a mean of values up to 255": Case(
-        lambda: augment.random_crop_and_flip_batch(0, [127.5] * 3, [51] * 3), ValueError, "by 255",
-        lambda: augment.random_crop_and_flip_batch(0, [127.5 / 255] * 3, [51 / 255] * 3)(COLORED[None], seed=SEED),
-        lambda made: len(np.unique(made)) == 48 and np.abs(made).max() <= 2.5),
+    "a range that only its user knows": Case(
+        lambda: augment.normalize(0.5, 0.5)(COLORED.astype(np.uint16) * 5), ValueError, "Pass max_pixel_value, the value that becomes 1",
+        lambda: augment.normalize(0.5, 0.5, max_pixel_value=5 * 47)(COLORED.astype(np.uint16) * 5),
+        lambda made: len(np.unique(made)) == 48 and abs(made.numpy().max() - 1) < 1e-6),
+    "floats up to 255": Case(
+        lambda: augment.normalize()(COLORED.astype(np.float32)), tf.errors.InvalidArgumentError, "up to 47. Pass max_pixel_value=255",
+        lambda: augment.normalize(max_pixel_value=255)(COLORED.astype(np.float32)),
+        lambda made: (made.numpy() == augment.normalize()(COLORED).numpy()).all()),
     "layers between whole batches": Case(
         lambda: augment.decode()(tf.constant([[b"", b""]])), ValueError, "Put the layer before batch",
         lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),

@@ -146,7 +146,7 @@ def has_many_outcomes(final_fn):
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
   clip = values[..., :3].astype(np.uint8)
-  for image in (clip[0], values[0].astype(np.float32)):  # Of a satellite's bands.
+  for image in (clip[0], values[0].astype(np.float32) / 255):  # Of a satellite's bands.
     with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
       return outcomes(image) >= 20
   return outcomes(clip) >= 20

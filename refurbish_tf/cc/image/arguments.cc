@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +14,13 @@ Arguments::Arguments(absl::string_view text) : text_(text) {
   for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     words_.push_back(word);
   }
+}
+
+bool Arguments::Has(absl::string_view key) const {
+  for (size_t i = 1; i < words_.size(); ++i) {
+    if (absl::StartsWith(words_[i], absl::StrCat(key, "="))) return true;
+  }
+  return false;
 }
 
 absl::string_view Arguments::Text(absl::string_view key) {

@@ -220,15 +220,20 @@ REFURBISH_TF_AVX2 inline __m256 Floats(const float* values) {
 }
 
 template <class From, class To>
-REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
-                                 const Pattern& pattern, void* untyped_to) {
+REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
+                                  const Pattern& pattern, void* untyped_to) {
+  constexpr bool kFloats = std::is_same_v<From, float>;
   const From* const from = static_cast<const From*>(untyped_from);
   To* const to = static_cast<To*>(untyped_to);
   const float* const scale = pattern.scale.data();
   const float* const offset = pattern.offset.data();
-  const auto normalize = [=](int64_t i, __m256 by,
-                             __m256 plus) REFURBISH_TF_AVX2 {
-    StoreAs(_mm256_add_ps(_mm256_mul_ps(Floats(from + i), by), plus), to + i);
+  __m256 most = _mm256_setzero_ps();
+  const auto normalize = [=, &most](int64_t i, __m256 by,
+                                    __m256 plus) REFURBISH_TF_AVX2 {
+    const __m256 values = Floats(from + i);
+    // What is no number leaves the second one.
+    if constexpr (kFloats) most = _mm256_max_ps(values, most);
+    StoreAs(_mm256_add_ps(_mm256_mul_ps(values, by), plus), to + i);
   };
   int64_t i = 0;
   if (pattern.length == 24) {
@@ -248,7 +253,13 @@ REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
       }
     }
   }
-  plain::Normalize(from, i, count, pattern, to);
+  float largest = plain::Normalize(from, i, count, pattern, to);
+  if constexpr (kFloats) {
+    float each[8];
+    _mm256_storeu_ps(each, most);
+    largest = std::max(largest, *std::max_element(each, each + 8));
+  }
+  return largest;
 }
 
 template <class From>
