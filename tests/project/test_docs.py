@@ -5,6 +5,7 @@ import contextlib
 import functools
 import inspect
 import importlib.util
+import io
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import ROOT, cases
 from support.processes import TIMEOUT, end_of, environment, start_forked
@@ -190,6 +192,37 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
+
+
+def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
+  """As the guide says, and with which values `decode_png` leaves them."""
+  from PIL import Image
+  page = (ROOT / "docs" / "masks.md").read_text(encoding="utf-8")
+  assert "of the classes 0, 1 and 15 it makes 0, 38 and 147" in page
+  colors = [[(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)]  # VOC's.
+  for name, mode, classes in (("a", "P", [0, 1, 15]), ("b", "L", [0, 1, 20])):
+    mask = np.resize(np.uint8(classes), [24, 32])
+    image = Image.fromarray(mask, mode)
+    if mode == "P":
+      image.putpalette(np.uint8(colors).tobytes())
+      image.save(file := io.BytesIO(), "PNG")
+      assert np.unique(tf.io.decode_png(file.getvalue(), channels=1)).tolist() == [0, 38, 147]
+    (tmp_path / "masks" / name).mkdir(parents=True)
+    image.save(tmp_path / "masks" / name / "1.png")
+    write(tmp_path / "photos" / name / "1.jpg", tf.io.encode_jpeg(mask[..., np.newaxis].repeat(3, -1)))
+  monkeypatch.chdir(tmp_path)
+  programs = [program for _, program, _ in examples(ROOT / "docs" / "masks.md") if "mask_files" in program]
+  assert len(programs) == 2 and "Image.open" in programs[1]
+  names = {"tf": tf, "rtf": rtf}
+  for program in programs:
+    exec(program, names)
+  assert [np.unique(mask).tolist() for _, mask in names["pairs"]] == [[0, 1, 15], [0, 1, 20]]
+  for images, masks in names["train"]:
+    assert images.shape == (2, 224, 224, 3) and masks.shape == (2, 224, 224)
+    assert {1, 15, 20} <= set(np.unique(masks)) <= {0, 1, 15, 20}
+  Image.open(tmp_path / "masks" / "a" / "1.png").convert("RGB").save(tmp_path / "masks" / "a" / "1.png")
+  with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)shape"):
+    list(names["pairs"])
 
 
 def run_program(program, number, output):
