@@ -5,10 +5,12 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
+from refurbish_tf._internal import mistakes
 from . import final_layers, layers
 from .composition import image_of, with_image
 from .native_layers import LayerChain
 from .targets import Following
+from .unnamed_targets import OTHERWISE
 
 
 def random_crop_and_flip_batch(
@@ -84,11 +86,11 @@ class _BatchFunction:
         image_of(element), self.__name__, "Put it after batch, and use random_crop and random_flip before it.")
     if seed is None:
       seed = layers.new_seed()
+    in_its_place = "rtf.augment.compose([random_crop(...), random_flip(), normalize(...)], targets=...)"
     try:
-      following = Following(None, element, rest, images, moves=True)
+      following = Following(None, element, rest, images, moves=True, way_out=(
+          f"use {in_its_place} in place of {self.__name__}; {OTHERWISE}, silence this: {mistakes.SILENCE}."))
     except ValueError as error:
-      raise ValueError(
-          f"{self.__name__} moves images alone: in its place use rtf.augment.compose([random_crop(...), random_flip(), "
-          f"normalize(...)], targets=...). {error}") from None
+      raise ValueError(f"{self.__name__} moves images alone: in its place use {in_its_place}. {error}") from None
     images = following.through_layer(self._chain, images, seed)
     return following.beside(with_image(element, images))

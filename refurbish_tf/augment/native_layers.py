@@ -286,7 +286,7 @@ class LayerChain:
       dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
       error, got, way = TypeError, f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
-      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape)
+      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, 64 if "to 64" in must else None)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 

@@ -1,5 +1,6 @@
 """What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
 import collections
+import sys
 import warnings
 
 import numpy as np
@@ -164,6 +165,27 @@ def parallel(deterministic):
   return source().map(lambda x: x, num_parallel_calls=2, deterministic=deterministic)
 
 
+class Repeated:
+  """As what Grain's `MapDataset.repeat` returns."""
+
+  def __len__(self):
+    return sys.maxsize
+
+  def __getitem__(self, index):
+    return index % 8
+
+
+def of_unknown_shapes(image, mask):
+  specs = (tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec(None, tf.uint8))
+  return tf.data.Dataset.from_generator(lambda: [(image, mask)], output_signature=specs).refurbish(LAYERS, targets={1: "mask"})
+
+
+def boxes_of(nothing):
+  return rtf.sources.data_source([nothing, np.ones([1, 4], np.float32)], element_spec=tf.TensorSpec([None, 4], tf.float32))
+
+
+BANDS = np.random.default_rng(7).random([66, 70, 200], np.float32)
+MASKS = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
 Case = collections.namedtuple("Case", "fails error says remedied keeps")
 NUM_SAMPLED = 5
 whole = lambda result: result == list(range(8))
@@ -218,6 +240,34 @@ CASES = {
     "decoded already": Case(
         lambda: augment.decode(4)(COLORED), TypeError, "use random_resized_crop or resize",
         lambda: augment.resize(4)(COLORED), lambda image: (image.numpy() == COLORED).all()),
+    "more bands than an image has": Case(
+        lambda: augment.compose(LAYERS)(BANDS, seed=[1, 0]), ValueError, 'image[..., :64], image[..., 64:] with targets={1: "mask"}',
+        lambda: tf.concat(augment.compose(LAYERS, {1: "mask"})(BANDS[..., :64], BANDS[..., 64:], seed=[1, 0]), -1).numpy(),
+        lambda made: (made == BANDS[:, ::-1]).all()),
+    "masks come first": Case(
+        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, MASKS, seed=[1, 0]), ValueError, "tf.transpose(mask, [1, 2, 0])",
+        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, tf.transpose(MASKS, [1, 2, 0]), seed=[1, 0])[1].numpy(),
+        lambda made: (made.transpose(2, 0, 1) == MASKS[..., ::-1]).all()),
+    "masks of a clip's frames come first": Case(
+        lambda: augment.compose(LAYERS, {1: "mask"}, clips=True)(WIDE[None], MASKS[None], seed=[1, 0]), ValueError,
+        "tf.transpose(mask, [0, 2, 3, 1])", lambda: augment.compose(LAYERS, {1: "mask"}, clips=True)(
+            WIDE[None], tf.transpose(MASKS[None], [0, 2, 3, 1]), seed=[1, 0])[1].numpy(),
+        lambda made: (made[0].transpose(2, 0, 1) == MASKS[..., ::-1]).all()),
+    "masks come first, sizes unknown": Case(
+        lambda: next(iter(of_unknown_shapes(WIDE, MASKS))), tf.errors.InvalidArgumentError, "tf.transpose(mask, [1, 2, 0])",
+        lambda: next(iter(of_unknown_shapes(WIDE, MASKS.transpose(1, 2, 0))))[1].shape, lambda shape: shape == [4, 5, 3]),
+    "a mask of another size": Case(
+        lambda: next(iter(of_unknown_shapes(WIDE, GREY))), tf.errors.InvalidArgumentError, "Resize one of them",
+        lambda: next(iter(of_unknown_shapes(WIDE, GREY[:4, :5])))[1].shape, lambda shape: shape == [4, 5]),
+    "no box": Case(
+        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, [], seed=SEED), ValueError, "tf.reshape(component, [-1, 4])",
+        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, tf.reshape([], [-1, 4]), seed=SEED)[1].shape, lambda shape: shape == [0, 4]),
+    "no key point": Case(
+        lambda: augment.compose(LAYERS, {1: "xy"})(WIDE, [], seed=SEED), ValueError, "tf.reshape(component, [-1, 2])",
+        lambda: augment.compose(LAYERS, {1: "xy"})(WIDE, tf.reshape([], [-1, 2]), seed=SEED)[1].shape, lambda shape: shape == [0, 2]),
+    "no box in a source that knows their form": Case(
+        lambda: list(boxes_of([])), tf.errors.InvalidArgumentError, "np.zeros([0, 4], 'float32')",
+        lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))], lambda made: made == [0, 1]),
     # Fuse.
     "fuse: a layer that resizes": Case(
         lambda: images().fuse([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
@@ -241,6 +291,9 @@ CASES = {
         lambda: images().fuse(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
         reads(lambda: images().fuse(LAYERS, 2, num_replicas=2)), four),
     # Sources.
+    "a source that repeats itself": Case(
+        lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() behind refurbish",
+        lambda: labels(rtf.sources.data_source(range(8)).refurbish(tf.identity).repeat().take(16)), lambda read: read == sorted([*range(8)] * 2)),
     "shuffle before": Case(
         lambda: shuffled().refurbish(tf.identity), ValueError, "leave the shuffle out", reads(lambda: source().refurbish(tf.identity)), whole),
     "shuffle before, the same each time": Case(
@@ -302,3 +355,35 @@ def test_of_others(case):
     case.fails()
   assert case.says in str(raised.value)
   assert case.keeps(case.remedied())
+
+
+def test_of_a_path(tmp_path):
+  path = str(tmp_path / "1.png")
+  tf.io.write_file(path, tf.io.encode_png(COLORED))
+  layers = [augment.decode(), *LAYERS]
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, read its file before, by tf.io.read_file\."):
+    next(iter(SLICES([path]).refurbish(layers)))
+  image, = SLICES([path]).map(tf.io.read_file).refurbish(layers)
+  assert np.unique(image).tolist() == np.unique(COLORED).tolist()
+
+
+BATCHED = augment.random_crop_and_flip_batch(0)
+
+
+@pytest.mark.parametrize("call, targets, remedy, is_silent", [
+    (lambda images, labels, targets: images.refurbish(LAYERS, targets=targets), {1: None}, "targets={1: None}", True),
+    (lambda images, labels, targets: augment.compose(LAYERS, targets)(COLORED, labels[0], seed=SEED), {1: None}, "targets={1: None}", True),
+    (lambda images, labels, targets: images.batch(4).map(lambda *batch: BATCHED(*batch, seed=SEED)), None, "silence this: warnings.", False),
+    (lambda images, labels, targets: images.fuse(LAYERS, 2), None, "silence this: warnings.", False)],
+    ids=["refurbish", "compose", "batch", "fuse"])
+def test_of_a_label_of_four_classes(call, targets, remedy, is_silent):
+  labels = np.eye(4, dtype=np.float32)
+  given = SLICES((np.stack([COLORED] * 4), labels))
+  with pytest.warns(rtf.PipelineWarning, match="anything else, such as a label of four classes") as warned:
+    call(given, labels, None)
+  assert remedy in str(warned[0].message) and ("targets={1: " in str(warned[0].message)) == is_silent
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    if not is_silent:
+      warnings.filterwarnings("ignore", category=rtf.PipelineWarning)
+    call(given, labels, targets)

@@ -17,10 +17,7 @@ Arguments::Arguments(absl::string_view text) : text_(text) {
 }
 
 bool Arguments::Has(absl::string_view key) const {
-  for (size_t i = 1; i < words_.size(); ++i) {
-    if (absl::StartsWith(words_[i], absl::StrCat(key, "="))) return true;
-  }
-  return false;
+  return absl::StrContains(text_, absl::StrCat(" ", key, "="));
 }
 
 absl::string_view Arguments::Text(absl::string_view key) {

@@ -21,12 +21,12 @@ struct Pattern {
   // After `length` values, a multiple of 8, it repeats.
   int64_t length;
   std::vector<float> scale, offset;
+  // Floats above it are in other units than mean and std.
+  float limit = std::numeric_limits<float>::infinity();
 };
 
 // value * scale + offset, in float32, by channel.
 struct Normalization {
-  // Floats above it are in other units than mean and std.
-  float limit = std::numeric_limits<float>::infinity();
   // Of the result.
   ValueType type = ValueType::kUnknown;
   // By the type of the image.
@@ -76,7 +76,7 @@ struct PixelKernels {
 
   // Of `count` values, beginning with the first channel. Indexed by the types
   // from and to.
-  // Returns the largest of floats, or 0.
+  // Returns the largest of floats if it is beyond the limit, or 0.
   using Normalize = float (*)(const void* from, int64_t count,
                               const Pattern& pattern, void* to);
   using NormalizeTo = std::array<Normalize, kNumTypes>;

@@ -63,7 +63,7 @@ float Normalize(const From* from, int64_t begin, int64_t count,
       }
     }
   }
-  return largest;
+  return largest > pattern.limit ? largest : 0;
 }
 
 inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,

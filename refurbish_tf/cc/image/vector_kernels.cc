@@ -253,13 +253,11 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
       }
     }
   }
-  float largest = plain::Normalize(from, i, count, pattern, to);
-  if constexpr (kFloats) {
-    float each[8];
-    _mm256_storeu_ps(each, most);
-    largest = std::max(largest, *std::max_element(each, each + 8));
-  }
-  return largest;
+  float each[9] = {};
+  each[8] = plain::Normalize(from, i, count, pattern, to);
+  _mm256_storeu_ps(each, most);
+  const float largest = *std::max_element(each, each + 9);
+  return largest > pattern.limit ? largest : 0;
 }
 
 template <class From>

@@ -51,13 +51,14 @@ class NormalizeLayer : public Layer {
       }
       normalization_.patterns.emplace(type, Pattern(scale, offset));
     }
-    const auto is_within_1 = [](const std::vector<double>& numbers) {
-      return std::all_of(numbers.begin(), numbers.end(),
-                         [](double each) { return each >= 0 && each <= 1; });
-    };
-    if (!told && is_within_1(mean) && is_within_1(std)) {
-      normalization_.limit = kLargest;
+    if (told) return;
+    for (const std::vector<double>& numbers : {mean, std}) {
+      if (std::any_of(numbers.begin(), numbers.end(),
+                      [](double each) { return each < 0 || each > 1; })) {
+        return;
+      }
     }
+    normalization_.patterns.at(ValueType::kFloat32).limit = kLargest;
   }
 
   bool moves_pixels() const override { return false; }

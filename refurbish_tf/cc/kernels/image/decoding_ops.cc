@@ -195,7 +195,8 @@ class DecodeAndCropOp : public OpKernel {
           "file of ", whose(), " must be a JPEG, PNG, GIF, BMP or WebP file, ",
           "got ", file.size(), " bytes that begin with '",
           absl::CHexEscape(file.substr(0, 12)),
-          "'. Leave out what is no image, convert HEIC and AVIF files to JPEG, "
+          "'. If this is a path, read its file before, by tf.io.read_file. "
+          "Leave out what is no image, convert HEIC and AVIF files to JPEG, "
           "and decode other formats by a function of your own."));
     }
     const auto claimed = [&] {

@@ -205,15 +205,13 @@ class ImageOp : public OpKernel {
         absl::ResourceExhaustedError(
             "Out of memory for an image between two layers. Pass smaller "
             "images, or smaller sizes to the layers."));
-    OP_REQUIRES(
-        ctx, beyond_limit == 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "image of normalize must have values from 0 to 1, as its mean and "
-            "std do; the image has values up to ",
-            beyond_limit.load(),
-            ". Pass max_pixel_value=255 if 255 is white, or mean and std in "
-            "the units of the image. max_pixel_value=1 takes any values as "
-            "they are.")));
+    OP_REQUIRES(ctx, beyond_limit == 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "image of normalize must have values from 0 to 1, as its "
+                    "mean and std do; the image has values up to ",
+                    beyond_limit.load(),
+                    ". Pass max_pixel_value=255 if 255 is white, 1 for values "
+                    "as they are, or mean and std in the image's units.")));
   }
 
  private:

@@ -79,10 +79,13 @@ absl::Status CheckMap(const Moving& move) {
   const ImageSize size = move.images.size;
   if ((own.size() != 2 && own.size() != 3) || own[0] != size.height ||
       own[1] != size.width) {
-    return move.Refused(
-        absl::StrCat("have the height and width of its image, ", size.height,
-                     " x ", size.width, ", got shape ", TextOf(own),
-                     ". Resize one of them in Dataset.map before"));
+    return move.Refused(absl::StrCat(
+        "have the height and width of its image, ", size.height, " x ",
+        size.width, ", got shape ", TextOf(own),
+        own.size() == 3 && own[1] == size.height && own[2] == size.width
+            ? ". Put the masks last by Dataset.map: "
+              "tf.transpose(mask, [1, 2, 0])"
+            : ". Resize one of them in Dataset.map before"));
   }
   if (size.height * size.width > MaskPoints::kMost) {
     return move.Refused(absl::StrCat("have at most ", MaskPoints::kMost,
