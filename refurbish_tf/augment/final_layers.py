@@ -213,13 +213,9 @@ def normalize(
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
-  Without `max_pixel_value`, mean and std say which units they are in:
-
-  | image | all of mean and std within 0 to 1 | others |
-  | --- | --- | --- |
-  | uint8 | divided by 255 | not divided |
-  | uint16, int16 | an error: only you know the range | not divided |
-  | float32 | not divided; an error, when it runs, if a value is above 16 | not divided |
+  Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is divided. If
+  they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when it runs, a
+  float32 image with a value above 16.
 
   It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)` and
   `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside other
@@ -231,7 +227,7 @@ def normalize(
     std: likewise, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
     max_pixel_value: what values are divided by first, a real number above 0: 255 for floats of 0 to 255, 10,000 for
-      reflectance. None for the table above.
+      reflectance. None for the rule above.
 
   Returns:
     A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same shape

@@ -105,10 +105,7 @@ def way_to_dtype(dtype, only_uint8):
 
 
 def way_to_channels(shape, most=None):
-  """How images of this shape become [height, width, channels], with channels that a layer takes, for errors.
-
-  `most`: the most channels, if these are too many.
-  """
+  """How images of this shape become [height, width, channels], with channels that a layer takes, for errors."""
   shape = shape.as_list()
   if len(shape) > 4:
     return (
@@ -125,6 +122,7 @@ def way_to_channels(shape, most=None):
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
+  # Too many for any layer.
   if most:
     ways.append(
         f"If the last axis holds bands, make those behind the first {most} a component of its own that follows the image: "

@@ -328,9 +328,9 @@ class _Component:
       # What numpy.asarray makes of an empty list.
       empty = [0, *(size or 0 for size in self._shape[1:])]
       way = f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). " if array.shape == (0,) and len(empty) > 1 else ""
-      raise ValueError(
-          f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}Give an element_spec with "
-          "None for the dimensions that vary.")
+      if not way or not self._spec.shape.is_compatible_with(empty):
+        way += "Give an element_spec with None for the dimensions that vary."
+      raise ValueError(f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}".rstrip())
     return array
 
 

@@ -446,7 +446,7 @@ TEST(LayerChainTest, RefusesWhatIsNone) {
                            "normalize position=-1 dtype=float32 mean=0 std=-1",
                            "normalize position=-1 dtype=float32 mean=nan std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1e-45",
-                           "normalize position=-1 dtype=float32 mean=0 std=1 max_pixel_value=-1",
+                           "normalize position=-1 dtype=float32 mean=0 std=1 max_pixel_value=0",
                            "normalize position=-1 dtype=float32 mean=0 std=1 max_pixel_value=nan",
                            "normalize position=-1 dtype=float32 mean=0,0 std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {

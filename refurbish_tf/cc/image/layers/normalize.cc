@@ -2,7 +2,7 @@
 // (value / max_pixel_value - mean) / std.
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -34,16 +34,23 @@ class NormalizeLayer : public Layer {
           "mean and std must be of equal numbers, 1 to ", kMaxChannels));
       return;
     }
+    // What values are divided by first. Of 16 bits only their user knows it.
+    std::map<ValueType, double> units = {{ValueType::kUint8, 255},
+                                         {ValueType::kFloat32, 1}};
     const bool told = arguments.Has("max_pixel_value");
-    const double unit = told ? arguments.Numbers("max_pixel_value")[0] : 0;
-    for (const auto& [type, usual] : kUnits) {
-      const double by = told ? unit : usual;
-      if (by == 0) continue;
+    if (told) {
+      const double unit = arguments.Numbers("max_pixel_value")[0];
+      units = {{ValueType::kUint8, unit},
+               {ValueType::kUint16, unit},
+               {ValueType::kInt16, unit},
+               {ValueType::kFloat32, unit}};
+    }
+    for (const auto& [type, unit] : units) {
       std::vector<float> scale, offset;
       for (size_t i = 0; i < mean.size(); ++i) {
-        scale.push_back(static_cast<float>(1 / (by * std[i])));
+        scale.push_back(static_cast<float>(1 / (unit * std[i])));
         offset.push_back(static_cast<float>(-mean[i] / std[i]));
-        if (!(by * std[i] > 0) || !std::isfinite(scale.back()) ||
+        if (!(unit * std[i] > 0) || !std::isfinite(scale.back()) ||
             !std::isfinite(offset.back())) {
           arguments.Fail(
               "std must be above 0, and 1 / std must fit into a float32");
@@ -95,12 +102,6 @@ class NormalizeLayer : public Layer {
   }
 
  private:
-  // What values are divided by first, if nothing is said; 0: it must be.
-  static constexpr std::pair<ValueType, double> kUnits[] = {
-      {ValueType::kUint8, 255},
-      {ValueType::kUint16, 0},
-      {ValueType::kInt16, 0},
-      {ValueType::kFloat32, 1}};
   // Of floats whose mean and std are within 0 to 1. Those from 0 to 255 hardly
   // stay below it, and those from 0 to 1 hardly reach it.
   static constexpr float kLargest = 16;
