@@ -227,12 +227,13 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
   To* const to = static_cast<To*>(untyped_to);
   const float* const scale = pattern.scale.data();
   const float* const offset = pattern.offset.data();
-  __m256 most = _mm256_setzero_ps();
-  const auto normalize = [=, &most](int64_t i, __m256 by,
-                                    __m256 plus) REFURBISH_TF_AVX2 {
+  // Three, as one would wait for itself.
+  __m256 most[3] = {};
+  const auto normalize = [=](int64_t i, __m256 by, __m256 plus,
+                             __m256& largest) REFURBISH_TF_AVX2 {
     const __m256 values = Floats(from + i);
     // What is no number leaves the second one.
-    if constexpr (kFloats) most = _mm256_max_ps(values, most);
+    if constexpr (kFloats) largest = _mm256_max_ps(values, largest);
     StoreAs(_mm256_add_ps(_mm256_mul_ps(values, by), plus), to + i);
   };
   int64_t i = 0;
@@ -243,20 +244,21 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
       offsets[k] = _mm256_loadu_ps(offset + 8 * k);
     }
     for (; i + 24 <= count; i += 24) {
-      for (int k = 0; k < 3; ++k) normalize(i + 8 * k, scales[k], offsets[k]);
+      for (int k = 0; k < 3; ++k) {
+        normalize(i + 8 * k, scales[k], offsets[k], most[k]);
+      }
     }
   } else {
     for (; i + pattern.length <= count; i += pattern.length) {
       for (int64_t k = 0; k < pattern.length; k += 8) {
         normalize(i + k, _mm256_loadu_ps(scale + k),
-                  _mm256_loadu_ps(offset + k));
+                  _mm256_loadu_ps(offset + k), most[0]);
       }
     }
   }
-  float each[9] = {};
-  each[8] = plain::Normalize(from, i, count, pattern, to);
-  _mm256_storeu_ps(each, most);
-  const float largest = *std::max_element(each, each + 9);
+  float each[25] = {plain::Normalize(from, i, count, pattern, to)};
+  for (int k = 0; k < 3; ++k) _mm256_storeu_ps(each + 1 + 8 * k, most[k]);
+  const float largest = *std::max_element(each, each + 25);
   return largest > pattern.limit ? largest : 0;
 }
 

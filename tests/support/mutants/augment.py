@@ -208,7 +208,7 @@ MUTANTS = [
            "    if unit is None and not self._within_1 and not dtype.is_floating:", "    if False:",
            f"{NORMALIZE}::test_is_as_the_guide_s_table"),
     Mutant("of floats only those at the end of a row are looked at", "refurbish_tf/cc/image/vector_kernels.cc",
-           "most = _mm256_max_ps(values, most);", "most = most;", f"{NORMALIZE}::test_a_single_value_of_other_units"),
+           "largest = _mm256_max_ps(values, largest);", "largest = largest;", f"{NORMALIZE}::test_a_single_value_of_other_units"),
     Mutant("bands forget the largest value of those before", "refurbish_tf/cc/image/painter.cc",
            "    beyond_limit_ = std::max(\n        beyond_limit_, normalize(rows", "    beyond_limit_ = std::max(\n        0.0f, normalize(rows",
            f"{NORMALIZE}::test_a_single_value_of_other_units"),
