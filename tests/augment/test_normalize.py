@@ -11,7 +11,8 @@ from support import ROOT, cases
 
 ROW = re.compile(r"^\| (\w+), (-?\d+) to (\d+) \| `(normalize\(.*?\))`.* \| (.*) \|$", re.MULTILINE)
 ROWS = ROW.findall((ROOT / "docs" / "choose.md").read_text(encoding="utf-8"))
-SEED = [7, 3]
+# With it a flip at the first position flips.
+SEED = [7, 1]
 
 
 def test_the_guide_has_each_dtype():
