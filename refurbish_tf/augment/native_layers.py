@@ -286,7 +286,10 @@ class LayerChain:
       dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
       error, got, way = TypeError, f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
-      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, 64 if "to 64" in must else None)
+      # Policies take fewer than other layers.
+      most = (number for number in (64, 3) if not facts_of(
+          self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
+      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 
