@@ -343,4 +343,4 @@ def _check_others(spec, path, size, moves):
   if moves:
     unnamed_targets.warn_of_boxes(
         [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image],
-        f"use rtf.augment.compose(layers, targets=...) in place of fuse; if not, silence this: {mistakes.SILENCE}.")
+        f"use rtf.augment.compose(layers, targets=...) in place of fuse; {unnamed_targets.OTHERWISE}, silence this: {mistakes.SILENCE}.")

@@ -76,7 +76,7 @@ def final_layers():
 def normalizations(channels):
   several = [augment.normalize(MEAN[number], STD[number], dtype) for number in {1, channels}
              for dtype in ("float32", "bfloat16", "float16")]
-  return {repr(layer): layer for layer in [*several, augment.normalize(-0.3, 2.5), augment.normalize(0, 1 / 255)]}
+  return {repr(layer): layer for layer in [*several, augment.normalize(-0.3, 2.5, max_pixel_value=255), augment.normalize(0, 1 / 255)]}
 
 
 def all_operations():

@@ -3,18 +3,19 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 
+from refurbish_tf._internal import mistakes
 from . import final_layers, layers
 from .composition import image_of, with_image
 from .native_layers import LayerChain
 from .targets import Following
+from .unnamed_targets import OTHERWISE
 
 
 def random_crop_and_flip_batch(
-    padding: int, mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None) -> Callable[..., Any]:
+    padding: int, mean: float | Sequence[float] | None = None, std: float | Sequence[float] | None = None, *,
+    max_pixel_value: float | None = None) -> Callable[..., Any]:
   """Returns a function that crops, flips and normalises a batch of images, each in its own random way.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
@@ -38,8 +39,9 @@ def random_crop_and_flip_batch(
 
   Args:
     padding: a whole number of pixels, from 0 to 16,383, as for `random_crop`.
-    mean: a real number, or one for each channel, of the images' values divided by 255; None to leave them as they are.
+    mean: a real number, or one for each channel; None to leave the images' values as they are.
     std: likewise, and above 0. There must be both or none.
+    max_pixel_value: as for `normalize`.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with images
@@ -51,16 +53,21 @@ def random_crop_and_flip_batch(
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
-    ValueError: `padding` is negative or above 16,383, there is one of `mean` and `std` only, `mean` is not from 0 to 1,
-      or `std` is not above 0 and at most 1.
+    ValueError: `padding` is negative or above 16,383, there is one of `mean` and `std` only, or `normalize` refuses them.
 
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """
   whose = "random_crop_and_flip_batch"
   drawn = [final_layers.random_crop(layers.checked_padding(padding, whose)), final_layers.random_flip()]
-  normalization = _checked_normalization(mean, std, whose)
-  if normalization is not None:
-    drawn.append(final_layers.normalize(*normalization))
+  if (mean is None) != (std is None):
+    raise ValueError(
+        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or "
+        "std=1 to leave one out.")
+  if mean is None and max_pixel_value is not None:
+    raise ValueError(
+        f"max_pixel_value of {whose} must come with mean and std, got {max_pixel_value!r} alone. Pass mean=0 and std=1 to divide only.")
+  if mean is not None:
+    drawn.append(final_layers.normalize(mean, std, max_pixel_value=max_pixel_value))
   chain = LayerChain([(layer, position) for position, layer in enumerate(drawn)], whose, clips=False)
   return _BatchFunction(chain, whose)
 
@@ -79,30 +86,11 @@ class _BatchFunction:
         image_of(element), self.__name__, "Put it after batch, and use random_crop and random_flip before it.")
     if seed is None:
       seed = layers.new_seed()
+    in_its_place = "rtf.augment.compose([random_crop(...), random_flip(), normalize(...)], targets=...)"
     try:
-      following = Following(None, element, rest, images, moves=True)
+      following = Following(None, element, rest, images, moves=True, way_out=(
+          f"use {in_its_place} in place of {self.__name__}; {OTHERWISE}, silence this: {mistakes.SILENCE}."))
     except ValueError as error:
-      raise ValueError(
-          f"{self.__name__} moves images alone: in its place use rtf.augment.compose([random_crop(...), random_flip(), "
-          f"normalize(...)], targets=...). {error}") from None
+      raise ValueError(f"{self.__name__} moves images alone: in its place use {in_its_place}. {error}") from None
     images = following.through_layer(self._chain, images, seed)
     return following.beside(with_image(element, images))
-
-
-def _checked_normalization(mean, std, whose):
-  if mean is None and std is None:
-    return None
-  if mean is None or std is None:
-    raise ValueError(
-        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or "
-        "std=1 to leave one out.")
-  mean, std = (np.asarray(values) for values in final_layers.checked_normalization(mean, std, whose))
-  if not ((mean >= 0) & (mean <= 1)).all():
-    raise ValueError(
-        f"mean of {whose} must be from 0 to 1, the mean of values divided by 255, got {mean.tolist()}. Divide a mean "
-        "of 0 to 255, and its std, by 255.")
-  if not (std <= 1).all():
-    raise ValueError(
-        f"std of {whose} must be above 0 and at most 1, of values divided by 255, got {std.tolist()}. Divide a std of "
-        "0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
-  return mean, std

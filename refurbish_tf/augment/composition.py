@@ -206,6 +206,9 @@ class _Part:
     if any((targets or {}).values()):
       for layer, position in others:
         check_layer(layer, position)
+      for layer in own:
+        if isinstance(layer, Decoder):
+          layer.check_targets()
     self._moves = any(layer.moves_pixels for layer in own) or any(mover(layer, position) for layer, position in others)
     if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels

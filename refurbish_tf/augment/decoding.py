@@ -18,13 +18,13 @@ MAX_PIXELS = 178_956_970
 
 def decode_and_crop(
     size: int | Sequence[int] | None = None, *, scale: Sequence[float] = (0.08, 1.0),
-    ratio: Sequence[float] = (3 / 4, 4 / 3), apply_exif_orientation: bool = False,
+    ratio: Sequence[float] = (3 / 4, 4 / 3), apply_exif_orientation: bool | None = None,
     max_pixels: int = MAX_PIXELS, dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes only a random part of an image file, and resizes it.
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(
-  ...     [rtf.augment.decode_and_crop(224, apply_exif_orientation=True), rtf.augment.rand_augment()],
+  ...     [rtf.augment.decode_and_crop(224), rtf.augment.rand_augment()],
   ...     [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3)
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
@@ -39,7 +39,8 @@ def decode_and_crop(
   gives nearly the same pixels. Other files are decoded whole.
 
   Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points follow, as
-  `targets` of `compose` names them. They belong to the image of the file as it stands: turned, if `apply_exif_orientation`.
+  `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless
+  `apply_exif_orientation` is False.
 
   Args:
     size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the window as it is:
@@ -47,8 +48,9 @@ def decode_and_crop(
     scale: the least and the largest share of the image's area, above 0 and at most 1.
     ratio: the least and the largest aspect ratio, width divided by height, above 0.
     apply_exif_orientation: whether a photograph is first turned, or mirrored, as the EXIF block of a JPEG, PNG or WebP
-      file says. Cameras and phones store a photograph as the sensor lay; viewers turn it. True for photographs from
-      a folder. A damaged block says nothing.
+      file says. Cameras and phones store a photograph in sensor orientation; viewers turn it. None turns it, but is an error
+      with targets: pass True if they were drawn on turned photographs, and False if on the pixels as they are stored. A
+      damaged block says nothing.
     max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger one is
       an error before memory is allocated, as a file of a few bytes can claim any size. Without it, Pillow's bound.
     dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8 would
@@ -80,7 +82,7 @@ def decode_and_crop(
 
 
 def decode(
-    size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool = False, max_pixels: int = MAX_PIXELS,
+    size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool | None = None, max_pixels: int = MAX_PIXELS,
     dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_and_crop` is for training.
 
@@ -109,10 +111,11 @@ class Decoder:
   """Decodes the part of a file's image that a layer takes, all of it, and resizes it or not."""
 
   def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
-    if not isinstance(applies_orientation, (bool, np.bool_)):
+    if applies_orientation is not None and not isinstance(applies_orientation, (bool, np.bool_)):
       raise TypeError(
           f"apply_exif_orientation of {name} must be True or False, got {applies_orientation!r}. True turns photographs as "
           "viewers do.")
+    self._turns = None if applies_orientation is None else bool(applies_orientation)
     dtype_name = name_of_dtype(dtype)
     if dtype_name not in ("uint8", "uint16"):
       raise ValueError(
@@ -123,16 +126,24 @@ class Decoder:
     # As for native layers.
     self.outcomes = layer.outcomes
     self._arguments = {
-        "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": bool(applies_orientation),
+        "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": self._turns is not False,
         "max_pixels": checked_whole(
             f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."),
         "T": tf.as_dtype(dtype_name)}
     self._shown = (
-        f"{shown}{', apply_exif_orientation=True' if applies_orientation else ''}"
+        f"{shown}{'' if self._turns is None else f', apply_exif_orientation={self._turns}'}"
         f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}"
         f"{', dtype=tf.uint16' if dtype_name == 'uint16' else ''}")
-    # Whether they are elsewhere than in the file, as it stands.
-    self.moves_pixels = layer.takes_seed or resizes
+    # Whether they may be elsewhere than where their user knows them.
+    self.moves_pixels = layer.takes_seed or resizes or self._turns is None
+
+  def check_targets(self):
+    """Raises ValueError if nobody has said whether targets belong to the photograph as it is turned."""
+    if self._turns is None:
+      raise ValueError(
+          f"{self.__name__} must be told with targets whether it turns photographs, got no apply_exif_orientation. Boxes and masks "
+          "match only one of the two. Pass apply_exif_orientation=True if yours were drawn on photographs as viewers show them, and "
+          "False if on the pixels as they are stored.")
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
@@ -160,8 +171,7 @@ class _DrawingDecoder(Decoder):
     if not self._resizes:
       return None
     arguments = self._arguments
-    whole = decode(
-        apply_exif_orientation=arguments["apply_exif_orientation"], max_pixels=arguments["max_pixels"], dtype=arguments["T"])
+    whole = decode(apply_exif_orientation=self._turns, max_pixels=arguments["max_pixels"], dtype=arguments["T"])
     return whole, self._layer
 
   @tf.autograph.experimental.do_not_convert

@@ -6,9 +6,10 @@ import numbers
 from typing import Any, Literal, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from refurbish_tf._internal.checks import is_real
-from .layers import checked_padding, checked_range, checked_whole
+from .layers import checked_padding, checked_range, checked_real, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
@@ -203,8 +204,8 @@ def random_erasing(
 
 def normalize(
     mean: float | Sequence[float] = (0.485, 0.456, 0.406), std: float | Sequence[float] = (0.229, 0.224, 0.225),
-    dtype: Any = "float32") -> Any:
-  """Returns a layer that normalises the image: `(image / 255 - mean) / std`, if it is uint8.
+    dtype: Any = "float32", *, max_pixel_value: float | None = None) -> Any:
+  """Returns a layer that normalises the image: `(image / max_pixel_value - mean) / std`.
 
   >>> rtf.augment.normalize()
   normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
@@ -212,34 +213,53 @@ def normalize(
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
-  For 255 it has 65,535 if the image is uint16 and 32,767 if it is int16, as `tf.image.convert_image_dtype`. float32 is taken
-  as it is: ImageNet's mean and std are for values from 0 to 1, so divide others by 255 before. It is `image * scale +
-  offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset = -mean / std` as float32;
-  then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside other layers of this module it is part of
-  their pass over the image. Policies take uint8, and so stand before it.
+  Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is divided. If
+  they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when it runs, a
+  float32 image with a value above 16.
+
+  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)` and
+  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside other
+  layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
 
   Args:
-    mean: a real number, or one for each of up to 64 channels, of the images' values divided by 255. Without it,
-      ImageNet's, with which most trained networks for photographs of three channels were trained.
+    mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which most
+      trained networks for photographs of three channels were trained.
     std: likewise, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
+    max_pixel_value: what values are divided by first, a real number above 0: 255 for floats of 0 to 255, 10,000 for
+      reflectance. None for the rule above.
 
   Returns:
     A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same shape
     in `dtype`.
 
   Raises:
-    TypeError: `mean` or `std` does not consist of real numbers.
-    ValueError: `mean` is not finite, `std` is not finite and above 0, they are of different numbers of channels, or there
-      is no such dtype.
+    TypeError: `mean` or `std` does not consist of real numbers, or `max_pixel_value` is not one.
+    ValueError: `mean` is not finite, `std` is not finite and above 0, they are of different numbers of channels,
+      `max_pixel_value` is not above 0, or there is no such dtype.
   """
   name = name_of_dtype(dtype)
   if name not in _DTYPES:
     raise ValueError(
         f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8.")
-  mean, std = checked_normalization(mean, std, "normalize")
-  texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
-  return NativeLayer("normalize", f"dtype={name} {' '.join(texts)}", f"{mean}, {std}, {name!r}")
+  return _Normalize(*checked_normalization(mean, std, max_pixel_value, "normalize"), name)
+
+
+class _Normalize(NativeLayer):
+  """Its text has what values are divided by, unless it is 255 for uint8, or nothing was said for floats."""
+
+  def __init__(self, mean, std, max_pixel_value, dtype):
+    texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
+    self._given, self._text = max_pixel_value, f"normalize dtype={dtype} {' '.join(texts)}"
+    self._within_1 = all(0 <= each <= 1 for each in mean + std)
+    of_unit = "" if max_pixel_value is None else f", max_pixel_value={max_pixel_value!r}"
+    super().__init__("normalize", self.text_of(tf.uint8).partition(" ")[2], f"{mean}, {std}, {dtype!r}{of_unit}")
+
+  def text_of(self, dtype):
+    unit = self._given
+    if unit is None and not self._within_1 and not dtype.is_floating:
+      unit = 1.0
+    return self._text if unit is None or unit == 255 and dtype == tf.uint8 else f"{self._text} max_pixel_value={unit!r}"
 
 
 def name_of_dtype(dtype):
@@ -247,8 +267,11 @@ def name_of_dtype(dtype):
   return dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
 
 
-def checked_normalization(mean, std, whose):
-  """Returns two lists of floats of equal length: one number for all channels, or one for each."""
+def checked_normalization(mean, std, max_pixel_value, whose):
+  """Returns two lists of floats of equal length, one number for all channels or one for each, and a float or None."""
+  if max_pixel_value is not None:
+    max_pixel_value = checked_real(
+        f"max_pixel_value of {whose}", max_pixel_value, 1e-30, 1e30, "Pass the value that becomes 1, such as 255, or leave it out.")
   checked = []
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
@@ -260,18 +283,17 @@ def checked_normalization(mean, std, whose):
     try:
       checked.append(np.asarray(channels, np.float64))
     except OverflowError:
-      raise ValueError(f"{name} of {whose} must be finite, got {values!r}. Pass values divided by 255.") from None
+      raise ValueError(f"{name} of {whose} must be finite, got {values!r}. Look for an overflow in what it was computed of.") from None
   mean, std = checked
   if not np.isfinite(mean).all():
     raise ValueError(
-        f"mean of {whose} must be finite, the mean of values divided by 255, got {mean.tolist()}. Look for NaN in what "
-        "it was computed of.")
+        f"mean of {whose} must be finite, got {mean.tolist()}. Look for NaN in what it was computed of.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-    usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / std))
+    usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / ((max_pixel_value or 1) * std)))
   if not usable.all():
     raise ValueError(
-        f"std of {whose} must be above 0, finite, and not as small as 1e-38, of values divided by 255, got "
-        f"{std.tolist()}. Pass 1 for a channel that is not to be scaled.")
+        f"std of {whose} must be above 0, finite, and not as small as 1e-38, got {std.tolist()}. Pass 1 for a channel that is "
+        "not to be scaled.")
   for name, values in (("mean", mean), ("std", std)):
     if len(values) > _MOST_CHANNELS:
       raise ValueError(
@@ -285,9 +307,9 @@ def checked_normalization(mean, std, whose):
   with np.errstate(over="ignore"):
     if not np.isfinite(np.float32(-mean / std)).all():
       raise ValueError(
-          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Divide both "
-          "by 255 if they are of values up to 255.")
-  return mean.tolist(), std.tolist()
+          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Pass both in the same "
+          "units.")
+  return mean.tolist(), std.tolist(), max_pixel_value
 
 
 def _check_antialias(antialias, whose):

@@ -104,7 +104,7 @@ def way_to_dtype(dtype, only_uint8):
   return "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to 24 bits."
 
 
-def way_to_channels(shape):
+def way_to_channels(shape, most=None):
   """How images of this shape become [height, width, channels], with channels that a layer takes, for errors."""
   shape = shape.as_list()
   if len(shape) > 4:
@@ -122,11 +122,18 @@ def way_to_channels(shape):
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
+  # Too many for any layer.
+  if most:
+    ways.append(
+        f"If the last axis holds bands, make those behind the first {most} a component of its own that follows the image: "
+        f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}.')
   if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
   if len(shape) == 3 and any(side is not None and side <= (shape[-1] or 0) for side in shape[:2]):
-    ways.append("If it is a batch, a clip or a volume without channels, add their axis: image[..., tf.newaxis].")
+    ways.append(
+        "If the last axis is the width, of a batch, a clip or a volume without channels, add that of channels: "
+        "image[..., tf.newaxis].")
   if not ways:
     of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
     ways.append(f"Do it with a function of your own in place of the layer{of_three}.")

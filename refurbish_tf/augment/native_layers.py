@@ -63,7 +63,8 @@ def draws_version() -> int:
   return facts_of(("random_flip position=-1",)).version
 
 
-def pieces(text: str, position: int) -> list[str]:
+@functools.lru_cache(maxsize=4096)
+def pieces(text: str, position: int) -> tuple[str, ...]:
   """A layer as an attribute of the ops. `position` derives its seed, unless it is -1."""
   name, _, arguments = text.partition(" ")
   made = [""]
@@ -72,7 +73,7 @@ def pieces(text: str, position: int) -> list[str]:
       made.append(word.lstrip())
     else:
       made[-1] += word
-  return made
+  return tuple(made)
 
 
 class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_policy"])):
@@ -107,6 +108,11 @@ class NativeLayer:
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any) -> tf.Tensor:
     return self._chain(image)
+
+  def text_of(self, dtype):
+    """`text`, which is for uint8, for images of another dtype."""
+    del dtype
+    return self.text
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
@@ -156,7 +162,8 @@ class LayerChain:
   def __init__(self, layers, whose=None, clips=None):
     """`layers`: pairs of a layer and the position that derives its seed, or -1. `clips`: as for `compose`."""
     self._layers = [layer for layer, _ in layers]
-    self.texts = tuple(piece for layer, position in layers for piece in pieces(layer.text, position))
+    self._positions = [position for _, position in layers]
+    self.texts = self._texts_of(tf.uint8)
     self._whose = whose or self._layers[0].__name__
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
     # Whether the sub-policy comes from, or goes to, another chain.
@@ -235,12 +242,13 @@ class LayerChain:
     return tuple(native.ops().refurbish_tf_image_pixels(images=image, draws=draws, **self._arguments(image, targets)))
 
   def _arguments(self, image, targets):
+    texts = self._texts_of(image.dtype)
     return {
-        "layers": self.texts, "clips": bool(self._clips), "T": self._dtype_of(image), **target_arguments(targets)}
+        "layers": texts, "clips": bool(self._clips), "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
 
-  def _dtype_of(self, image):
-    """The dtype of what is made of a checked image."""
-    return facts_of(self.texts, image.dtype).dtype
+  def _texts_of(self, dtype):
+    """The layers, in pieces, for images of this dtype: the one place where it says what they do."""
+    return tuple(piece for layer, position in zip(self._layers, self._positions) for piece in pieces(layer.text_of(dtype), position))
 
   def _checked_image(self, image, in_stage=True):
     image = tf.convert_to_tensor(image)
@@ -257,7 +265,7 @@ class LayerChain:
           f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If it is a "
           "clip, or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or split, or the list of "
           "layers to refurbish itself. If it is a batch, each of whose images draws for itself, pass clips=False.")
-    told = facts_of(self.texts, dtype, sizes[-3:])
+    told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
     *sides, channels = sizes[-3:]
@@ -278,7 +286,10 @@ class LayerChain:
       dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
       error, got, way = TypeError, f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
-      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape)
+      # Policies take fewer than other layers.
+      most = (number for number in (64, 3) if not facts_of(
+          self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
+      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 

@@ -123,14 +123,21 @@ def check_shape(path, kind, shape, lead, image_shape):
   if kind in MAPS:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
     if not shape[len(lead):len(lead) + 2].is_compatible_with(sides):
+      way = (
+          "Resize one of them in Dataset.map before, a mask [height, width] with "
+          'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
+      if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
+        order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
+        way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."
       raise ValueError(
           f"targets: the component {shown(path)}, {kind!r}, must have the height and width of the image, {sides}, got shape "
-          f"{shape}. Resize one of them in Dataset.map before, a mask [height, width] with "
-          'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
+          f"{shape}. {way}")
     return
   last = shape[-1]
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
+    way = "Reshape it, or put what else is there into a component of its own"
+    if last == 0:
+      way = f"An empty list has no columns: write tf.reshape(component, [-1, {4 if kind in BOXES else 2}])"
     raise ValueError(
-        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. Reshape it, or put what "
-        "else is there into a component of its own, by Dataset.map.")
+        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. {way}, by Dataset.map.")

@@ -80,9 +80,9 @@ class Following:
   """What follows the image of one element, on its way through the layers."""
 
   @_as_it_is
-  def __init__(self, targets, element, rest, image, moves):
+  def __init__(self, targets, element, rest, image, moves, way_out=None):
     """`targets`: of `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if something looks
-    as if it should follow, and is not named."""
+    as if it should follow, and is not named. `way_out`: what to do with boxes, where `targets` is not an argument."""
     self._element, self._rest = element, rest
     self._kinds, self._tensors, self._ragged = {}, {}, {}
     lead = self._lead(image)
@@ -101,7 +101,7 @@ class Following:
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
     if moves:
       unnamed_targets.check_names(self._others)
-      unnamed_targets.warn_of_boxes(self._others)
+      unnamed_targets.warn_of_boxes(self._others, way_out)
     self._check_others(image)
 
   @_as_it_is

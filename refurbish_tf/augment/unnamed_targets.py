@@ -7,6 +7,8 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
 
+OTHERWISE = "if it holds anything else, such as a label of four classes"
+
 
 def leaves(value, path=()):
   """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own. A list is a tensor."""
@@ -62,7 +64,7 @@ def warn_of_boxes(found, way_out=None):
         shape.rank and shape[-1] == 4):
       mistakes.warn(
           f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds boxes, "
-          + (way_out or f'pass {named(path, "xyxy")}, with the format that they have; if not, {named(path, None)}.'))
+          + (way_out or f'pass {named(path, "xyxy")}, with the format that they have; {OTHERWISE}, {named(path, None)}.'))
 
 
 def check_sizes(found, sides, is_known=True):

@@ -74,7 +74,7 @@ class _Ways(Pipelines):
 
   def decoded_once(self):
     return Pipelines(
-        dataclasses.replace(self.images, decode=augment.decode(apply_exif_orientation=True), shape=(None, None, 3)),
+        dataclasses.replace(self.images, decode=augment.decode(), shape=(None, None, 3)),
         [augment.random_resized_crop(SIZE, antialias=True), *self.layers[1:]], self.at, self.seed,
         self.batch_size).decoded_once()
 
@@ -112,7 +112,7 @@ def measure(photographs, reuse):
   """
   ways = _Ways(
       dataclasses.replace(photographs, decode=tf.identity, shape=()),
-      [augment.decode_and_crop(SIZE, apply_exif_orientation=True), augment.rand_augment(2, MAGNITUDE),
+      [augment.decode_and_crop(SIZE), augment.rand_augment(2, MAGNITUDE),
        augment.random_crop(PADDING), augment.random_flip(), augment.normalize()],
       at=3, seed=0, batch_size=min(BATCH_SIZE, len(photographs.train)))
   rows = _rows(reuse)

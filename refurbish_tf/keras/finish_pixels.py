@@ -92,9 +92,10 @@ def dtype(device_layers):
 
 
 def _normalized(layer, images):
-  """(value / 255 - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
+  """(value / max_pixel_value - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
   mean, std = (np.array(layer.numbers(name)) for name in ("mean", "std"))
-  scale, offset = (ops.convert_to_tensor(np.float32(numbers)) for numbers in (1 / (255 * std), -mean / std))
+  unit = float(layer.arguments.get("max_pixel_value", [255])[0])
+  scale, offset = (ops.convert_to_tensor(np.float32(numbers)) for numbers in (1 / (unit * std), -mean / std))
   return ops.cast(_rounded(scale * ops.cast(images, "float32")) + offset, layer.arguments["dtype"][0])
 
 

@@ -336,9 +336,12 @@ class _Component:
             "it in the source, or give the dtype of all elements in element_spec.")
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
-      raise ValueError(
-          f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. Give an element_spec with "
-          "None for the dimensions that vary.")
+      # What numpy.asarray makes of an empty list.
+      empty = [0, *(size or 0 for size in self._shape[1:])]
+      way = f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). " if array.shape == (0,) and len(empty) > 1 else ""
+      if not way or not self._spec.shape.is_compatible_with(empty):
+        way += "Give an element_spec with None for the dimensions that vary."
+      raise ValueError(f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}".rstrip())
     return array
 
 

@@ -99,12 +99,12 @@ class TestRefusal:
 
   @pytest.mark.parametrize("mean, std, error, said", [
       (0.5, None, ValueError, "mean and std .*mean=0.5 and std=None"), (None, 1, ValueError, "mean and std "),
-      ("0.5", 1, TypeError, "^mean .*'0.5'"),
-      (0, 255, ValueError, "^std .*255.0"),
-      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "^mean .*125.3")])
+      ("0.5", 1, TypeError, "^mean .*'0.5'")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=said):
       augment.random_crop_and_flip_batch(4, mean, std)
+    with pytest.raises(ValueError, match="max_pixel_value .*must come with mean and std, got 255"):
+      augment.random_crop_and_flip_batch(4, max_pixel_value=255)
 
   def test_of_images_with_another_number_of_channels(self):
     with pytest.raises(ValueError, match="channels of mean and std, 3, got shape"):

@@ -199,7 +199,7 @@ class TestFiles:
 
   @pytest.mark.parametrize("layer", [
       augment.decode_and_crop(11), augment.decode_and_crop(), augment.decode((30, 12)), augment.decode(),
-      augment.decode(apply_exif_orientation=True)], ids=repr)
+      augment.decode(apply_exif_orientation=False)], ids=repr)
   @pytest.mark.parametrize("encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"])
   def test_are_a_clip_of_one_window(self, layer, encode):
     files = [encode(frame(number)["image"]) for number in range(4)]
@@ -215,7 +215,7 @@ class TestFiles:
     frames = [frame(number) for number in range(4)]
     given = {"image": tf.constant(self.FILES), "mask": np.stack([each["mask"] for each in frames]),
              "boxes": np.stack([in_format(each["boxes"], "rel_xyxy", SIZE) for each in frames])}
-    layers = [augment.decode_and_crop(16), *augment.rand_augment(1)], [augment.random_flip()]
+    layers = [augment.decode_and_crop(16, apply_exif_orientation=True), *augment.rand_augment(1)], [augment.random_flip()]
     stage = tf.data.Dataset.from_tensors(given).refurbish(*layers, targets=kinds, seed=3)
     assert [spec.shape.as_list() for spec in stage.element_spec.values()] == [[4, 16, 16, 3], [4, 16, 16], [4, 3, 4]]
     fn = augment.compose([*layers[0], *layers[1]], kinds, clips=True)

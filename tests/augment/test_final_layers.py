@@ -30,7 +30,7 @@ def built(layer):
       "random_resized_crop": lambda: augment.random_resized_crop(
           (layer.height, layer.width), layer.scale, layer.ratio, layer.antialias),
       "resize": lambda: augment.resize((layer.height, layer.width), layer.antialias),
-      "normalize": lambda: augment.normalize(layer.mean, layer.std, layer.dtype),
+      "normalize": lambda: augment.normalize(layer.mean, layer.std, layer.dtype, max_pixel_value=layer.max_pixel_value),
   }[layer.name]()
 
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf._internal import fingerprint
 from support.images import DECODES_WEBP, decoded, make_seeds, needs_webp
 
 augment = rtf.augment
@@ -50,10 +51,10 @@ def _turned(image, number):
 
 def _assert_stands(file, standing, size, seeds):
   """To the bit, both layers make of a file that lies what they make of one that stands."""
-  made = augment.decode(size, apply_exif_orientation=True)(file)
+  made = augment.decode(size)(file)
   np.testing.assert_array_equal(made, augment.decode(size)(standing))
   for seed in make_seeds(seeds):
-    made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
+    made = augment.decode_and_crop(size)(file, seed=seed)
     np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
 
 
@@ -85,7 +86,7 @@ class TestIsPillows:
     for seed in make_seeds(5):
       image, mask, moved = window(file, standing, boxes, seed=seed)
       np.testing.assert_array_equal(image, mask)
-      expected = augment.compose([augment.decode_and_crop()], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
+      expected = augment.compose([augment.decode_and_crop(apply_exif_orientation=True)], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
       np.testing.assert_array_equal(image, expected[0])
       np.testing.assert_array_equal(moved, expected[2])
       np.testing.assert_array_equal(moved[1], [0, 0, *image.shape[1::-1]])
@@ -98,22 +99,22 @@ class TestIsPillows:
   def test_at_full_size(self, kind, height, width, number):
     """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
     file = _lying(_noise(height, width), kind, number)
-    decoded = augment.decode()(file).numpy()
+    decoded = augment.decode(apply_exif_orientation=False)(file).numpy()
     np.testing.assert_array_equal(decoded, tf.io.decode_image(file, channels=3, expand_animations=False))
     turned = _turned(decoded, number)
     standing = _saved(turned, "PNG")
-    np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), turned)
+    np.testing.assert_array_equal(augment.decode()(file), turned)
     for seed in make_seeds(3):
       for arguments in ({}, {"scale": (0.3, 0.5), "ratio": (0.2, 0.4)}):
         expected = augment.decode_and_crop(**arguments)(standing, seed=seed)
-        made = augment.decode_and_crop(**arguments, apply_exif_orientation=True)(file, seed=seed)
+        made = augment.decode_and_crop(**arguments)(file, seed=seed)
         np.testing.assert_array_equal(made, expected)
 
   @pytest.mark.parametrize("kind", decoded(KINDS))
   def test_resized(self, kind, number):
     """To sizes that leave a JPEG file its scale: to the bit what is made of the file that stands."""
     file = _lying(_noise(33, 47), kind, number)
-    standing = _saved(_turned(augment.decode()(file), number), "PNG")
+    standing = _saved(_turned(augment.decode(apply_exif_orientation=False)(file), number), "PNG")
     for size in ((30, 27), (60, 20)):
       _assert_stands(file, standing, size, seeds=3)
 
@@ -122,7 +123,7 @@ class TestIsPillows:
     """At half, a quarter and an eighth of the size: to the bit, as turning leaves JPEG's blocks what they were."""
     image = _blocks(96, 128)
     file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
-    np.testing.assert_array_equal(augment.decode()(file), image)
+    np.testing.assert_array_equal(augment.decode(apply_exif_orientation=False)(file), image)
     _assert_stands(file, standing, size, seeds=6)
 
   @pytest.mark.parametrize("size", [(40, 50), (20, 28), (9, 15)])
@@ -131,9 +132,9 @@ class TestIsPillows:
     for ramp in np.mgrid[:203, :301] * 0.8:
       image = np.tile(ramp.astype(np.uint8)[..., np.newaxis], 3)
       file, standing = _lying(image, "JPEG", number, quality=98), _saved(_turned(image, number), "PNG")
-      pairs = [(augment.decode(size, apply_exif_orientation=True)(file), augment.decode(size)(standing))]
+      pairs = [(augment.decode(size)(file), augment.decode(size)(standing))]
       pairs += [
-          (augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed),
+          (augment.decode_and_crop(size)(file, seed=seed),
            augment.decode_and_crop(size)(standing, seed=seed)) for seed in make_seeds(4)]
       for made, expected in pairs:
         difference = made.numpy().astype(float) - expected.numpy()
@@ -158,11 +159,11 @@ def _damaged_blocks():
 @pytest.mark.parametrize("kind", decoded(KINDS))
 def test_a_damaged_block_says_nothing(kind):
   image = _noise(24, 33)
-  expected = augment.decode(apply_exif_orientation=True)(_saved(image, kind))
+  expected = augment.decode()(_saved(image, kind))
   for exif in _damaged_blocks():
     file = _saved(image, kind, exif=exif)
     assert exif[6:] in file
-    np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), expected)
+    np.testing.assert_array_equal(augment.decode()(file), expected)
 
 
 @needs_webp
@@ -262,7 +263,7 @@ class TestMaxPixels:
     match = (f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
              f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole")
     with _bounded_memory():
-      for layer in (augment.decode(), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
+      for layer in (augment.decode(apply_exif_orientation=False), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
           layer(file)
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
@@ -307,7 +308,7 @@ def test_16_bits_are_not_cut(before):
 @pytest.mark.parametrize("layer", [augment.decode, augment.decode_and_crop])
 @pytest.mark.parametrize("arguments, error", [
     ({"apply_exif_orientation": "yes"}, TypeError), ({"apply_exif_orientation": 1}, TypeError),
-    ({"apply_exif_orientation": None}, TypeError), ({"max_pixels": 0}, ValueError),
+    ({"max_pixels": 0}, ValueError),
     ({"max_pixels": 2**62 + 1}, ValueError), ({"max_pixels": 1.5}, TypeError), ({"max_pixels": True}, TypeError),
     ({"max_pixels": None}, TypeError)])
 def test_arguments(layer, arguments, error):
@@ -320,3 +321,36 @@ def test_arguments_are_shown():
   assert "orientation" not in repr(augment.decode(8)) and "max_pixels" not in repr(augment.decode(8))
   layer = augment.decode(8, apply_exif_orientation=np.bool_(True), max_pixels=np.int64(7))
   assert repr(layer).endswith("(8, apply_exif_orientation=True, max_pixels=7)")
+  assert repr(augment.decode(8, apply_exif_orientation=False)) == "decode(8, apply_exif_orientation=False)"
+
+
+@pytest.mark.parametrize("make", [augment.decode, augment.decode_and_crop])
+def test_only_their_user_knows_where_targets_were_drawn(make):
+  """Also where they are not named; labels are no targets."""
+  file = _lying(_noise(33, 47), "PNG", 6)
+  seeds = {"seed": [7, 0]} if make is augment.decode_and_crop else {}
+  for layer in (make(), make(24)):
+    for targets in ({1: "xyxy"}, {"objects": {"bbox": "rel_yxyx"}}, {"mask": "mask", "depth": None}):
+      for layers in ([layer], [augment.decode(apply_exif_orientation=True), layer]):
+        with pytest.raises(ValueError, match=f"^{make.__name__} must be told with targets .*apply_exif_orientation=True if .*False if"):
+          augment.compose(layers, targets)
+    with pytest.raises(ValueError, match="boxes"):
+      augment.compose([layer])({"image": file, "boxes": np.zeros([2, 4], np.float32)}, **seeds)
+    for targets in (None, {}, {1: None}):
+      assert augment.compose([layer], targets)(file, 3, **seeds)[1] == 3
+  standing, lying = (augment.compose([make(apply_exif_orientation=turns)], {1: "mask"}) for turns in (True, False))
+  np.testing.assert_array_equal(*standing(file, _turned(_noise(33, 47), 6), **seeds))
+  np.testing.assert_array_equal(*lying(file, _noise(33, 47), **seeds))
+
+
+def test_a_store_of_photographs_that_lie_is_not_taken_for_one_of_turned_ones():
+  """The default has the fingerprint of True, so what was made so goes on; what was not turned has that of False."""
+  source, seed = tf.data.Dataset.from_tensors(b""), tf.TensorSpec([2], tf.int32)
+
+  def of(**arguments):
+    layer = augment.compose([augment.decode_and_crop(8, **arguments)])
+    function = tf.function(lambda file, seed: layer(file, seed=seed)).get_concrete_function(tf.TensorSpec([], tf.string), seed)
+    return fingerprint.of_stage(source, function)
+
+  assert not fingerprint.function_differs(of(), of(apply_exif_orientation=True))
+  assert fingerprint.function_differs(of(), of(apply_exif_orientation=False))

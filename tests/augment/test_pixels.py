@@ -23,14 +23,19 @@ def noise(dtype, *shape):
   return generator.integers(limits.min, limits.max + 1, shape, dtype)
 
 
-def pairs(channels, size):
+# What becomes 1. Floats of any size, and bytes, need no number.
+UNITS = {np.uint16: 65535, np.int16: 400.5}
+
+
+def pairs(dtype, channels, size):
   """Layers, each with its reference."""
   mean, std = (np.linspace(low, high, channels).tolist() for low, high in ((0.1, 0.6), (0.2, 0.5)))
+  unit = UNITS.get(dtype)
   made = [
       (augment.random_crop(3), reference.Crop(3)), (augment.random_flip(), reference.Flip()),
-      (augment.cutout(4), reference.Cutout(4)), (augment.normalize(mean, std), reference.Normalize(mean, std)),
-      (augment.normalize(0.5, 0.25, "bfloat16"), reference.Normalize(0.5, 0.25, "bfloat16")),
-      (augment.normalize(mean, std, "float16"), reference.Normalize(mean, std, "float16"))]
+      (augment.cutout(4), reference.Cutout(4)), (augment.normalize(-30, 58.4), reference.Normalize(-30, 58.4)),
+      *((augment.normalize(*given, max_pixel_value=unit), reference.Normalize(*given, max_pixel_value=unit)) for given in (
+          (mean, std), (0.5, 0.25, "bfloat16"), (mean, std, "float16")))]
   if min(size) > 1:
     made.append((augment.random_crop(min(size) - 1, "reflect"), reference.Crop(min(size) - 1, "reflect")))
   for antialias in (False, True):
@@ -60,22 +65,25 @@ def check(layer, expected, image):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layers_do_as_their_reference(dtype, channels):
   for size in cases.some(SIZES, 2):
-    for layer, expected in pairs(channels, size):
+    for layer, expected in pairs(dtype, channels, size):
       check(layer, expected, noise(dtype, *size, channels))
 
 
 @pytest.mark.parametrize("dtype, channels", [(np.uint16, 5), (np.float32, 3), (np.int16, 13), (np.uint8, 64)])
 def test_of_a_large_image(dtype, channels):
   image = noise(dtype, 500, 333, channels)
-  for layer, expected in pairs(channels, (4, 4)):
+  for layer, expected in pairs(dtype, channels, (4, 4)):
     check(layer, expected, image)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sequences_are_one_operation(dtype):
   """Also behind a normalisation, whose floats go on, and in a batch."""
-  layers = [augment.random_crop(2), augment.normalize(0.4, 0.2), augment.random_flip(), augment.resize((9, 7)), augment.cutout(3)]
-  expected = [reference.Crop(2), reference.Normalize(0.4, 0.2), reference.Flip(), reference.Resize(9, 7), reference.Cutout(3)]
+  unit = UNITS.get(dtype)
+  layers = [augment.random_crop(2), augment.normalize(0.4, 0.2, max_pixel_value=unit), augment.random_flip(), augment.resize((9, 7)),
+            augment.cutout(3)]
+  expected = [reference.Crop(2), reference.Normalize(0.4, 0.2, max_pixel_value=unit), reference.Flip(), reference.Resize(9, 7),
+              reference.Cutout(3)]
   fn = augment.compose(layers)
   images = noise(dtype, 6, 12, 15, 5)
   graph = tf.function(lambda image, seed: fn(image, seed=seed), autograph=False).get_concrete_function(
@@ -113,9 +121,9 @@ def test_what_is_no_number_stays_where_it_is():
   image[[0, 12], [5, 10], 0] = np.uint32(0x7fffffff).view(np.float32)
   none = np.isnan(image)
   assert_same(augment.random_flip()(image, [1, 0]), image[:, ::-1])
-  np.testing.assert_array_equal(np.isnan(augment.normalize(0.5, 0.5)(image)), none)
+  np.testing.assert_array_equal(np.isnan(augment.normalize(0.5, 0.5, max_pixel_value=1)(image)), none)
   for dtype in ("bfloat16", "float16"):
-    np.testing.assert_array_equal(np.isnan(np.float32(augment.normalize(0.5, 0.5, dtype)(image))), none)
+    np.testing.assert_array_equal(np.isnan(np.float32(augment.normalize(0.5, 0.5, dtype, max_pixel_value=1)(image))), none)
   # To the same size, neighbours have no weight.
   for antialias in (False, True):
     np.testing.assert_array_equal(augment.resize((13, 11), antialias)(image), image)
@@ -166,8 +174,8 @@ def test_of_what_is_not_dense():
 def test_in_a_graph_that_is_run_later():
   image = noise(np.uint16, 8, 9, 5)
   with tf.Graph().as_default() as graph:
-    made = augment.compose([augment.random_crop(2), augment.normalize(0.5, 0.25)])(tf.constant(image), seed=SEED)
+    made = augment.compose([augment.random_crop(2), augment.normalize(1000, 250)])(tf.constant(image), seed=SEED)
     with pytest.raises(TypeError, match="must be uint8, got dtype uint16"):
       augment.rand_augment(1)[0](tf.constant(image[..., :3]), SEED)
   with tf.compat.v1.Session(graph=graph) as session:
-    assert_same(session.run(made), reference.composed([reference.Crop(2), reference.Normalize(0.5, 0.25)], image, SEED))
+    assert_same(session.run(made), reference.composed([reference.Crop(2), reference.Normalize(1000, 250)], image, SEED))

@@ -1,6 +1,9 @@
 """What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
 import collections
+import struct
+import sys
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -164,6 +167,35 @@ def parallel(deterministic):
   return source().map(lambda x: x, num_parallel_calls=2, deterministic=deterministic)
 
 
+class Repeated:
+  """As what Grain's `MapDataset.repeat` returns."""
+
+  def __len__(self):
+    return sys.maxsize
+
+  def __getitem__(self, index):
+    return index % 8
+
+
+def of_unknown_shapes(image, mask):
+  specs = (tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec(None, tf.uint8))
+  return tf.data.Dataset.from_generator(lambda: [(image, mask)], output_signature=specs).refurbish(LAYERS, targets={1: "mask"})
+
+
+def boxes_of(nothing):
+  return rtf.sources.data_source([nothing, np.ones([1, 4], np.float32)], element_spec=tf.TensorSpec([None, 4], tf.float32))
+
+
+def decoded(turns):
+  """A file that lies, and a mask of its pixels as they are stored."""
+  exif = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, 6, 0, 0)
+  chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif + struct.pack(">I", zlib.crc32(b"eXIf" + exif))
+  file = tf.io.encode_png(np.repeat(WIDE[..., :1], 3, -1)).numpy()
+  return augment.compose([augment.decode(apply_exif_orientation=turns)], {1: "mask"})(file[:33] + chunk + file[33:], WIDE[..., 0])
+
+
+BANDS = np.random.default_rng(7).random([66, 70, 200], np.float32)
+MASKS = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
 Case = collections.namedtuple("Case", "fails error says remedied keeps")
 NUM_SAMPLED = 5
 whole = lambda result: result == list(range(8))
@@ -204,16 +236,47 @@ CASES = {
     "a mean for each of four channels": Case(
         lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",
         lambda: augment.normalize(0.5, 0.5)(COLORED), lambda made: len(np.unique(made)) == 48),
-    "a mean of values up to 255": Case(
-        lambda: augment.random_crop_and_flip_batch(0, [127.5] * 3, [51] * 3), ValueError, "by 255",
-        lambda: augment.random_crop_and_flip_batch(0, [127.5 / 255] * 3, [51 / 255] * 3)(COLORED[None], seed=SEED),
-        lambda made: len(np.unique(made)) == 48 and np.abs(made).max() <= 2.5),
+    "a range that only its user knows": Case(
+        lambda: augment.normalize(0.5, 0.5)(COLORED.astype(np.uint16) * 5), ValueError, "Pass max_pixel_value, the value that becomes 1",
+        lambda: augment.normalize(0.5, 0.5, max_pixel_value=5 * 47)(COLORED.astype(np.uint16) * 5),
+        lambda made: len(np.unique(made)) == 48 and abs(made.numpy().max() - 1) < 1e-6),
+    "floats up to 255": Case(
+        lambda: augment.normalize()(COLORED.astype(np.float32)), tf.errors.InvalidArgumentError, "up to 47. Pass max_pixel_value=255",
+        lambda: augment.normalize(max_pixel_value=255)(COLORED.astype(np.float32)),
+        lambda made: (made.numpy() == augment.normalize()(COLORED).numpy()).all()),
     "layers between whole batches": Case(
         lambda: augment.decode()(tf.constant([[b"", b""]])), ValueError, "Put the layer before batch",
         lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),
     "decoded already": Case(
         lambda: augment.decode(4)(COLORED), TypeError, "use random_resized_crop or resize",
         lambda: augment.resize(4)(COLORED), lambda image: (image.numpy() == COLORED).all()),
+    "more bands than an image has": Case(
+        lambda: augment.compose(LAYERS)(BANDS, seed=[1, 0]), ValueError, 'image[..., :64], image[..., 64:] with targets={1: "mask"}',
+        lambda: tf.concat(augment.compose(LAYERS, {1: "mask"})(BANDS[..., :64], BANDS[..., 64:], seed=[1, 0]), -1).numpy(),
+        lambda made: (made == BANDS[:, ::-1]).all()),
+    "more bands than a policy has": Case(
+        lambda: POLICY(BANDS.astype(np.uint8)), ValueError, 'image[..., :3], image[..., 3:] with targets={1: "mask"}',
+        lambda: augment.compose(augment.rand_augment(1), {1: "mask"})(BANDS[..., :3].astype(np.uint8), BANDS[..., 3:], seed=SEED)[1].shape,
+        lambda shape: shape == [66, 70, 197]),
+    "a mask that is turned otherwise than its photograph": Case(
+        lambda: decoded(True), tf.errors.InvalidArgumentError, "pass the other apply_exif_orientation", lambda: decoded(False),
+        lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
+    "masks come first": Case(
+        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, MASKS, seed=[1, 0]), ValueError, "tf.transpose(mask, [1, 2, 0])",
+        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, tf.transpose(MASKS, [1, 2, 0]), seed=[1, 0])[1].numpy(),
+        lambda made: (made.transpose(2, 0, 1) == MASKS[..., ::-1]).all()),
+    "masks come first, sizes unknown": Case(
+        lambda: next(iter(of_unknown_shapes(WIDE, MASKS))), tf.errors.InvalidArgumentError, "tf.transpose(mask, [1, 2, 0])",
+        lambda: next(iter(of_unknown_shapes(WIDE, MASKS.transpose(1, 2, 0))))[1].shape, lambda shape: shape == [4, 5, 3]),
+    "a mask of another size": Case(
+        lambda: next(iter(of_unknown_shapes(WIDE, GREY))), tf.errors.InvalidArgumentError, "Resize one of them",
+        lambda: next(iter(of_unknown_shapes(WIDE, GREY[:4, :5])))[1].shape, lambda shape: shape == [4, 5]),
+    "no box": Case(
+        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, [], seed=SEED), ValueError, "tf.reshape(component, [-1, 4])",
+        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, tf.reshape([], [-1, 4]), seed=SEED)[1].shape, lambda shape: shape == [0, 4]),
+    "no box in a source that knows their form": Case(
+        lambda: list(boxes_of([])), tf.errors.InvalidArgumentError, "np.zeros([0, 4], 'float32')",
+        lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))], lambda made: made == [0, 1]),
     # Fuse.
     "fuse: a layer that resizes": Case(
         lambda: images().fuse([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
@@ -237,6 +300,9 @@ CASES = {
         lambda: images().fuse(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
         reads(lambda: images().fuse(LAYERS, 2, num_replicas=2)), four),
     # Sources.
+    "a source that repeats itself": Case(
+        lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() behind refurbish",
+        lambda: labels(rtf.sources.data_source(range(8)).refurbish(tf.identity).repeat().take(16)), lambda read: read == sorted([*range(8)] * 2)),
     "shuffle before": Case(
         lambda: shuffled().refurbish(tf.identity), ValueError, "leave the shuffle out", reads(lambda: source().refurbish(tf.identity)), whole),
     "shuffle before, the same each time": Case(
@@ -298,3 +364,28 @@ def test_of_others(case):
     case.fails()
   assert case.says in str(raised.value)
   assert case.keeps(case.remedied())
+
+
+def test_of_a_path(tmp_path):
+  path = str(tmp_path / "1.png")
+  tf.io.write_file(path, tf.io.encode_png(COLORED))
+  layers = [augment.decode(), *LAYERS]
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, read its file before, by tf.io.read_file\.") as raised:
+    next(iter(SLICES([path]).refurbish(layers)))
+  assert "HEIC" not in str(raised.value)
+  image, = SLICES([path]).map(tf.io.read_file).refurbish(layers)
+  assert np.unique(image).tolist() == np.unique(COLORED).tolist()
+
+
+@pytest.mark.parametrize("call, has_targets", [
+    (lambda images, **targets: images.refurbish(LAYERS, **targets), True), (lambda images: images.fuse(LAYERS, 2), False),
+    (lambda images: images.batch(4).map(augment.random_crop_and_flip_batch(0)), False)], ids=["refurbish", "fuse", "batch"])
+def test_of_a_label_of_four_classes(call, has_targets):
+  given, remedy = SLICES((np.stack([COLORED] * 4), np.eye(4, dtype=np.float32))), "targets={1: None}" if has_targets else "silence this"
+  with pytest.warns(rtf.PipelineWarning, match="anything else, such as a label of four classes") as warned:
+    call(given)
+  assert remedy in str(warned[0].message) and ("targets={1:" in str(warned[0].message)) == has_targets
+  if has_targets:
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      call(given, targets={1: None})

@@ -308,14 +308,14 @@ class TestRows:
       assert found["bounding_boxes"]["boxes"].numpy().tolist() == [[2, 4, 8, 10]] and found["images"].shape == (16, 20, 3)
       assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [[1, 2, 4, 5]]
 
-  @pytest.mark.parametrize("layers", [
-      lambda: [augment.decode_and_crop(40)], lambda: [augment.decode_and_crop()], lambda: [augment.decode((50, 30))],
-      lambda: [augment.decode()]], ids=["crop", "window", "resize", "whole"])
-  def test_beside_files(self, layers):
+  @pytest.mark.parametrize("layer", [
+      lambda: augment.decode_and_crop(40, apply_exif_orientation=True), lambda: augment.decode_and_crop(apply_exif_orientation=True),
+      lambda: augment.decode((50, 30), apply_exif_orientation=False), lambda: augment.decode(apply_exif_orientation=False)], ids=["crop", "window", "resize", "whole"])
+  def test_beside_files(self, layer):
     """Targets belong to the image as it stands, and go where the same part of it goes."""
     boxes, points = made_up(3)
     kinds = {1: "mask", 2: "mask", 3: "xyxy", 4: "xy"}
-    layer, = layers()
+    layer = layer()
     file = tf.io.encode_png(np.repeat(drawn_boxes(boxes[:1], SIZE) * np.uint8(255), 3, -1))
     for seed in make_seeds(20):
       given = file, drawn_boxes(boxes, SIZE), drawn_points(points, SIZE), boxes.astype(np.float32), points.astype(np.float32)
@@ -334,7 +334,7 @@ class TestBlendedMaps:
       [augment.random_crop(5)], [augment.random_crop(5, "reflect")],
     [augment.random_flip()],
       [PolicyLayer("x", [("translate_x", 0.3)], [1])], [PolicyLayer("x", [("translate_y", -0.2)], [1])],
-      [augment.decode()]], ids=range(6))
+      [augment.decode(apply_exif_orientation=True)]], ids=range(6))
   @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
   def test_whole_pixels_are_moved_as_those_of_masks(self, layers, dtype):
     values = tf.cast(np.random.default_rng(3).random([17, 23, 3]), dtype)

@@ -60,7 +60,7 @@ class TestSegmentation:
       return tf.io.read_file(image), tf.io.decode_png(tf.io.read_file(mask), channels=1)
 
     stage = tf.data.Dataset.from_tensor_slices((images, masks)).map(load).refurbish(
-        [augment.decode_and_crop(48, scale=(0.3, 1))], [augment.random_crop(6), augment.random_flip()], r=2,
+        [augment.decode_and_crop(48, scale=(0.3, 1), apply_exif_orientation=True)], [augment.random_crop(6), augment.random_flip()], r=2,
         targets={1: "mask"}, seed=SEED)
     train = stage.map(lambda image, mask: (tf.cast(image, tf.float32) / 255, tf.cast(mask, tf.int32) - 1)).batch(4)
     for batches in two_epochs(stage, train):

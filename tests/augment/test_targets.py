@@ -296,7 +296,8 @@ class TestBadInput:
       (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip at position 1"),
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
-      (lambda: augment.random_crop_and_flip_batch(4), "themselves"), (augment.decode_and_crop, "file of decode_and_crop"),
+      (lambda: augment.random_crop_and_flip_batch(4), "themselves"),
+      (lambda: augment.decode_and_crop(apply_exif_orientation=True), "file of decode_and_crop"),
       (lambda: lambda image: tf.image.resize(image, [8, 8]), r"<lambda> at position 1 .*returned \[8, 8\]"),
       (lambda: tf.keras.layers.Resizing(8, 8), "at position 1 .*returned"),
       (lambda: lambda image: image[0, 0, 0], "at position 1 .*returned")])

@@ -113,9 +113,12 @@ def test_batches_of_any_size_in_one_trace(jit_compile):
   assert len(traces) == 1
 
 
-def test_finished_batches_are_normalized_and_nothing_else():
+@pytest.mark.parametrize("normalize", [
+    augment.normalize(MEAN, STD), augment.normalize((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+    augment.normalize(0.3, 0.7, "bfloat16", max_pixel_value=130.5)], ids=["within 1", "in units of bytes", "told"])
+def test_finished_batches_are_normalized_and_nothing_else(normalize):
   images = unfinished.images_like(np.random.default_rng(1), 5, 6, 7)
-  layers = [*augment.rand_augment(2, 9), augment.random_crop(4), augment.normalize(MEAN, STD)]
+  layers = [*augment.rand_augment(2, 9), augment.random_crop(4), normalize]
   made = made_by(rtf.keras.Finish(layers), unfinished.finished(images))
   np.testing.assert_array_equal(made, augment.compose(layers[-1:])(images).numpy())
   made = made_by(rtf.keras.Finish(layers[:-1]), unfinished.finished(images))

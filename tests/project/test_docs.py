@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import ROOT, cases
 from support.processes import TIMEOUT, end_of, environment, start_forked
@@ -146,7 +147,7 @@ def has_many_outcomes(final_fn):
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
   clip = values[..., :3].astype(np.uint8)
-  for image in (clip[0], values[0].astype(np.float32)):  # Of a satellite's bands.
+  for image in (clip[0], values[0].astype(np.float32) / 255):  # Of a satellite's bands.
     with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
       return outcomes(image) >= 20
   return outcomes(clip) >= 20
@@ -190,6 +191,33 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
+
+
+def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
+  """As the guide says, and with which values `decode_png` leaves them."""
+  from PIL import Image
+  page = (ROOT / "docs" / "masks.md").read_text(encoding="utf-8")
+  assert "of the classes 0, 1 and 15 it makes 0, 38 and 147" in page
+  colors = [[(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)]  # VOC's.
+  mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
+  for name in ("photos", "masks"):
+    (tmp_path / name / "a").mkdir(parents=True)
+  image = Image.fromarray(mask)
+  image.convert("RGB").save(tmp_path / "photos" / "a" / "1.jpg")
+  image.putpalette(np.uint8(colors).tobytes())
+  image.save(tmp_path / "masks" / "a" / "1.png")
+  assert np.unique(tf.io.decode_png((tmp_path / "masks" / "a" / "1.png").read_bytes(), channels=1)).tolist() == [0, 38, 147]
+  monkeypatch.chdir(tmp_path)
+  programs = [program for _, program, _ in examples(ROOT / "docs" / "masks.md") if "mask_files" in program]
+  assert len(programs) == 2 and "Image.open" in programs[1]
+  names = {"tf": tf, "rtf": rtf}
+  for program in programs:
+    exec(program, names)
+  assert [np.array_equal(each, mask) for _, each in names["pairs"]] == [True]
+  assert [np.unique(masks).tolist() for _, masks in names["train"]] == [[0, 1, 15]]
+  image.convert("RGB").save(tmp_path / "masks" / "a" / "1.png")
+  with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)shape"):
+    list(names["pairs"])
 
 
 def run_program(program, number, output):

@@ -213,6 +213,7 @@ class Normalize:
   mean: tuple
   std: tuple
   dtype: str = "float32"
+  max_pixel_value: float | None = None
   size = 0
   name = "normalize"
 
@@ -223,7 +224,8 @@ class Normalize:
   def pixels(self, image, draws):
     del draws
     mean, std = np.float64(self.mean), np.float64(self.std)
-    unit = {"uint8": 255, "uint16": 65535, "int16": 32767, "float32": 1}[image.dtype.name]
+    within_1 = all(((numbers >= 0) & (numbers <= 1)).all() for numbers in (mean, std))
+    unit = self.max_pixel_value or (255 if image.dtype == np.uint8 and within_1 else 1)
     scale, offset = np.float32(1 / (unit * std)), np.float32(-mean / std)
     return (np.float32(image) * scale + offset).astype(tf.as_dtype(self.dtype).as_numpy_dtype)
 

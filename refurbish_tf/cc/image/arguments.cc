@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +14,10 @@ Arguments::Arguments(absl::string_view text) : text_(text) {
   for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     words_.push_back(word);
   }
+}
+
+bool Arguments::Has(absl::string_view key) const {
+  return absl::StrContains(text_, absl::StrCat(" ", key, "="));
 }
 
 absl::string_view Arguments::Text(absl::string_view key) {

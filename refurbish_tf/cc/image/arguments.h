@@ -23,6 +23,7 @@ class Arguments {
     return words_.empty() ? absl::string_view() : words_[0];
   }
 
+  bool Has(absl::string_view key) const;
   absl::string_view Text(absl::string_view key);
   std::vector<absl::string_view> Texts(absl::string_view key);
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);

@@ -45,10 +45,10 @@ void MirrorAny(const uint8_t* from, int64_t from_stride, int64_t pixels,
 }
 
 template <class From, class To>
-void Normalize(const void* from, int64_t count, const Pattern& pattern,
-               void* to) {
-  plain::Normalize(static_cast<const From*>(from), 0, count, pattern,
-                   static_cast<To*>(to));
+float Normalize(const void* from, int64_t count, const Pattern& pattern,
+                void* to) {
+  return plain::Normalize(static_cast<const From*>(from), 0, count, pattern,
+                          static_cast<To*>(to));
 }
 
 template <class From>

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct Pattern {
   // After `length` values, a multiple of 8, it repeats.
   int64_t length;
   std::vector<float> scale, offset;
+  // Floats above it are in other units than mean and std.
+  float limit = std::numeric_limits<float>::infinity();
 };
 
 // value * scale + offset, in float32, by channel.
@@ -73,8 +76,9 @@ struct PixelKernels {
 
   // Of `count` values, beginning with the first channel. Indexed by the types
   // from and to.
-  using Normalize = void (*)(const void* from, int64_t count,
-                             const Pattern& pattern, void* to);
+  // Returns the largest of floats if it is beyond the limit, or 0.
+  using Normalize = float (*)(const void* from, int64_t count,
+                              const Pattern& pattern, void* to);
   using NormalizeTo = std::array<Normalize, kNumTypes>;
   static constexpr NormalizeTo ToFloats(Normalize float32, Normalize bfloat16,
                                         Normalize float16) {

@@ -173,7 +173,8 @@ void Painter::MakeNormalizedRows(void* to) {
   const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
   const int64_t row_values = row_bytes / BytesOf(pixel_.type);
   if (const uint8_t* image = walk_->memory(); image != nullptr) {
-    normalize(image, height * row_values, pattern, to);
+    beyond_limit_ = std::max(
+        beyond_limit_, normalize(image, height * row_values, pattern, to));
     return;
   }
   alignas(16) uint8_t band[Walk::kBand];
@@ -187,7 +188,8 @@ void Painter::MakeNormalizedRows(void* to) {
   for (int64_t row = 0; row < height; row += at_once) {
     const int64_t count = std::min(at_once, height - row);
     walk_->Rows(row, count, rows, rows + count * row_bytes);
-    normalize(rows, count * row_values, pattern, made);
+    beyond_limit_ = std::max(
+        beyond_limit_, normalize(rows, count * row_values, pattern, made));
     made += count * row_values * BytesOf(type);
   }
 }

@@ -32,6 +32,9 @@ class Painter : private Canvas {
   // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
   // The two images must not overlap, and begin where their values may.
   void Paint(const void* from, const int32_t* draws, void* to);
+  // The largest value of these images beyond the limit of a normalization, or
+  // 0: the images are in other units.
+  float beyond_limit() const { return beyond_limit_; }
 
  private:
   ImageSize size() const override { return walk_->size(); }
@@ -70,6 +73,7 @@ class Painter : private Canvas {
   Pixel pixel_;
   // What is still to be done behind the walk, or null.
   const Normalization* normalization_ = nullptr;
+  float beyond_limit_ = 0;
   // Images between two walks.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.

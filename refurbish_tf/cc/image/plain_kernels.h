@@ -49,16 +49,21 @@ void MirrorRowOf(const uint8_t* from, int64_t pixels, uint8_t* to) {
 
 // From value `begin` on, a multiple of the pattern's length.
 template <class From, class To>
-void Normalize(const From* from, int64_t begin, int64_t count,
-               const Pattern& pattern, To* to) {
+float Normalize(const From* from, int64_t begin, int64_t count,
+                const Pattern& pattern, To* to) {
+  float largest = 0;
   for (int64_t i = begin; i < count;) {
     for (int64_t k = 0; k < pattern.length && i < count; ++k, ++i) {
       // A double holds the product exactly, so that no compiler can fuse it
       // with the sum into one operation that rounds once.
       const double product = static_cast<double>(pattern.scale[k]) * from[i];
       Store(static_cast<float>(product) + pattern.offset[k], to + i);
+      if constexpr (std::is_same_v<From, float>) {
+        largest = std::max(largest, from[i]);
+      }
     }
   }
+  return largest > pattern.limit ? largest : 0;
 }
 
 inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,

@@ -220,15 +220,21 @@ REFURBISH_TF_AVX2 inline __m256 Floats(const float* values) {
 }
 
 template <class From, class To>
-REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
-                                 const Pattern& pattern, void* untyped_to) {
+REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
+                                  const Pattern& pattern, void* untyped_to) {
+  constexpr bool kFloats = std::is_same_v<From, float>;
   const From* const from = static_cast<const From*>(untyped_from);
   To* const to = static_cast<To*>(untyped_to);
   const float* const scale = pattern.scale.data();
   const float* const offset = pattern.offset.data();
-  const auto normalize = [=](int64_t i, __m256 by,
-                             __m256 plus) REFURBISH_TF_AVX2 {
-    StoreAs(_mm256_add_ps(_mm256_mul_ps(Floats(from + i), by), plus), to + i);
+  // Three, as one would wait for itself.
+  __m256 most[3] = {};
+  const auto normalize = [=](int64_t i, __m256 by, __m256 plus,
+                             __m256& largest) REFURBISH_TF_AVX2 {
+    const __m256 values = Floats(from + i);
+    // What is no number leaves the second one.
+    if constexpr (kFloats) largest = _mm256_max_ps(values, largest);
+    StoreAs(_mm256_add_ps(_mm256_mul_ps(values, by), plus), to + i);
   };
   int64_t i = 0;
   if (pattern.length == 24) {
@@ -238,17 +244,22 @@ REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
       offsets[k] = _mm256_loadu_ps(offset + 8 * k);
     }
     for (; i + 24 <= count; i += 24) {
-      for (int k = 0; k < 3; ++k) normalize(i + 8 * k, scales[k], offsets[k]);
+      for (int k = 0; k < 3; ++k) {
+        normalize(i + 8 * k, scales[k], offsets[k], most[k]);
+      }
     }
   } else {
     for (; i + pattern.length <= count; i += pattern.length) {
       for (int64_t k = 0; k < pattern.length; k += 8) {
         normalize(i + k, _mm256_loadu_ps(scale + k),
-                  _mm256_loadu_ps(offset + k));
+                  _mm256_loadu_ps(offset + k), most[0]);
       }
     }
   }
-  plain::Normalize(from, i, count, pattern, to);
+  float each[25] = {plain::Normalize(from, i, count, pattern, to)};
+  for (int k = 0; k < 3; ++k) _mm256_storeu_ps(each + 1 + 8 * k, most[k]);
+  const float largest = *std::max_element(each, each + 25);
+  return largest > pattern.limit ? largest : 0;
 }
 
 template <class From>

@@ -49,8 +49,9 @@ absl::Status Stage::Configure(const StageOptions& options,
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
-        ", as many as this machine has memory for. Use a machine with more, or "
-        "shard the source over several."));
+        ", as many as this machine has memory for. If the source repeats, as "
+        "by Grain's .repeat(), leave that out, and put .repeat() behind "
+        "refurbish. Else use a machine with more, or shard it over several."));
   }
   if (limited && options.sample_bytes > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -302,7 +302,8 @@ TEST(PainterTest, NormalizesEveryTypeAlike) {
     const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
     const int64_t values = size.height * size.width * pixel.channels;
     for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
-      const LayerChain chain = Parsed({absl::StrCat("normalize position=-1 mean=0.4 std=0.3 dtype=", NameOf(type))});
+      const LayerChain chain =
+          Parsed({absl::StrCat("normalize position=-1 mean=0.4 std=0.3 max_pixel_value=9.5 dtype=", NameOf(type))});
       Bytes plain(values * BytesOf(type)), best(plain.size);
       Painter(chain, size, pixel, PlainKernels()).Paint(from.data.get(), nullptr, plain.data.get());
       Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), nullptr, best.data.get());
@@ -445,6 +446,8 @@ TEST(LayerChainTest, RefusesWhatIsNone) {
                            "normalize position=-1 dtype=float32 mean=0 std=-1",
                            "normalize position=-1 dtype=float32 mean=nan std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1e-45",
+                           "normalize position=-1 dtype=float32 mean=0 std=1 max_pixel_value=0",
+                           "normalize position=-1 dtype=float32 mean=0 std=1 max_pixel_value=nan",
                            "normalize position=-1 dtype=float32 mean=0,0 std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
     EXPECT_EQ(LayerChain::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;

@@ -9,6 +9,7 @@ IMAGE_FILE = "tests/cc/test_cc.py::test_cc[address_undefined-image_file_test]"
 MIXING = "tests/cc/test_cc.py::test_cc[address_undefined-mixing_test]"
 OF_MIXED = "tests/augment/test_mixing.py"
 ORIENTATION = "tests/augment/test_orientation.py"
+NORMALIZE = "tests/augment/test_normalize.py"
 PIXELS = "tests/augment/test_pixels.py::test_layers_do_as_their_reference"
 NO_NUMBER = "tests/augment/test_pixels.py::test_what_is_no_number_stays_where_it_is"
 OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
@@ -173,6 +174,13 @@ MUTANTS = [
     Mutant("a crop's window is drawn for a photograph as it lies", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "*layer().ResizingOf(draws, orientation.Turned(stored));", "*layer().ResizingOf(draws, stored);",
            f"{ORIENTATION}::TestIsPillows::test_at_full_size"),
+    Mutant("photographs lie unless one asks", "refurbish_tf/augment/decoding.py", "self._turns is not False,", "self._turns is True,",
+           f"{ORIENTATION}::TestIsPillows::test_at_full_size"),
+    Mutant("targets may be of stored or of turned pixels", "refurbish_tf/augment/composition.py",
+           "          layer.check_targets()\n", "          pass\n", f"{ORIENTATION}::test_only_their_user_knows_where_targets_were_drawn"),
+    Mutant("a photograph is turned beside boxes that nobody has named", "refurbish_tf/augment/decoding.py",
+           "layer.takes_seed or resizes or self._turns is None", "layer.takes_seed or resizes",
+           f"{ORIENTATION}::test_only_their_user_knows_where_targets_were_drawn"),
     Mutant("a photograph is turned to the other side", "refurbish_tf/cc/image/orientation.cc",
            "number == 6 || number == 7),", "number == 8 || number == 7),", IMAGE_FILE),
     Mutant("what the last scaled pixel holds too much is not turned to the other end",
@@ -200,8 +208,19 @@ MUTANTS = [
     Mutant("of two points in the same place the second is summed up", "refurbish_tf/cc/image/float_resizer.cc",
            "    spans.count.push_back(first == last ? 1 : 2);", "    spans.count.push_back(first == last && last + 1 == input ? 1 : 2);",
            NO_NUMBER),
-    Mutant("values of 16 bits are normalised as bytes", "refurbish_tf/cc/image/layers/normalize.cc",
-           "{ValueType::kUint16, 65535}", "{ValueType::kUint16, 255}", f"{PIXELS}[uint16-3]"),
+    Mutant("values of 16 bits are divided by a guess", "refurbish_tf/cc/image/layers/normalize.cc",
+           "{ValueType::kFloat32, 1}};", "{ValueType::kFloat32, 1}, {ValueType::kUint16, 65535}};", f"{NORMALIZE}::test_is_as_the_guide_s_table"),
+    Mutant("bytes are divided by 255 whatever mean and std are", "refurbish_tf/augment/final_layers.py",
+           "    if unit is None and not self._within_1 and not dtype.is_floating:", "    if False:",
+           f"{NORMALIZE}::test_is_as_the_guide_s_table"),
+    Mutant("of floats only those at the end of a row are looked at", "refurbish_tf/cc/image/vector_kernels.cc",
+           "largest = _mm256_max_ps(values, largest);", "largest = largest;", f"{NORMALIZE}::test_a_single_value_of_other_units"),
+    Mutant("bands forget the largest value of those before", "refurbish_tf/cc/image/painter.cc",
+           "    beyond_limit_ = std::max(\n        beyond_limit_, normalize(rows", "    beyond_limit_ = std::max(\n        0.0f, normalize(rows",
+           f"{NORMALIZE}::test_a_single_value_of_other_units"),
+    Mutant("the accelerator divides by 255 always", "refurbish_tf/keras/finish_pixels.py",
+           'float(layer.arguments.get("max_pixel_value", [255])[0])', "255.0",
+           "tests/keras/test_finish.py::test_finished_batches_are_normalized_and_nothing_else"),
     Mutant("what is no number becomes a bfloat16 that is one", "refurbish_tf/cc/image/kernels.cc",
            "  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);\n", "", NO_NUMBER),
     Mutant("what is no number becomes a vector's bfloat16 that is one", "refurbish_tf/cc/image/vector_kernels.cc",

@@ -1,7 +1,8 @@
-// Makes floating numbers of the image's values: (value - mean) / std, of values
-// from 0 to 1.
+// Makes floating numbers of the image's values:
+// (value / max_pixel_value - mean) / std.
+#include <algorithm>
 #include <cmath>
-#include <utility>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,12 +34,23 @@ class NormalizeLayer : public Layer {
           "mean and std must be of equal numbers, 1 to ", kMaxChannels));
       return;
     }
-    for (const auto& [type, unit] : kUnits) {
+    // What values are divided by first. Of 16 bits only their user knows it.
+    std::map<ValueType, double> units = {{ValueType::kUint8, 255},
+                                         {ValueType::kFloat32, 1}};
+    const bool told = arguments.Has("max_pixel_value");
+    if (told) {
+      const double unit = arguments.Numbers("max_pixel_value")[0];
+      units = {{ValueType::kUint8, unit},
+               {ValueType::kUint16, unit},
+               {ValueType::kInt16, unit},
+               {ValueType::kFloat32, unit}};
+    }
+    for (const auto& [type, unit] : units) {
       std::vector<float> scale, offset;
       for (size_t i = 0; i < mean.size(); ++i) {
         scale.push_back(static_cast<float>(1 / (unit * std[i])));
         offset.push_back(static_cast<float>(-mean[i] / std[i]));
-        if (!(std[i] > 0) || !std::isfinite(scale.back()) ||
+        if (!(unit * std[i] > 0) || !std::isfinite(scale.back()) ||
             !std::isfinite(offset.back())) {
           arguments.Fail(
               "std must be above 0, and 1 / std must fit into a float32");
@@ -46,6 +58,14 @@ class NormalizeLayer : public Layer {
       }
       normalization_.patterns.emplace(type, Pattern(scale, offset));
     }
+    if (told) return;
+    for (const std::vector<double>& numbers : {mean, std}) {
+      if (std::any_of(numbers.begin(), numbers.end(),
+                      [](double each) { return each < 0 || each > 1; })) {
+        return;
+      }
+    }
+    normalization_.patterns.at(ValueType::kFloat32).limit = kLargest;
   }
 
   bool moves_pixels() const override { return false; }
@@ -67,18 +87,24 @@ class NormalizeLayer : public Layer {
           "not be normalized already, got what another normalize made. Leave one "
           "out");
     }
+    if (image.pixel.type != ValueType::kUnknown &&
+        normalization_.patterns.count(image.pixel.type) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "have a known range for mean and std within 0 to 1, got dtype ",
+          NameOf(image.pixel.type),
+          ". Pass max_pixel_value, the value that becomes 1, such as 65535 for "
+          "all 16 bits or 10000 for reflectance; or mean and std in the units "
+          "of the image"));
+    }
     image.pixel.type = normalization_.type;
     image.is_normalized = true;
     return image;
   }
 
  private:
-  // The value that stands for 1, as `tf.image.convert_image_dtype` has it.
-  static constexpr std::pair<ValueType, double> kUnits[] = {
-      {ValueType::kUint8, 255},
-      {ValueType::kUint16, 65535},
-      {ValueType::kInt16, 32767},
-      {ValueType::kFloat32, 1}};
+  // Of floats whose mean and std are within 0 to 1. Those from 0 to 255 hardly
+  // stay below it, and those from 0 to 1 hardly reach it.
+  static constexpr float kLargest = 16;
 
   Normalization normalization_;
   // 1: for any number.

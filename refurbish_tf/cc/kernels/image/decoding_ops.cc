@@ -191,12 +191,19 @@ class DecodeAndCropOp : public OpKernel {
   // Of what the file says of itself, before anything is allocated.
   absl::Status Check(absl::string_view file, const ImageFile& read) const {
     if (read.format.empty()) {
+      const bool is_text =
+          !file.empty() && std::all_of(file.begin(), file.end(), [](char each) {
+            return static_cast<unsigned char>(each) >= ' ';
+          });
       return absl::InvalidArgumentError(absl::StrCat(
           "file of ", whose(), " must be a JPEG, PNG, GIF, BMP or WebP file, ",
           "got ", file.size(), " bytes that begin with '",
           absl::CHexEscape(file.substr(0, 12)),
-          "'. Leave out what is no image, convert HEIC and AVIF files to JPEG, "
-          "and decode other formats by a function of your own."));
+          is_text ? "'. If this is a path, read its file before, by "
+                    "tf.io.read_file. Leave out what is no image."
+                  : "'. Leave out what is no image, convert HEIC and AVIF "
+                    "files to JPEG, and decode other formats by a function of "
+                    "your own."));
     }
     const auto claimed = [&] {
       return absl::StrCat("a ", read.format, " file of ", file.size(),

@@ -8,6 +8,7 @@
 // have the same draws. A batch is split across the device's threads, an image
 // is not.
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
@@ -188,12 +189,14 @@ class ImageOp : public OpKernel {
     const int64_t num_images = num_draws * frames;
     const int64_t from_bytes = images.TotalBytes() / num_images;
     const int64_t to_bytes = output->TotalBytes() / num_images;
+    std::atomic<float> beyond_limit = 0;
     const auto paint = [&](int64_t begin, int64_t end) {
       Painter painter(chain_, size, pixel, BestKernels());
       for (int64_t image = begin; image < end; ++image) {
         painter.Paint(from + image * from_bytes, draws_of(image / frames),
                       to + image * to_bytes);
       }
+      if (painter.beyond_limit() > 0) beyond_limit = painter.beyond_limit();
     };
     // An image between two layers may be larger than the first and the last
     // one.
@@ -202,6 +205,13 @@ class ImageOp : public OpKernel {
         absl::ResourceExhaustedError(
             "Out of memory for an image between two layers. Pass smaller "
             "images, or smaller sizes to the layers."));
+    OP_REQUIRES(ctx, beyond_limit == 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "image of normalize must have values from 0 to 1, as its "
+                    "mean and std do; the image has values up to ",
+                    beyond_limit.load(),
+                    ". Pass max_pixel_value=255 if 255 is white, 1 for values "
+                    "as they are, or mean and std in the image's units.")));
   }
 
  private:

@@ -79,10 +79,20 @@ absl::Status CheckMap(const Moving& move) {
   const ImageSize size = move.images.size;
   if ((own.size() != 2 && own.size() != 3) || own[0] != size.height ||
       own[1] != size.width) {
-    return move.Refused(
-        absl::StrCat("have the height and width of its image, ", size.height,
-                     " x ", size.width, ", got shape ", TextOf(own),
-                     ". Resize one of them in Dataset.map before"));
+    const auto is = [&](size_t place, int64_t height, int64_t width) {
+      return own.size() > place + 1 && own[place] == height &&
+             own[place + 1] == width;
+    };
+    const absl::string_view way =
+        is(1, size.height, size.width) ? "Put the masks last by Dataset.map: "
+                                         "tf.transpose(mask, [1, 2, 0])"
+        : is(0, size.width, size.height)
+            ? "If only one of them is turned as EXIF says, pass the other "
+              "apply_exif_orientation to what decodes"
+            : "Resize one of them in Dataset.map before";
+    return move.Refused(absl::StrCat("have the height and width of its image, ",
+                                     size.height, " x ", size.width,
+                                     ", got shape ", TextOf(own), ". ", way));
   }
   if (size.height * size.width > MaskPoints::kMost) {
     return move.Refused(absl::StrCat("have at most ", MaskPoints::kMost,

@@ -1,0 +1,87 @@
+"""What `normalize` divides by: said once by its numbers, the dtype and `max_pixel_value`, and part of its text."""
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from support import ROOT, cases
+
+ROW = re.compile(r"^\| (\w+), (-?\d+) to (\d+) \| `(normalize\(.*?\))`.* \| (.*) \|$", re.MULTILINE)
+ROWS = ROW.findall((ROOT / "docs" / "choose.md").read_text(encoding="utf-8"))
+# With it a flip at the first position flips.
+SEED = [7, 1]
+
+
+def test_the_guide_has_each_dtype():
+  assert {row[0] for row in ROWS} == {"uint8", "uint16", "int16", "float32", "bfloat16"} and len(ROWS) == 13
+
+
+@pytest.mark.parametrize("dtype, low, high, code, result", ROWS, ids=[f"{row[0]} to {row[2]}, {row[3]}" for row in ROWS])
+@pytest.mark.parametrize("made_dtype", ["float32", "bfloat16", "float16"])
+def test_is_as_the_guide_s_table(dtype, low, high, code, result, made_dtype):
+  """Of an image, in a chain and in a stage."""
+  image = tf.cast(tf.reshape(tf.linspace(float(low), float(high), 5 * 9 * 3), [5, 9, 3]), dtype)
+  layer = eval(f"augment.{code[:-1]}, dtype={made_dtype!r})")
+  calls = [lambda: layer(image), lambda: augment.compose([augment.random_flip(), layer])(image, seed=SEED),
+           lambda: next(iter(tf.data.Dataset.from_tensors(image).refurbish([augment.random_flip()], [layer], r=2)))]
+  for call in calls:
+    if result.startswith("an error"):
+      cure = result.partition(": ")[2].removeprefix("pass ").removesuffix(" first")
+      with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError), match=f"image of normalize.*{re.escape(cure)}"):
+        call()
+    else:
+      made = call()
+      assert made.dtype == made_dtype
+      made = np.float64(made)
+      np.testing.assert_allclose([made.min(), made.max()], [float(each) for each in result.split(" to ")], rtol=4e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_single_value_of_other_units(channels):
+  """Wherever it is: in a band, a long row, what vectors take and what is left at the end; of a batch, in any image."""
+  layer, fn = augment.normalize(0.5, 0.25), augment.compose([augment.random_flip(), augment.normalize(0.5, 0.25)])
+  for height, width in ((3, 5), (40, 61), (2, 5000)):
+    image = np.full([height, width, channels], 16, np.float32)
+    image[:, 0], image[0, -1] = -200, np.nan
+    layer(image), fn(image, seed=SEED)
+    for place in cases.some([0, 1, image.size // 2, image.size - 8 * channels, image.size - 2, image.size - 1], 4):
+      spoiled = image.copy()
+      spoiled.flat[place] = 254.5
+      for call in (lambda spoiled=spoiled: layer(spoiled), lambda spoiled=spoiled: fn(spoiled, seed=SEED),
+                   lambda spoiled=spoiled: layer(np.stack([image, spoiled, image]))):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the image has values up to 254.5. Pass max_pixel_value=255"):
+          call()
+
+
+def layers_in_graph(dtype, *args, **options):
+  traced = tf.function(augment.normalize(*args, **options)).get_concrete_function(tf.TensorSpec([4, 4, 3], dtype))
+  op, = (op for op in traced.graph.get_operations() if "Refurbish" in op.type)
+  return b"".join(op.get_attr("layers")).decode()
+
+
+@pytest.mark.parametrize("dtype, numbers, options, unit", [
+    ("uint8", (0.5, 0.25), {}, ""), ("uint8", (0.5, 0.25), {"max_pixel_value": 255}, ""),
+    ("uint8", (127, 51), {"max_pixel_value": 255}, ""), ("float32", (0.5, 0.25), {}, ""), ("float32", (127, 51), {}, ""),
+    ("uint8", (127, 51), {}, " max_pixel_value=1.0"), ("uint16", (127, 51), {}, " max_pixel_value=1.0"),
+    ("uint16", (127, 51), {"max_pixel_value": 255}, " max_pixel_value=255.0"),
+    ("float32", (0.5, 0.25), {"max_pixel_value": 1}, " max_pixel_value=1.0")])
+def test_texts_of_what_is_not_new_stay(dtype, numbers, options, unit):
+  """The fingerprint of a store is of this text: what comes out as ever has the text that it had; all else has another."""
+  mean, std = map(float, numbers)
+  assert layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"
+
+
+@pytest.mark.parametrize("given, error", [
+    (0, ValueError), (-255, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("255", TypeError), (True, TypeError)])
+def test_of_a_max_pixel_value(given, error):
+  with pytest.raises(error, match="^max_pixel_value of normalize must be a number .*, got .*Pass the value that becomes 1"):
+    augment.normalize(max_pixel_value=given)
+
+
+def test_a_batch_is_normalized_in_its_units():
+  images = np.random.default_rng(7).integers(0, 4000, [3, 5, 6, 2]).astype(np.uint16)
+  made = rtf.augment.random_crop_and_flip_batch(0, 0.15, 0.08, max_pixel_value=10_000)(images, seed=SEED)
+  assert -1.876 < made.numpy().min() < -1.8 and 3 < made.numpy().max() < 3.126
