@@ -84,11 +84,10 @@ absl::Status CheckMap(const Moving& move) {
              own[place + 1] == width;
     };
     const absl::string_view way =
-        is(1, size.height, size.width) ? "Put the masks last by Dataset.map: "
-                                         "tf.transpose(mask, [1, 2, 0])"
+        is(1, size.height, size.width)
+            ? "Put the masks last, by tf.transpose(mask, [1, 2, 0])"
         : is(0, size.width, size.height)
-            ? "If only one of them is turned as EXIF says, pass the other "
-              "apply_exif_orientation to what decodes"
+            ? "If EXIF turns one of them, pass the other apply_exif_orientation"
             : "Resize one of them in Dataset.map before";
     return move.Refused(absl::StrCat("have the height and width of its image, ",
                                      size.height, " x ", size.width,
