@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace refurbish_tf {
 namespace {
 
@@ -30,33 +28,27 @@ constexpr uint32_t kLongForFewValues = 1000;
 
 bool WatchedElements::Add(uint32_t index, uint32_t sum) {
   if (HasRead(index)) return false;
-  if (index >= read_.size()) read_.resize(index + 1);
-  read_[index] = true;
-  ++num_read_;
+  if (index >= read.size()) read.resize(index + 1);
+  read[index] = true;
+  ++num_read;
   if (!IsWatched(sum)) return false;
-  const auto [found, is_new] = seen_.emplace(sum, Seen{index, index});
-  Seen& seen = found->second;
-  seen.first = std::min(seen.first, index);
-  seen.last = std::max(seen.last, index);
-  while (seen_.size() > kMostWatched) {
-    every_ *= 2;
-    for (auto each = seen_.begin(); each != seen_.end();) {
-      each = IsWatched(each->first) ? std::next(each) : seen_.erase(each);
+  const auto [found, is_new] = seen.emplace(sum, Seen{index, index});
+  found->second.first = std::min(found->second.first, index);
+  found->second.last = std::max(found->second.last, index);
+  while (seen.size() > kMostWatched) {
+    every *= 2;
+    for (auto each = seen.begin(); each != seen.end();) {
+      each = IsWatched(each->first) ? std::next(each) : seen.erase(each);
     }
   }
   return !is_new;
-}
-
-WatchedElements::Seen* WatchedElements::Find(uint32_t sum) {
-  const auto found = seen_.find(sum);
-  return found == seen_.end() ? nullptr : &found->second;
 }
 
 OrderWatch::Noted OrderWatch::Note(uint64_t epoch, uint32_t index,
                                    uint32_t sum) {
   std::lock_guard<std::mutex> lock(mu_);
   if (epoch_ != epoch) {
-    if (present_.num_read() > known_.num_read()) {
+    if (present_.num_read > known_.num_read) {
       known_ = std::move(present_);
       num_moved_ = num_others_ = 0;
     }
@@ -72,24 +64,27 @@ OrderWatch::Noted OrderWatch::Note(uint64_t epoch, uint32_t index,
 std::optional<OrderWatch::Moved> OrderWatch::FindMoved(uint32_t index,
                                                        uint32_t sum) {
   if (!known_.IsWatched(sum) || !known_.HasRead(index)) return std::nullopt;
-  WatchedElements::Seen* const seen = known_.Find(sum);
-  if (seen == nullptr) {
-    num_others_ += known_.IsWhole();
+  const auto found = known_.seen.find(sum);
+  if (found == known_.seen.end()) {
+    // It may have come at a position that was not read then.
+    num_others_ += known_.num_read >= known_.read.size() / 10 * 9;
     return std::nullopt;
   }
-  if (seen->first != seen->last || seen->counted) return std::nullopt;
-  seen->counted = true;
-  ++(seen->first == index ? num_others_ : num_moved_);
-  if (seen->first == index ||
+  WatchedElements::Seen& seen = found->second;
+  if (seen.first != seen.last || std::exchange(seen.counted, true)) {
+    return std::nullopt;
+  }
+  ++(seen.first == index ? num_others_ : num_moved_);
+  if (seen.first == index ||
       num_moved_ < kLeastMoved + kForEachOther * num_others_) {
     return std::nullopt;
   }
-  return Moved{seen->first, index};
+  return Moved{seen.first, index};
 }
 
 std::optional<uint32_t> OrderWatch::FindPeriod() {
   uint32_t period = 0;
-  for (const auto& [sum, seen] : present_.seen()) {
+  for (const auto& [sum, seen] : present_.seen) {
     period = std::gcd(period, seen.last - seen.first);
   }
   if (period < 2) return std::nullopt;
@@ -98,24 +93,11 @@ std::optional<uint32_t> OrderWatch::FindPeriod() {
   const auto comes_again = [least](const auto& each) {
     return each.second.last - each.second.first >= least;
   };
-  const auto number = std::count_if(present_.seen().begin(),
-                                    present_.seen().end(), comes_again);
+  const auto number =
+      std::count_if(present_.seen.begin(), present_.seen.end(), comes_again);
   if (number < std::min(period, kComeAgain)) return std::nullopt;
   period_told_ = true;
   return period;
-}
-
-absl::Status OtherOrder(const OrderWatch::Moved& moved) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "The source of refurbish changes its order from epoch to epoch: the "
-      "element that came at position ",
-      moved.from, " came at ", moved.to,
-      " in a later epoch, and refurbish knows a sample by its position. So some "
-      "samples would come twice in an epoch and others not at all. Look for an "
-      "order that a function of the source draws, by tf.random.shuffle, drawn "
-      "indices or choices, or to_tf_dataset(shuffle=True), and leave it out: "
-      "refurbish itself shuffles in every epoch. A stateless one with a fixed "
-      "seed, such as tf.random.experimental.stateless_shuffle, may stay."));
 }
 
 }  // namespace refurbish_tf

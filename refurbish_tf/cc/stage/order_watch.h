@@ -14,13 +14,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 
 namespace refurbish_tf {
 
 // Checksums of elements, and the position of each.
-class WatchedElements {
- public:
+struct WatchedElements {
   struct Seen {
     uint32_t first, last;  // The lowest and the highest of its positions.
     bool counted = false;  // Whether it came again in a later epoch.
@@ -29,34 +27,24 @@ class WatchedElements {
   // Does nothing if an element at this position was added before. Returns
   // whether the element has come at another one.
   bool Add(uint32_t index, uint32_t sum);
-
-  bool IsWatched(uint32_t sum) const { return sum % every_ == 0; }
-  // Null if there was none.
-  Seen* Find(uint32_t sum);
+  bool IsWatched(uint32_t sum) const { return sum % every == 0; }
   // Whether the element at this position was added.
   bool HasRead(uint32_t index) const {
-    return index < read_.size() && read_[index];
+    return index < read.size() && read[index];
   }
-  uint32_t num_read() const { return num_read_; }
-  // Whether next to none is missing among the positions.
-  bool IsWhole() const { return num_read_ >= read_.size() / 10 * 9; }
-  const std::unordered_map<uint32_t, Seen>& seen() const { return seen_; }
 
- private:
-  uint32_t every_ = 1;
-  std::unordered_map<uint32_t, Seen> seen_;
-  std::vector<bool> read_;
-  uint32_t num_read_ = 0;
+  uint32_t every = 1;
+  std::unordered_map<uint32_t, Seen> seen;
+  std::vector<bool> read;
+  uint32_t num_read = 0;
 };
 
 // Thread-safe. Epochs may be of two iterators at once; then it notices less.
 class OrderWatch {
  public:
   struct Moved {
-    uint32_t from;
-    uint32_t to;
+    uint32_t from, to;
   };
-
   struct Noted {
     // One that has moved, if the order has changed for certain: values that are
     // drawn anew may also come at other positions by chance.
@@ -75,7 +63,7 @@ class OrderWatch {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint32_t> FindPeriod() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  mutable std::mutex mu_;
+  std::mutex mu_;
   // Of the epoch of which most was read, and of the present one.
   WatchedElements known_ ABSL_GUARDED_BY(mu_);
   WatchedElements present_ ABSL_GUARDED_BY(mu_);
@@ -86,8 +74,5 @@ class OrderWatch {
   uint32_t num_others_ ABSL_GUARDED_BY(mu_) = 0;
   bool period_told_ ABSL_GUARDED_BY(mu_) = false;
 };
-
-// The error of a source whose order has changed.
-absl::Status OtherOrder(const OrderWatch::Moved& moved);
 
 }  // namespace refurbish_tf

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "refurbish_tf/cc/kernels/source_checks/drawn_order.h"
 #include "tensorflow/core/data/dataset_utils.h"
 #include "tensorflow/core/data/serialization_utils.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -170,6 +169,46 @@ SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
   return kind;
 }
 
+// Adds the ops of a function, and of those that it calls.
+void AddOps(const GraphDef& graph, const std::string& name,
+            std::set<std::string>* functions, std::set<std::string>* ops) {
+  for (const auto& function : graph.library().function()) {
+    if (function.signature().name() != name ||
+        !functions->insert(name).second) {
+      continue;
+    }
+    for (const NodeDef& node : function.node_def()) {
+      ops->insert(node.op());
+      AddOps(graph, node.op(), functions, ops);
+      // Those of a dataset are looked at by themselves.
+      if (absl::StrContains(node.op(), "Dataset")) continue;
+      for (const auto& [attr, value] : node.attr()) {
+        AddOps(graph, value.func().name(), functions, ops);
+      }
+    }
+  }
+}
+
+// Whether a function draws a seed of `tf.random.experimental.index_shuffle`, as
+// `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
+bool DrawsSeedOfShuffle(const GraphDef& graph,
+                        const std::vector<const NodeDef*>& nodes) {
+  if (std::none_of(nodes.begin(), nodes.end(), [](const NodeDef* node) {
+        return node->op() == "RandomIndexShuffle";
+      })) {
+    return false;
+  }
+  for (const auto& function : graph.library().function()) {
+    std::set<std::string> functions, ops;
+    AddOps(graph, function.signature().name(), &functions, &ops);
+    if (ops.count("RandomIndexShuffle") > 0 &&
+        std::any_of(ops.begin(), ops.end(), DrawsAnew)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Whether it may compute other floating-point numbers on another machine.
 bool ComputesFloats(const NodeDef& node) {
   if (absl::StrContains(node.op(), "Dataset") || node.op() == "Const" ||
@@ -312,7 +351,7 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
     const auto [what, way_out] = Reason(*node, contents);
     if (!what.empty()) return refused(what, way_out);
   }
-  if (DrawsSeedOfIndexShuffle(graph)) {
+  if (DrawsSeedOfShuffle(graph, nodes)) {
     return refused(
         "an index_shuffle with a seed that is drawn in each epoch",
         "leave the shuffle out, as refurbish itself shuffles in every epoch: of "

@@ -117,6 +117,19 @@ absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
                  : absl::OkStatus();
 }
 
+std::string OtherOrder(const OrderWatch::Moved& moved) {
+  return absl::StrCat(
+      "The source of refurbish changes its order from epoch to epoch: the "
+      "element that came at position ",
+      moved.from, " came at ", moved.to,
+      " in a later epoch, and refurbish knows a sample by its position. So some "
+      "samples would come twice in an epoch and others not at all. Look for an "
+      "order that a function of the source draws, by tf.random.shuffle, drawn "
+      "indices or choices, or to_tf_dataset(shuffle=True), and leave it out: "
+      "refurbish itself shuffles in every epoch. A stateless one with a fixed "
+      "seed, such as tf.random.experimental.stateless_shuffle, may stay.");
+}
+
 std::string ComesAgain(uint32_t period) {
   return absl::StrCat(
       "The source of refurbish yields the same elements again after every ",
@@ -193,9 +206,7 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
   const OrderWatch::Noted noted = checks->order().Note(epoch, index, sum);
   if (noted.period.has_value()) WarnInPython(ComesAgain(*noted.period));
   if (!noted.moved.has_value() || !checks->draws()) return absl::OkStatus();
-  absl::Status status = OtherOrder(*noted.moved);
-  if (checks->IsFirstWarning()) WarnInPython(std::string(status.message()));
-  return status;
+  return Tell(checks, /*refused=*/true, OtherOrder(*noted.moved));
 }
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
