@@ -86,13 +86,10 @@ absl::Status Stage::Configure(const StageOptions& options,
     }
   }
   if (store->disk() == nullptr) {
-    absl::Status reserved = store->Reserve(id_, weak_from_this(), types.dtypes);
-    if (!reserved.ok()) return reserved;
+    RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types.dtypes));
   } else {
-    absl::Status expected = store->Expect(types);
-    if (!expected.ok()) return expected;
-    absl::Status there = store->CheckDirectory();
-    if (!there.ok()) return there;
+    RTF_RETURN_IF_ERROR(store->Expect(types));
+    RTF_RETURN_IF_ERROR(store->CheckDirectory());
     if (shard.has_value()) {
       RTF_RETURN_IF_ERROR(TakeOver(*store, options.schedule,
                                    options.num_samples, *shard,
@@ -107,10 +104,9 @@ absl::Status Stage::Configure(const StageOptions& options,
                        std::move(schedule), std::chrono::minutes(1));
     if (!agreed.ok()) return agreed.status();
     schedule = *std::move(agreed);
-    absl::Status planned = store->disk()->PlanTransit(
+    RTF_RETURN_IF_ERROR(store->disk()->PlanTransit(
         TransitBytes(RoomOf(options, *store), schedule.get()),
-        options.sample_bytes);
-    if (!planned.ok()) return planned;
+        options.sample_bytes));
   }
   absl::MutexLock lock(&mu_);
   // By another thread meanwhile.
