@@ -85,12 +85,18 @@ def _policies(module, name):
   return module.rand_augment(2, MAGNITUDE), module.auto_augment(name), module.deep_auto_augment(name)
 
 
+def decode_whole(record):
+  """What `decode()` does, by TensorFlow's operation."""
+  return tf.io.decode_jpeg(record, channels=3, dct_method="INTEGER_ACCURATE")
+
+
 def decode_part(record, seed):
   """What `decode_and_crop(SIDE)` does, by TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
       tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
       use_image_if_no_bounding_boxes=True)
-  part = tf.io.decode_and_crop_jpeg(record, tf.concat([begin[:2], size[:2]], axis=0), channels=3)
+  part = tf.io.decode_and_crop_jpeg(
+      record, tf.concat([begin[:2], size[:2]], axis=0), channels=3, dct_method="INTEGER_ACCURATE")
   return tf.cast(tf.image.resize(part, [SIDE, SIDE]) + 0.5, tf.uint8)
 
 
@@ -184,7 +190,7 @@ def pipelines(images, augmentation, complete, batch):
     for where in ("before_augment", "after_augment", "after_batch"):
       # For compressed sources, the earliest echo is behind the decoding.
       decoded = compressed and where == "before_augment"
-      echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
+      echoed = part.map(decode_whole, common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
           ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
           shuffle_buffer_size=count)
@@ -192,7 +198,7 @@ def pipelines(images, augmentation, complete, batch):
     datasets["cache after augmentation"] = seeded.map(
         lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count).batch(batch)
     if compressed:
-      decoded = source.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS).cache()
+      decoded = source.map(decode_whole, common.PARALLEL_CALLS).cache()
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
       datasets["cache of decoded images"] = tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(

@@ -99,7 +99,7 @@ class TestIsPillows:
     """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
     file = _lying(_noise(height, width), kind, number)
     decoded = augment.decode()(file).numpy()
-    np.testing.assert_array_equal(decoded, tf.io.decode_image(file, channels=3, expand_animations=False))
+    np.testing.assert_array_equal(decoded, Image.open(io.BytesIO(file)).convert("RGB"))
     turned = _turned(decoded, number)
     standing = _saved(turned, "PNG")
     np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), turned)
