@@ -4,6 +4,7 @@ Images per CPU second depend little on who else uses the machine, and are what t
 what a training sees. Both are of whole epochs after the first, which fills caches and the store.
 """
 import dataclasses
+import functools
 import random
 import time
 
@@ -85,9 +86,8 @@ def _policies(module, name):
   return module.rand_augment(2, MAGNITUDE), module.auto_augment(name), module.deep_auto_augment(name)
 
 
-def decode_whole(record):
-  """What `decode()` does, by TensorFlow's operation."""
-  return tf.io.decode_jpeg(record, channels=3, dct_method="INTEGER_ACCURATE")
+# What `decode()` does, by TensorFlow's operation.
+decode_whole = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
 
 
 def decode_part(record, seed):

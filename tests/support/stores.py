@@ -32,10 +32,11 @@ def address(tensor):
 
 
 def forge_settings(path, **settings):
-  """Changes lines of the settings file of a store that nobody has open, with a right checksum."""
+  """Changes, or for None removes, lines of the settings file of a store that nobody has open, with a right checksum."""
   file = pathlib.Path(path) / "store"
   lines = [line.split(" ", 1) for line in file.read_text().splitlines()]
-  body = "".join(f"{name} {settings.get(name, value)}\n" for name, value in lines if name != "crc32c")
+  lines = [(name, settings.get(name, value)) for name, value in lines if name != "crc32c"]
+  body = "".join(f"{name} {value}\n" for name, value in lines if value is not None)
   file.write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
 
 
