@@ -18,6 +18,8 @@ from refurbish_tf._internal import dataset_graph
 # For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
 BATCHES = {"32": 128, "224": 32}
 SIDE = 224
+# With these, TensorFlow's decoders make the pixels of `rtf.augment.decode`.
+LIKE_DECODE = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}
 REUSE_FACTORS = (1, 2, 3, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
@@ -90,7 +92,7 @@ def decode_part(record, seed):
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
       tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
       use_image_if_no_bounding_boxes=True)
-  part = tf.io.decode_and_crop_jpeg(record, tf.concat([begin[:2], size[:2]], axis=0), channels=3)
+  part = tf.io.decode_and_crop_jpeg(record, tf.concat([begin[:2], size[:2]], axis=0), **LIKE_DECODE)
   return tf.cast(tf.image.resize(part, [SIDE, SIDE]) + 0.5, tf.uint8)
 
 
@@ -184,7 +186,7 @@ def pipelines(images, augmentation, complete, batch):
     for where in ("before_augment", "after_augment", "after_batch"):
       # For compressed sources, the earliest echo is behind the decoding.
       decoded = compressed and where == "before_augment"
-      echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
+      echoed = part.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
           ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
           shuffle_buffer_size=count)
@@ -192,7 +194,7 @@ def pipelines(images, augmentation, complete, batch):
     datasets["cache after augmentation"] = seeded.map(
         lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count).batch(batch)
     if compressed:
-      decoded = source.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS).cache()
+      decoded = source.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS).cache()
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
       datasets["cache of decoded images"] = tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(

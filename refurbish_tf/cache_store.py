@@ -17,6 +17,10 @@ from refurbish_tf._internal import checks, native
 UNLIMITED = 2**63 - 1
 # The setting of a store on disk that is the reuse factor, and what it is where `rtf.sources.cached` keeps elements.
 REUSE, OF_ELEMENTS = "r", "elements"
+# Those that name the versions of the layers that prepared what it holds, and of the decoders, if there were any.
+LAYERS, DECODERS = "layers", "decoders"
+# To be raised whenever they make other pixels of a file. A store with samples that names none has those of version 1.
+DECODERS_VERSION = "version 2 of rtf.augment.decode"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,6 +255,18 @@ class CacheStore:
       raise ValueError(
           f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached a directory of "
           "their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True).")
+
+  def _check_versions(self, versions, filled):
+    """ValueError if layers of other versions prepared what a store on disk holds, which it does if it has the setting `filled`."""
+    before = self._agree({})
+    for name, version in versions.items():
+      other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
+      if other != version:
+        makes = "makes other pixels of the same file" if name == DECODERS else "draws other random numbers from the same seed"
+        raise ValueError(
+            f"store {self._path} holds what {other} has prepared, but this refurbish_tf has {version}, which {makes}. Start with "
+            "an empty store by store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that "
+            "prepared it.")
 
   def _read_element_spec(self, settings):
     """Sets the structure from the settings of a store on disk, if they have one."""

@@ -15,12 +15,11 @@ from tensorflow.python.data.util import structure
 from refurbish_tf import stats
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
 from refurbish_tf.augment import composition, native_layers
-from refurbish_tf.cache_store import CacheStore, UNLIMITED, check_store, describe_store, opened_store
+from refurbish_tf.cache_store import (
+    CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_store, opened_store)
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
-# The setting of a store on disk that names the version of the layers which prepared its samples.
-LAYERS = "layers"
 OR_LAYERS = ", or a list of layers of rtf.augment"
 
 
@@ -228,8 +227,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._store = store
     on_disk = store is not None and store.path is not None
     if on_disk:
-      drawn_by = f"rtf.augment version {native_layers.draws_version()}"
-      _check_layers(store, drawn_by)
+      versions = {LAYERS: f"rtf.augment version {native_layers.draws_version()}"}
+      if dataset_graph.decodes(input_dataset, self._partial):
+        versions[DECODERS] = DECODERS_VERSION
+      store._check_versions(versions, LAYERS)
       # First, so that a rejected store keeps no setting of this stage.
       store._set_element_spec(sample_spec, exact=True)
     self._op_arguments = {
@@ -243,7 +244,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     super().__init__(input_dataset, self._variant(input_dataset, final_seed))
     if on_disk:
       # Not before: the op rejects a store that was filled by hand, which has no layers.
-      store._agree({LAYERS: drawn_by})
+      store._agree(versions)
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
 
@@ -404,17 +405,6 @@ def _seed_of(store):
     except ValueError:
       settings = store._agree({})  # Another process has set it meanwhile.
   return settings["seed"]
-
-
-def _check_layers(store, drawn_by):
-  """Raises ValueError if layers that draw other random numbers prepared the samples in the store."""
-  before = store._agree({}).get(LAYERS, drawn_by)
-  if before != drawn_by:
-    raise ValueError(
-        f"store {store.path} holds samples that the layers of {before} prepared, but the layers of this refurbish_tf, "
-        f"{drawn_by}, draw other random numbers from the same seed. Start with an empty store by "
-        "store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that prepared "
-        "them.")
 
 
 def _check_reuse_factor(r):

@@ -102,6 +102,12 @@ def operations(wrapper):
   return {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
 
 
+def decodes(source, *functions):
+  """Whether a source, or one of these traced functions, calls `decode` or `decode_and_crop`."""
+  functions = [*functions, *(function for dataset in upstream_first(source) for function in dataset._functions())]
+  return any("RefurbishTf>DecodeAndCrop" in operations(function) for function in functions)
+
+
 def files_of(source):
   """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
   last, reads = source, False

@@ -36,7 +36,7 @@ def decode_and_crop(
   place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
   middle of the image whose aspect ratio is allowed. It is resized as by `augment.resize(size)`. A JPEG file whose window
   is at least twice the size, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size, which takes less time and
-  gives nearly the same pixels. Other files are decoded whole.
+  gives nearly the same pixels; at full size they are Pillow's. Other files are decoded whole.
 
   Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points follow, as
   `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless

@@ -11,6 +11,8 @@ import absl.logging
 import numpy as np
 import tensorflow as tf
 
+from refurbish_tf import augment
+
 VALIDATION_IMAGES = 10_000
 # Pixels and quality of generated photographs: about the average of ImageNet.
 GENERATED_HEIGHT, GENERATED_WIDTH, JPEG_QUALITY = 375, 500, 90
@@ -310,6 +312,6 @@ def _decoder(shape):
   """A function from a compressed image, string [], to the image, uint8 `shape`. Grey and transparent images become RGB."""
 
   def decode(record):
-    return tf.ensure_shape(tf.io.decode_image(record, channels=3, expand_animations=False), shape)
+    return tf.ensure_shape(augment.decode()(record), shape)
 
   return decode

@@ -7,8 +7,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from refurbish_tf._internal import checks, fingerprint, native
-from refurbish_tf.cache_store import CacheStore, UNLIMITED, check_store, describe_store, opened_store
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
+from refurbish_tf.cache_store import (
+    CacheStore, DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, check_store, describe_store, opened_store)
 
 # The setting of a store on disk that names the files whose contents it holds.
 FILES = "files"
@@ -86,6 +87,10 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
     on_disk = store is not None and store.path is not None
     if on_disk:
       store._check_holds(elements=True)
+      if dataset_graph.decodes(input_dataset):
+        # Before the op notes that the store holds elements.
+        store._check_versions({DECODERS: DECODERS_VERSION}, REUSE)
+        store._agree({DECODERS: DECODERS_VERSION})
       store._set_element_spec(input_dataset.element_spec, exact=True)
     with checks.build_errors():
       variant = native.ops().refurbish_tf_cached_dataset(

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf import refurbish_op
 from refurbish_tf.augment import native_layers
+from support import checkpoints
 from support.stores import forge_settings, new_path
 
 
@@ -64,6 +66,57 @@ def test_samples_of_other_layers(root, monkeypatch):
   assert rtf.CacheStore(path).verify() == (10, 0)
   list(build(overwrite=True))
   assert rtf.CacheStore(path)._agree({})["layers"] == now
+
+
+FILE = tf.io.encode_jpeg(tf.zeros([40, 50, 3], tf.uint8))
+
+
+def decoding_stage(place, path, **options):
+  """A pipeline with a store, by where its decoder is."""
+  store, files = rtf.CacheStore(path, **options), tf.data.Dataset.from_tensor_slices([FILE] * 4)
+  if place == "cached":
+    return rtf.sources.cached(files.map(rtf.augment.decode(8)), store)
+  layer = rtf.augment.decode_and_crop(8)
+  if place != "layers":
+    files, layer = files.map(rtf.augment.decode(8) if place == "source" else tf.io.decode_jpeg), rtf.augment.random_flip()
+  return files.refurbish([layer], r=100, seed=1, store=store)
+
+
+@pytest.mark.parametrize("place", ["layers", "source", "cached"])
+@pytest.mark.parametrize("before", [None, "version 1 of rtf.augment.decode"])
+def test_samples_of_other_decoders(root, place, before):
+  """A store of decoded samples that names other decoders, or none, is refused with what to do, and none is lost."""
+  path = new_path(root)
+  for _ in range(2):
+    assert len(list(decoding_stage(place, path))) == 4
+    gc.collect()
+  forge_settings(path, decoders=before)
+  with pytest.raises(ValueError, match="^store .* version 1 of rtf.augment.decode .*version 2 of .*overwrite=True") as error:
+    decoding_stage(place, path)
+  del error  # Whose traceback holds a stage.
+  gc.collect()
+  assert rtf.CacheStore(path).verify() == (4, 0)
+  gc.collect()
+  assert len(list(decoding_stage(place, path, overwrite=True))) == 4
+
+
+def test_a_checkpoint_of_other_decoders_is_read(tmp_path, monkeypatch):
+  """It has no samples. With another store the epoch goes on."""
+  with monkeypatch.context() as before:
+    before.setattr(refurbish_op, "DECODERS_VERSION", "version 1 of rtf.augment.decode")
+    iterator = iter(decoding_stage("layers", tmp_path / "before"))
+    next(iterator)
+    saved = checkpoints.save(iterator, tmp_path)
+  assert len(list(checkpoints.restore(decoding_stage("layers", tmp_path / "now"), saved))) == 3
+
+
+def test_samples_of_no_decoder(root):
+  """Those of a stage that decodes by other means are its user's own."""
+  path = new_path(root)
+  for _ in range(2):
+    assert len(list(decoding_stage("nowhere", path))) == 4
+    gc.collect()
+  assert "decoders" not in rtf.CacheStore(path)._agree({})
 
 
 def test_store_by_hand_has_no_layers(root, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import struct
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -32,11 +33,11 @@ def address(tensor):
 
 
 def forge_settings(path, **settings):
-  """Changes lines of the settings file of a store that nobody has open, with a right checksum. None removes a line."""
+  """Changes, or for None removes, lines of the settings file of a store that nobody has open, with a right checksum."""
   file = pathlib.Path(path) / "store"
   lines = [line.split(" ", 1) for line in file.read_text().splitlines()]
-  changed = {**dict(lines), **settings, "crc32c": None}
-  body = "".join(f"{name} {value}\n" for name, value in changed.items() if value is not None)
+  lines = [(name, settings.get(name, value)) for name, value in lines if name != "crc32c"]
+  body = "".join(f"{name} {value}\n" for name, value in lines if value is not None)
   file.write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
 
 
@@ -46,24 +47,15 @@ def forge_record(path, payload):
   with open(segment, "r+b") as file:
     header = bytearray(file.read(28))
     struct.pack_into("<I", header, 12, len(payload))
-    struct.pack_into("<I", header, 24, _crc32c_of_tensorflow(path, payload))
+    struct.pack_into("<I", header, 24, _crc32c(payload))
     file.seek(0)
     file.write(bytes(header) + struct.pack("<I", _crc32c(header)) + payload)
 
 
-def _crc32c_of_tensorflow(path, data):
-  """Of much data: it is in the frame of a record."""
-  name = f"{path}.record"
-  with tf.io.TFRecordWriter(name) as writer:
-    writer.write(data)
-  masked = (int.from_bytes(pathlib.Path(name).read_bytes()[-4:], "little") - 0xa282ead8) % 2**32
-  return (masked >> 17 | masked << 15) % 2**32
-
-
 def _crc32c(data):
-  crc = 0xffffffff
-  for byte in data:
-    crc ^= byte
-    for _ in range(8):
-      crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-  return crc ^ 0xffffffff
+  """By TensorFlow, which writes it, masked, after each record of a file."""
+  with tempfile.NamedTemporaryFile() as file:
+    with tf.io.TFRecordWriter(file.name) as writer:
+      writer.write(bytes(data))
+    masked = (int.from_bytes(file.read()[-4:], "little") - 0xa282ead8) % 2**32
+  return (masked >> 17 | masked << 15) % 2**32

@@ -44,16 +44,9 @@ SineCosine SineCosineOf(double radians) {
   for (int k = 17; k > 3; k -= 2) sine = 1 - sine * (x * x) / (k * (k - 1));
   for (int k = 16; k > 0; k -= 2) cosine = 1 - cosine * (x * x) / (k * (k - 1));
   sine = x - x * (sine * (x * x) / 6);
-  switch (static_cast<int>(quarters) & 3) {
-    case 0:
-      return {sine, cosine};
-    case 1:
-      return {cosine, -sine};
-    case 2:
-      return {-sine, -cosine};
-    default:
-      return {-cosine, sine};
-  }
+  const double turned[] = {sine, cosine, -sine, -cosine};
+  const int quarter = static_cast<int>(quarters);
+  return {turned[quarter & 3], turned[(quarter + 1) & 3]};
 }
 
 }  // namespace refurbish_tf

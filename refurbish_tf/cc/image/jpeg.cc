@@ -13,7 +13,7 @@ struct Scale {
 
 // A pixel of 8 x 8 is their mean and no more, and needs some others beside it
 // to be as smooth as a resize of them all: with just as many as the result has,
-// photographs differed by 2.7 levels, now by 1.9.
+// photographs differed by 2.9 levels, with half as many again by 1.5.
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
 
 // What the segment of an EXIF block begins with, behind its length.

@@ -13,6 +13,7 @@ NORMALIZE = "tests/augment/test_normalize.py"
 PIXELS = "tests/augment/test_pixels.py::test_layers_do_as_their_reference"
 NO_NUMBER = "tests/augment/test_pixels.py::test_what_is_no_number_stays_where_it_is"
 OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
+PILLOW = "tests/augment/test_decoding.py::test_pixels_are_pillows"
 
 MUTANTS = [
     Mutant("last digits of a turn", "refurbish_tf/cc/base/elementary.cc", "0x1.0b4611a626331p-34", "0x1.0b4611a62p-34",
@@ -163,6 +164,9 @@ MUTANTS = [
     Mutant("a window begins with a whole pixel of the scaled image", "refurbish_tf/cc/image/jpeg.cc",
            "  *exact_begin = static_cast<double>(*begin % ratio) / ratio;", "  *exact_begin = 0;",
            JPEG),
+    Mutant("JPEG files by the fast transform", "refurbish_tf/cc/kernels/image/decoding_ops.cc", "JDCT_ISLOW", "JDCT_IFAST", PILLOW),
+    Mutant("colours at the edge of a part know nothing beyond it", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "part.box.x + part.box.width + 1, width", "part.box.x + part.box.width, width", PILLOW),
     Mutant("a scale with fewer pixels than the result has", "refurbish_tf/cc/image/jpeg.cc", "{4, 4}, {2, 2}}", "{4, 3}, {2, 2}}",
            JPEG),
     Mutant("a PNG that cannot be decoded is told of in TensorFlow's words alone",

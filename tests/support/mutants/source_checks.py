@@ -4,16 +4,17 @@ from support.mutants import Mutant
 CHECKS = "tests/refurbish/test_source_checks.py::"
 OP = "refurbish_tf/cc/kernels/refurbish/refurbish_dataset_op.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
+DRAWN = "tests/refurbish/test_drawn_order.py::"
 PROBE = "refurbish_tf/cc/kernels/source_checks/source_probe.cc"
 OPS = "refurbish_tf/cc/kernels/op_lists.cc"
 STORE = "refurbish_tf/cc/store/disk/source_sums.cc"
 
 MUTANTS = [
-    Mutant("a store on disk is not probed", OP, "checks.refuses() && options.random_access", "false",
+    Mutant("a store on disk is not probed", OP, "checks.checks() && disk != nullptr && options.random_access", "false",
            CHECKS + "test_another_source_by_index_is_refused"),
-    Mutant("lengths of strings are not in the checksum", PROBE, "        add(strings(i).size());\n", "",
+    Mutant("lengths of strings are not in the checksum", PROBE, "        add(strings(k).size());\n", "",
            CHECKS + "test_another_source_by_index_is_refused"),
-    Mutant("what differs is only warned of", PROBE, "  if (compared == Compared::kRefused) {", "  if (false) {",
+    Mutant("what differs is only warned of", PROBE, "= compared == Compared::kRefused;", "= false;",
            CHECKS + "test_a_sample_that_is_prepared_again_from_another_element_is_an_error"),
     Mutant("a source that calls Python is refused", OPS, "  return !HasState(op) ||",
            "  return true ||", CHECKS + "test_a_source_that_calls_python_is_never_refused"),
@@ -29,6 +30,28 @@ MUTANTS = [
     Mutant("what follows an error of a stream is compared", WORK, "  if (piece->index_known && stage_.source", "  if (stage_.source",
            CHECKS + "test_what_follows_a_file_that_has_gone_is_no_alarm"),
     Mutant("the warning does not come to Python", PROBE, "    WarnInPython(text);\n", "", CHECKS + "test_it_comes_within_fit"),
+    Mutant("labels that differ are another source", PROBE, "if (how == Differs::kInLabels) {", "if (false) {",
+           CHECKS + "test_another_source_by_index_is_refused"),
+    Mutant("another split is a shuffle", PROBE, "2 * num_others > num_compared", "false",
+           CHECKS + "test_a_source_that_calls_python_is_never_refused"),
+    Mutant("an order that is drawn is taken", "refurbish_tf/cc/stage/order_watch.cc", "kLeastMoved = 12;", "kLeastMoved = 1 << 30;",
+           DRAWN + "test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs"),
+    Mutant("duplicates have moved", "refurbish_tf/cc/stage/order_watch.cc", "seen.first != seen.last || ", "",
+           DRAWN + "test_no_false_alarm"),
+    Mutant("what is drawn by chance has moved", "refurbish_tf/cc/stage/order_watch.cc", "kForEachOther = 3;", "kForEachOther = 0;",
+           DRAWN + "test_no_false_alarm"),
+    Mutant("a drawn seed of a shuffle is taken", "refurbish_tf/cc/kernels/source_checks/check_source.cc",
+           "  if (DrawsSeedOfShuffle(graph, nodes)) {", "  if (false) {", DRAWN + "test_a_seed_of_index_shuffle_that_is_drawn"),
+    Mutant("a generator that never ends is not noticed", "refurbish_tf/cc/stage/order_watch.cc",
+           "  if (period < 2) return std::nullopt;", "  return std::nullopt;", DRAWN + "test_a_generator_that_never_ends"),
+    Mutant("a source that has its elements twice never ends", "refurbish_tf/cc/stage/order_watch.cc", "3 * period", "period",
+           DRAWN + "test_a_generator_that_ends"),
+    Mutant("a Python source may grow", "refurbish_tf/sources/data_source.py", "    if now != self.num_elements:", "    if False:",
+           "tests/sources/test_data_source.py::test_a_source_that_grows_or_shrinks"),
+    Mutant("batches behind map pass for clips", "refurbish_tf/_internal/mistakes.py", '{"batches": "mapped", ', "{",
+           "tests/internal/test_mistakes_in_sources.py::test_batched_source"),
+    Mutant("a clip with as many labels is a batch", "refurbish_tf/_internal/mistakes.py", "kind is None or label[0] is None", "True",
+           "tests/internal/test_mistakes_in_sources.py::test_what_looks_like_a_batched_source"),
     Mutant("a damaged checksum is believed", STORE, "sum != 0 && word == WordOf(index, platform, sum) ? sum : 0", "sum",
            CHECKS + "test_a_damaged_checksum_is_no_alarm"),
     Mutant("a checksum is not tied to its store", STORE, "{store_id_, index, platform, sum}", "{0, index, platform, sum}",
@@ -39,7 +62,7 @@ MUTANTS = [
     Mutant("what the store lacks is refused", "refurbish_tf/cc/stage/stage.cc", "source_checks_.Note(index, source_sum, put);",
            "source_checks_.Note(index, source_sum, true);", CHECKS + "test_what_keeps_nothing_refuses_nothing"),
     Mutant("ignore_errors hides that the source is another one", PROBE, "  if (checks->IsFirstWarning()) {",
-           "  if (status.ok() && checks.IsFirstWarning()) {",
+           "  if (!refused && checks->IsFirstWarning()) {",
            CHECKS + "test_a_refusal_is_told_though_ignore_errors_hides_it"),
     Mutant("stored bytes are of a number of processors", PROBE, "  if (computes_floats) {", "  if (true) {",
            CHECKS + "test_another_number_of_processors_changes_only_what_is_computed"),

@@ -252,17 +252,24 @@ class DecodeAndCropOp : public OpKernel {
     const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf({box.height, box.width})};
     if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
+    // The colours of the outermost columns also depend on those beside them.
+    const int64_t width = (read.size.width + part.ratio - 1) / part.ratio;
+    const int64_t left = std::max<int64_t>(part.box.x - 1, 0);
+    const int64_t right = std::min(part.box.x + part.box.width + 1, width);
+    const Box within = {0, part.box.x - left, part.box.height, part.box.width};
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
-    flags.dct_method = JDCT_IFAST;  // As `tf.io` by default.
+    // As Pillow does.
+    flags.dct_method = JDCT_ISLOW;
     flags.ratio = part.ratio;
     flags.crop = true;
     flags.crop_y = static_cast<int>(part.box.y);
-    flags.crop_x = static_cast<int>(part.box.x);
+    flags.crop_x = static_cast<int>(left);
     flags.crop_height = static_cast<int>(part.box.height);
-    flags.crop_width = static_cast<int>(part.box.width);
+    flags.crop_width = static_cast<int>(right - left);
     // What is decoded is the result itself, if nothing is done to it.
-    const bool is_made = !resizes_ && orientation.changes_nothing();
+    const bool is_made = !resizes_ && orientation.changes_nothing() &&
+                         right - left == part.box.width;
     Tensor decoded;
     absl::Status allocated;
     const uint8_t* const pixels = tensorflow::jpeg::Uncompress(
@@ -282,9 +289,9 @@ class DecodeAndCropOp : public OpKernel {
     if (!allocated.ok()) return allocated;
     if (pixels == nullptr) return Damaged(file);
     if (is_made) return absl::OkStatus();
-    const ImageSize in_memory = {part.box.height, part.box.width};
-    return Complete(ctx, orientation, resizing,
-                    {pixels, in_memory, AllOf(in_memory), part.window}, memory);
+    return Complete(
+        ctx, orientation, resizing,
+        {pixels, {part.box.height, right - left}, within, part.window}, memory);
   }
 
   absl::Status Damaged(absl::string_view file) const {
