@@ -259,7 +259,7 @@ class DecodeAndCropOp : public OpKernel {
     const Box within = {0, part.box.x - left, part.box.height, part.box.width};
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
-    // As Pillow does.
+    // As Pillow does. For other pixels of a file raise `DECODERS_VERSION`.
     flags.dct_method = JDCT_ISLOW;
     flags.ratio = part.ratio;
     flags.crop = true;
