@@ -99,13 +99,8 @@ class TestIsPillows:
   def test_at_full_size(self, kind, height, width, number):
     """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
     file = _lying(_noise(height, width), kind, number)
-<<<<<<< HEAD
     decoded = augment.decode(apply_exif_orientation=False)(file).numpy()
-    np.testing.assert_array_equal(decoded, tf.io.decode_image(file, channels=3, expand_animations=False))
-=======
-    decoded = augment.decode()(file).numpy()
     np.testing.assert_array_equal(decoded, Image.open(io.BytesIO(file)).convert("RGB"))
->>>>>>> libm
     turned = _turned(decoded, number)
     standing = _saved(turned, "PNG")
     np.testing.assert_array_equal(augment.decode()(file), turned)

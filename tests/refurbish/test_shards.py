@@ -135,22 +135,6 @@ def test_all_workers_restore_the_position_of_any_of_them(total):
       assert [dict(collections.ChainMap(*after.epoch())) for _ in range(2)] == epochs[2:]
 
 
-@pytest.mark.parametrize("total", [19, 17])
-def test_a_limit_is_no_obstacle_to_the_position_of_another_worker(total):
-  """Of 10, 9 or 8 samples 8 are kept at most: the schedule goes on as if the worker had saved its own position."""
-  store = lambda: rtf.CacheStore(max_bytes=8 * 24)
-  stages = [sharded(2, i, 2, total=total, store=store()) for i in range(2)]
-  positions = [rtf.EpochPosition(stage) for stage in stages]
-  for stage in stages:
-    list(stage)
-  saved = [position.serialize() for position in positions]
-  expected = [sorted(element.tolist() for element in stages[1].as_numpy_iterator()) for _ in range(3)]
-  for each in saved:
-    resumed = sharded(2, 1, 2, total=total, store=store())
-    rtf.EpochPosition(resumed).deserialize(each)
-    assert [sorted(element.tolist() for element in resumed.as_numpy_iterator()) for _ in range(3)] == expected
-
-
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_position_of_another_worker_after_a_new_schedule(ragged):
   """It began in the middle of training, with another number of workers. `ragged`: how many fit is known after an epoch."""

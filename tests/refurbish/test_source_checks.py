@@ -297,13 +297,10 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
     expected = "was filled from another source: element" if source is in_python else "filled from another split"
     assert expected in message and "overwrite=True" in message
   listed = lambda change: rtf.sources.data_source([(i, change(i)) for i in range(N)])
-  for change, expected in [
-      (lambda i: i + 1, "has other labels or weights than before: those of element .* final_fn"),
-      (lambda i: i + (i % 10 == 0), "has other labels or weights than before")]:
-    path = stores.new_path(tmp_path)
-    filled(path, listed(lambda i: i))
-    message, = told(lambda change=change, path=path: epochs(stage(listed(change), path).map(lambda *x: x[0])))
-    assert re.search(expected, message)
+  path = stores.new_path(tmp_path)
+  filled(path, listed(lambda i: i))
+  message, = told(lambda path=path: epochs(stage(listed(lambda i: i + 1), path)))
+  assert re.search("has other labels or weights than before: those of element .* final_fn", message)
   some = lambda first: rtf.sources.data_source([first + i if i % 4 == 0 else i for i in range(N)])
   path = stores.new_path(tmp_path)
   filled(path, some(0))

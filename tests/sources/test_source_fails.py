@@ -89,15 +89,6 @@ def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
   assert epoch_of(dataset) == (whole, 0)
 
 
-def test_elements_kept_on_disk_after_an_error_are_the_right_ones(tmp_path):
-  def source(*bad):
-    return not_fused(rtf.sources.cached(
-        Dataset.range(N).map(FailsOnce(*bad)).batch(BATCH, drop_remainder=True), rtf.CacheStore(tmp_path)))
-
-  assert epoch_of(source(4)) == ([[0, 1, 2], [6, 7, 8], [9, 10, 11]], 1)
-  assert epoch_of(source()) == ([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]], 0)
-
-
 def test_a_source_that_waits_ahead_of_its_error():
   """Its thread waits since it has taken too much from the store ahead, and ends when the input is dropped."""
   size = 4 << 20  # A few of these are more than may be taken ahead.

@@ -21,7 +21,7 @@ MUTANTS = [
     Mutant("cached: a restored iterator begins anew", OP, "    first_ = position;\n", "    first_ = 0;\n",
            IN_MEMORY + "test_restored_at_every_step"),
     Mutant("cached: an input that has failed is read further", OP, "    input_failed_ = !status.ok();\n    return end ?",
-           "    return end ?", "tests/sources/test_source_fails.py::test_elements_kept_on_disk_after_an_error_are_the_right_ones"),
+           "    return end ?", "tests/sources/test_source_fails.py::test_an_error_costs_the_element_that_it_came_in"),
     Mutant("cached: single elements are not kept", OP, "    elements_->Put(index, /*sum=*/0, element);\n", "",
            IN_MEMORY + "test_single_elements"),
     Mutant("cached: a map and batch by index become a stream", PYTHON, "map_and_batch_fusion = False", "map_and_batch_fusion = True",
