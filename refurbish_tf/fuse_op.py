@@ -341,6 +341,6 @@ def _check_others(spec, path, size, moves):
           f"fuse moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of fuse, or, if it is to stay, "
           f"{'rename it in Dataset.map' if kind else 'flatten it with tf.reshape'}.")
   if moves:
-    unnamed_targets.warn_of_boxes(
-        [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image],
+    unnamed_targets.warn_of_companions(
+        [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image], 0,
         f"use rtf.augment.compose(layers, targets=...) in place of fuse; {unnamed_targets.OTHERWISE}, silence this: {mistakes.SILENCE}.")

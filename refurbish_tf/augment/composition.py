@@ -232,6 +232,12 @@ class _Part:
             f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
             "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
       if isinstance(layer, _GIVEN_TARGETS):
+        if isinstance(image, tuple) and not hasattr(image, "_fields"):
+          raise ValueError(
+              f"image must be one tensor for the layer at position {position}, got a tuple of {len(image)}. For a model of several "
+              'inputs make a dict of them in Dataset.map before, {"image": first, "second": second}, and pass '
+              'targets={"second": "bilinear"} if the second holds floats and follows the first, "mask" if it follows by its nearest '
+              "pixels, or None if it stays as it is.")
         # A chain makes the seeds of its layers.
         image = following.through_layer(layer, image, seed if isinstance(layer, LayerChain) else seeds.get(position))
       else:

@@ -101,7 +101,7 @@ class Following:
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
     if moves:
       unnamed_targets.check_names(self._others)
-      unnamed_targets.warn_of_boxes(self._others, way_out)
+      unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
     self._check_others(image)
 
   @_as_it_is

@@ -7,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
 
-OTHERWISE = "if it holds anything else, such as a label of four classes"
+OTHERWISE = "if it holds anything else, such as labels"
 
 
 def leaves(value, path=()):
@@ -52,19 +52,28 @@ def check_names(found):
           f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
 
 
-def warn_of_boxes(found, way_out=None):
-  """Warns of components that look like boxes: of tuples, or with a name such as "head_bbox".
+def warn_of_companions(found, lead=0, way_out=None):
+  """Warns of components that look as if they should follow: rows of boxes or key points, and pictures of another size.
 
-  `way_out`: what to do if they are, where `targets` is not.
+  `lead`: how many dimensions the image has before its height. `way_out`: what to do if they are, where `targets` is not.
   """
   for path, value in found:
     shape, dtype = tf.TensorShape(getattr(value, "shape", None)), getattr(value, "dtype", None)
+    if dtype is None or not shape.rank or tf.as_dtype(dtype) in (tf.string, tf.bool):
+      continue
     names = [key.lower() for key in path if isinstance(key, str)]
-    if (not names or "box" in names[-1]) and dtype is not None and tf.as_dtype(dtype).is_floating and (
-        shape.rank and shape[-1] == 4):
-      mistakes.warn(
-          f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds boxes, "
-          + (way_out or f'pass {named(path, "xyxy")}, with the format that they have; {OTHERWISE}, {named(path, None)}.'))
+    is_box = bool(names) and "box" in names[-1] and shape[-1] == 4
+    if is_box or shape.rank == 2 + lead and shape[-1] in (2, *range(4, 10)):
+      what, kind = ("key points", "xy") if shape[-1] == 2 else ("boxes", "xyxy")
+      more = "" if shape[-1] in (2, 4) else ". Of rows with more than that, split the boxes off in Dataset.map before"
+    elif shape.rank == 3 + lead and shape[-1] in (1, 3) and (tf.as_dtype(dtype).is_floating or dtype == tf.uint8):
+      what, kind = "a picture that belongs to the image", "bilinear"
+      more = ". It must then be of floats and have the image's size"
+    else:
+      continue
+    mistakes.warn(
+        f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, " + (
+            way_out or f'pass {named(path, kind)}, with the form that it has{more}; {OTHERWISE}, {named(path, None)}.'))
 
 
 def check_sizes(found, sides, is_known=True):
@@ -88,8 +97,9 @@ def check_sizes(found, sides, is_known=True):
           " It would have to be [height, width, channels], behind the dimensions of a batch or of frames.")
       raise ValueError(
           f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
-          f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it is to be cropped and flipped "
-          f"with the image, else {named(path, None)}; targets={{}} if nothing follows it.{first}")
+          f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it holds classes: its "
+          f"nearest pixels follow the image. Pass {named(path, 'bilinear')} if it is a map or a second picture, as floats. Else pass "
+          f"{named(path, None)}, or targets={{}} if nothing follows it.{first}")
     if len(there) >= len(sides) and None in there[:len(sides)] + sides and (
         shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor)):
       maybe.append((path, component))

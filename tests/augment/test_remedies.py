@@ -367,12 +367,26 @@ def test_of_a_path(tmp_path):
 @pytest.mark.parametrize("call, has_targets", [
     (lambda images, **targets: images.refurbish(LAYERS, **targets), True), (lambda images: images.fuse(LAYERS, 2), False),
     (lambda images: images.batch(4).map(augment.random_crop_and_flip_batch(0)), False)], ids=["refurbish", "fuse", "batch"])
-def test_of_a_label_of_four_classes(call, has_targets):
-  given, remedy = SLICES((np.stack([COLORED] * 4), np.eye(4, dtype=np.float32))), "targets={1: None}" if has_targets else "silence this"
-  with pytest.warns(rtf.PipelineWarning, match="anything else, such as a label of four classes") as warned:
-    call(given)
-  assert remedy in str(warned[0].message) and ("targets={1:" in str(warned[0].message)) == has_targets
-  if has_targets:
+def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
+  images = np.stack([COLORED] * 4)
+  for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),
+                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear")]:
+    remedy = f'targets={{1: "{kind}"}}' if has_targets else "silence this"
+    with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
+      call(SLICES((images, rows)))
+    assert remedy in str(warned[0].message)
     with warnings.catch_warnings():
       warnings.simplefilter("error")
-      call(given, targets={1: None})
+      if has_targets:
+        call(SLICES((images, rows)), targets={1: None})
+      call(SLICES((images, np.eye(4, dtype=np.float32))))
+
+
+@pytest.mark.parametrize("layers", [LAYERS, [lambda pair: pair, *LAYERS]])
+def test_of_two_inputs(layers):
+  images = np.stack([COLORED] * 4)
+  with pytest.raises(ValueError, match=r'(?s)must be one tensor .* got a tuple of 2.*"second": second}.*"mask".*None'):
+    SLICES(((images, images), np.arange(4))).refurbish(layers)
+  pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
+  for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
+    np.testing.assert_array_equal(pair["image"], pair["second"])

@@ -46,7 +46,7 @@ class TestUnnamed:
 
   @pytest.mark.parametrize("image, other", SEEN)
   def test_is_an_error(self, image, other):
-    with pytest.raises(ValueError, match="targets must say what the component 1 .*targets={1: \"mask\"} .* else targets={1: None}"):
+    with pytest.raises(ValueError, match="targets must say what the component 1 .*targets={1: \"mask\"} .* Else pass targets={1: None}"):
       self.traced(image, other)
     self.traced(image, other, targets={})
 
@@ -167,7 +167,7 @@ class TestUnnamed:
 
   def test_a_tuple_with_what_may_be_boxes(self):
     """A warning, when the stage is built."""
-    source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 4], np.int32)))
+    source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 3], np.int32)))
     with pytest.warns(rtf.PipelineWarning, match="component 1 .*targets={1: \"xyxy\"}, .* targets={1: None}"):
       source.refurbish([augment.random_flip()])
     with pytest.warns(rtf.PipelineWarning, match="component 1 .* in place of fuse"):
