@@ -169,6 +169,10 @@ class RestoreDataset(StepCallback):
       self._args = args
       try:
         result = self._run(function, *args)
+      except Exception:
+        if self._num_run == 0 and not self._resumes:
+          self._backup.delete()  # Nothing was trained. The next fit may be of a model that was mended.
+        raise
       finally:
         self._args = None
       self._num_run += 1

@@ -122,6 +122,8 @@ class Pool:
         if deaths == 2 or deaths_before == _MOST_STARTS:
           raise
       finally:
+        self._used = time.monotonic()
+        self._watch()
         self._idle.put(worker)
 
   def num_alive(self):
@@ -223,6 +225,8 @@ class _Worker:
       return True
     try:
       if self.is_alive() and not may_end:
+        with contextlib.suppress(ConnectionError):
+          self._tell_what_is_gone()
         return True
       self._end()
       return False
@@ -238,10 +242,7 @@ class _Worker:
     try:
       if not self.is_alive():
         self._start()
-      gone = [name for name in self._known if name not in self._functions]
-      if gone:
-        self._connection.send(("forget", gone))
-        self._known.difference_update(gone)
+      self._tell_what_is_gone()
       if sent.name not in self._known:
         paths = [path for path in sys.path if isinstance(path, str)]
         self._connection.send(("define", sent.name, paths, len(sent.pickled)), sent.pickled)
@@ -265,6 +266,12 @@ class _Worker:
       raise Raised(*reply)
     described, is_unsteady, seconds = reply
     return self._outputs.read(described), is_unsteady, seconds
+
+  def _tell_what_is_gone(self):
+    gone = [name for name in self._known if name not in self._functions]
+    if gone:
+      self._connection.send(("forget", gone))
+      self._known.difference_update(gone)
 
   def _end(self):
     """Ends the process, and waits for it: it must not answer once more. Returns what it has ended with."""

@@ -31,10 +31,11 @@ if __name__ == "__main__":
 
 # How often it looks whether the trainer lives.
 _EVERY = 1.0
-# How far a search for random states goes: so many steps from the function, so many objects, so many of one container.
-_DEEP, _MOST, _MOST_OF_EACH = 8, 10_000, 1000
+# How far a search for random states goes: so many steps from the function, so many objects that are looked at, that are found,
+# and of one container.
+_DEEP, _MOST, _MOST_FOUND, _MOST_OF_EACH = 8, 10_000, 50_000, 1000
 # What is not looked into.
-_PLAIN = (str, bytes, int, float, np.ndarray, type(np), type(None))
+_PLAIN = (str, bytes, int, float, complex, np.generic, np.ndarray, type(np), type(None))
 # A first call that takes longer, in seconds, is not made again to see whether its result is the same.
 _LONGEST_CHECK = 1.0
 
@@ -49,11 +50,12 @@ class Seeder:
     self._seen = {}
     # What is one of many comes last, so that it does not hide what is beside the many.
     order = itertools.count()
-    found = [(1, next(order), 0, function)]
+    found, found_so_far = [(1, next(order), 0, function)], 0
     while found and len(self._seen) < _MOST:
       many, _, deep, value = heapq.heappop(found)
       held = [each for each in self._look_at(value) if not issubclass(type(each), _PLAIN)]
-      if deep < _DEEP:
+      if deep < _DEEP and found_so_far < _MOST_FOUND:
+        found_so_far += len(held)
         for each in held:
           heapq.heappush(found, (many * len(held), next(order), deep + 1, each))
 

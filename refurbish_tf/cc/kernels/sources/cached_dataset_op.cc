@@ -214,8 +214,9 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     bool end = false;
     absl::Status status = MakeInput(ctx);
     if (status.ok()) status = input_->GetNext(&*mapped_, element, &end);
+    if (status.ok() && end) status = OtherLength("fewer than");
     input_failed_ = !status.ok();
-    return end ? OtherLength("fewer than") : status;
+    return status;
   }
 
   // Does nothing if there is one.
