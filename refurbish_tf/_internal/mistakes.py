@@ -57,10 +57,12 @@ def yields_batches(source):
 
 def _seems_to_yield_batches(source):
   """Whether there are images in a row, and as many labels, where it cannot be seen how they were made: a clip has one label."""
-  kind, shapes = _kind(source), _shapes(source)
-  labels = [shape for shape in shapes if shape.rank == 1]
-  return kind in (None, "made") and 0 not in [shape.rank for shape in shapes] and any(
-      image[0] == label[0] and (kind is None or label[0] is None) for image in _images(source) for label in labels)
+  kind, specs = _kind(source), [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)]
+  # A clip may also have a vector of as many numbers.
+  labels = [spec.shape for spec in specs if spec.shape.rank == 1 and (
+      spec.shape[0] is None or kind is None and spec.dtype.is_integer)]
+  return kind in (None, "made") and 0 not in [spec.shape.rank for spec in specs] and any(
+      image[0] == label[0] for image in _images(source) for label in labels)
 
 
 def _shapes(source):

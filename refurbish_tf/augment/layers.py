@@ -126,7 +126,7 @@ def way_to_channels(shape, most=None):
   if most:
     ways.append(
         f"If the last axis holds bands, make those behind the first {most} a component of its own that follows the image: "
-        f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}.')
+        f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.')
   if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")

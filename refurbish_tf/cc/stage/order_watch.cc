@@ -13,9 +13,9 @@ constexpr size_t kMostWatched = 128;
 // How many must have moved, and how many more for each one that has not. Where
 // an element is drawn from few values, such as one of several equal images that
 // may be flipped, about as many come at other positions by chance as do not: by
-// the sequential probability ratio test (Wald, 1945) one such source in a
-// thousand is refused. Where the order changes, nearly all move.
-constexpr uint32_t kLeastMoved = 12;
+// the sequential probability ratio test (Wald, 1945) one such source in 100,000
+// is refused. Where the order changes, nearly all move.
+constexpr uint32_t kLeastMoved = 20;
 constexpr uint32_t kForEachOther = 3;
 
 // How many elements must have come again. A source of a few values, such as one
@@ -23,6 +23,9 @@ constexpr uint32_t kForEachOther = 3;
 constexpr uint32_t kComeAgain = 8;
 constexpr uint32_t kFewValues = 16;
 constexpr uint32_t kLongForFewValues = 1000;
+// A source of so many elements may have had each of them for ten times, and
+// end.
+constexpr uint32_t kLong = 10'000;
 
 }  // namespace
 
@@ -57,17 +60,19 @@ OrderWatch::Noted OrderWatch::Note(uint64_t epoch, uint32_t index,
   }
   Noted noted;
   if (present_.Add(index, sum) && !period_told_) noted.period = FindPeriod();
-  noted.moved = FindMoved(index, sum);
+  if (!moved_.has_value()) moved_ = FindMoved(index, sum);
+  noted.moved = moved_;
   return noted;
 }
 
 std::optional<OrderWatch::Moved> OrderWatch::FindMoved(uint32_t index,
                                                        uint32_t sum) {
   if (!known_.IsWatched(sum) || !known_.HasRead(index)) return std::nullopt;
+  // Else what is new may have come at a position that was not read then.
+  if (known_.num_read < known_.read.size() / 10 * 9) return std::nullopt;
   const auto found = known_.seen.find(sum);
   if (found == known_.seen.end()) {
-    // It may have come at a position that was not read then.
-    num_others_ += known_.num_read >= known_.read.size() / 10 * 9;
+    ++num_others_;
     return std::nullopt;
   }
   WatchedElements::Seen& seen = found->second;
@@ -88,8 +93,11 @@ std::optional<uint32_t> OrderWatch::FindPeriod() {
     period = std::gcd(period, seen.last - seen.first);
   }
   if (period < 2) return std::nullopt;
+  // As true duplicates have no period, but a common divisor.
+  if (period < present_.seen.size() * present_.every / 2) return std::nullopt;
   const uint32_t least =
-      std::max(3 * period, period < kFewValues ? kLongForFewValues : 0);
+      std::max(3 * period, period < kFewValues ? kLongForFewValues
+                                               : std::min(10 * period, kLong));
   const auto comes_again = [least](const auto& each) {
     return each.second.last - each.second.first >= least;
   };

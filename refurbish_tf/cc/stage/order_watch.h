@@ -68,6 +68,7 @@ class OrderWatch {
   WatchedElements known_ ABSL_GUARDED_BY(mu_);
   WatchedElements present_ ABSL_GUARDED_BY(mu_);
   std::optional<uint64_t> epoch_ ABSL_GUARDED_BY(mu_);
+  std::optional<Moved> moved_ ABSL_GUARDED_BY(mu_);
   // How many elements came at another position than in `known_`, and how many
   // at the same, or are new although all were known.
   uint32_t num_moved_ ABSL_GUARDED_BY(mu_) = 0;

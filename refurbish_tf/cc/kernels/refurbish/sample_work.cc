@@ -109,7 +109,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
     uint32_t whole;
     const uint32_t own = ElementSum(piece->tensors, &whole);
     if (watches_order) {
-      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(), index, whole));
+      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(),
+                                    epoch_->num_samples_known(), index, whole));
     }
     if (checks.checks()) {
       sum = own;

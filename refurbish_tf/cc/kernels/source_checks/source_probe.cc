@@ -201,10 +201,12 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           FileOf(source, ctx, index)));
 }
 
-absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
-                        uint32_t sum) {
+absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
+                        uint32_t index, uint32_t sum) {
   const OrderWatch::Noted noted = checks->order().Note(epoch, index, sum);
-  if (noted.period.has_value()) WarnInPython(ComesAgain(*noted.period));
+  if (noted.period.has_value() && !length_known) {
+    WarnInPython(ComesAgain(*noted.period));
+  }
   if (!noted.moved.has_value() || !checks->draws()) return absl::OkStatus();
   return Tell(checks, /*refused=*/true, OtherOrder(*noted.moved));
 }

@@ -34,8 +34,8 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
 // Compares the position of an element, whose checksum is `sum`, with where it
 // came in earlier epochs. Fails if the order has changed, and warns of a source
 // that does not end.
-absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, uint32_t index,
-                        uint32_t sum);
+absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
+                        uint32_t index, uint32_t sum);
 
 // Does what `CheckElement` does for some elements that the store has samples
 // of, spread over all, which are read from a source by index.
