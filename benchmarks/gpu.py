@@ -1,4 +1,4 @@
-"""Images a second on a machine with a GPU: trainings by Keras, with `fuse` and without, and loaders for PyTorch and JAX.
+"""Images a second on a machine with a GPU: trainings by Keras, with `offload` and without, and loaders for PyTorch and JAX.
 
 Keras' backend is that of `KERAS_BACKEND`, TensorFlow or JAX.
 """
@@ -24,7 +24,7 @@ MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 
 STEPS = 100
 # Processors, besides all.
 FEW = 4
-STANDARD, SHARE = "plain", "fuse, share "
+STANDARD, SHARE = "plain", "offload, share "
 FRAMEWORKS = ("torch", "jax")
 # Seconds that a process may take.
 LONGEST = 480
@@ -41,7 +41,7 @@ def measure(quick, only="", photographs=None, minutes=None):
     titles |= {"Loaders to the GPU": functools.partial(_load, rounds)}
     if minutes is None:
       titles |= {f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies", rounds) for name in MODELS}
-      titles |= {"Finish by itself": _finish}
+      titles |= {"Offloaded by itself": _finish}
     chosen = {title: section for title, section in titles.items() if only.lower() in title.lower()}
     if not chosen:
       sys.exit(f"gpu --only {only!r}: no section has these words in its title. There are: {'; '.join(titles)}.")
@@ -111,7 +111,7 @@ def _fit(name, ways, rounds, title, quick, kept, run):
   return common.Section(
       title,
       f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two RandAugment "
-      "operations at magnitude 9, crop, flip and normalize; without fuse these three on whole batches. The images are repeated, so that "
+      "operations at magnitude 9, crop, flip and normalize; without offload these three on whole batches. The images are repeated, so that "
       f"an epoch has {settings['steps']} steps. The model computes in bfloat16. {settings['rounds']} epochs of each way by the clock, "
       "after a first one, which fills what is kept. A step by itself, measured without --minutes: with one batch over and over, which the "
       "host sends each time. "

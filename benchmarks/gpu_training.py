@@ -17,7 +17,7 @@ PADDING, MAGNITUDE, CLASSES = 4, 9, 10
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHARES = {0: "0", 1 / 4: "1/4", 1: "1"}
 # Epochs until what is prefetched and kept is full, for those that take more than one: AUTOTUNE also looks for its share.
-SETTLING = {"r = 3, policies fresh, fuse, share AUTOTUNE": 3, "r = 1, fuse, share AUTOTUNE": 3}
+SETTLING = {"r = 3, policies fresh, offload, share AUTOTUNE": 3, "r = 1, offload, share AUTOTUNE": 3}
 
 
 def fit(model, side, batch, images, steps, rounds, ways, alone):
@@ -79,7 +79,7 @@ def load(framework, model, side, batch, images, steps, rounds):
 
 
 def finish(side, batch, calls, rounds):
-  """Yields what `Finish` takes by itself, jitted, of batches that lie on the device."""
+  """Yields what `Offloaded` takes by itself, jitted, of batches that lie on the device."""
   import keras
   import numpy as np
   import tensorflow as tf
@@ -88,12 +88,12 @@ def finish(side, batch, calls, rounds):
   images = np.random.default_rng(7).integers(0, 256, [batch, side, side, 3], np.uint8)
   final = _final(rtf.augment)
   given = lambda layers, share: next(
-      tf.data.Dataset.from_tensor_slices(images).fuse(layers, batch, on_device=share, seed=7).as_numpy_iterator())
+      tf.data.Dataset.from_tensor_slices(images).offload(layers, batch, device_fraction=share, seed=7).as_numpy_iterator())
   policies = [*rtf.augment.rand_augment(2, MAGNITUDE), *final]
   cases = [("crop, flip and normalize", final, 0)]
   cases += [(f"the same behind RandAugment, share {name}", policies, share) for share, name in SHARES.items()]
   for name, layers, share in cases:
-    layer = rtf.keras.Finish(layers)
+    layer = rtf.keras.Offloaded(layers)
     yield {"way": name, "steps": _seconds_a_call(layer, given(layers, share), calls, rounds)}
   theirs = keras.layers.RandAugment((0, 255), 2, MAGNITUDE / 10)
   yield {"way": "Keras' RandAugment, one draw a batch",
@@ -138,7 +138,7 @@ def _ways(side, batch, images, steps, ways):
   if ways == "reuse":
     yield "plain", None, finished(plain(source, [*decode, *policies]))
     yield "r = 3", None, finished(source.refurbish([*decode, *policies], None, 3, seed=7))
-    yield "r = 3, fuse", final, source.refurbish([*decode, *policies], None, 3, seed=7).fuse(final, batch).repeat()
+    yield "r = 3, offload", final, source.refurbish([*decode, *policies], None, 3, seed=7).offload(final, batch).repeat()
     if is_encoded:
       kept = source.map(augment.compose([augment.decode()]), common.PARALLEL_CALLS).cache()
       yield "cache() of decoded images", None, finished(plain(kept, [augment.random_resized_crop(side), *policies]))
@@ -149,7 +149,7 @@ def _ways(side, batch, images, steps, ways):
   kept = source.refurbish(decode, None, 3, seed=7) if decode else source
   layers = (*policies, *final)
   for share, name in (*SHARES.items(), (rtf.AUTOTUNE, "AUTOTUNE")):
-    yield f"{reused}, fuse, share {name}", layers, kept.fuse(layers, batch, on_device=share).repeat()
+    yield f"{reused}, offload, share {name}", layers, kept.offload(layers, batch, device_fraction=share).repeat()
 
 
 def _final(augment):
@@ -169,7 +169,7 @@ def _compiled(model, side, layers):
         keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(CLASSES, "softmax", dtype="float32")])
   else:
     network = getattr(keras.applications, model)(weights=None, input_shape=(side, side, 3), classes=CLASSES)
-  trained = rtf.keras.finish_first(layers, network) if layers else network
+  trained = rtf.keras.with_offloaded(layers, network) if layers else network
   trained.compile("sgd", "sparse_categorical_crossentropy", jit_compile=device() != "cpu" or keras.backend.backend() == "jax")
   return trained
 

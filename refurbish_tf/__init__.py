@@ -6,7 +6,7 @@
 >>> sorted(map(int, train))
 [1, 11, 21, 31, 41, 51]
 
-Importing the package adds `refurbish`, `echo` and `fuse` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is
+Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is
 the same stage as `dataset.refurbish(...)`.
 """
 import tensorflow as tf
@@ -18,25 +18,25 @@ from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
 from refurbish_tf.advice.advise import advise
 from refurbish_tf.advice.report import Advice, AdviceLayer
-from refurbish_tf.advice.ways import Way
+from refurbish_tf.advice.strategies import Way
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE, echo
 from refurbish_tf.epoch_position import EpochPosition
-from refurbish_tf.fuse_op import finished, fuse
+from refurbish_tf.offload_op import as_offloaded, offload
 from refurbish_tf.loaders.jax_loader import jax_loader
 from refurbish_tf.loaders.loader import Loader
 from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
-from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, stats
+from refurbish_tf.stats import EchoStats, EpochStats, OffloadStats, StageStats, stats
 
 __all__ = [
     "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats",
-    "FuseStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo",
-    "finished", "fuse", "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
+    "OffloadStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo",
+    "as_offloaded", "offload", "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
-tf.data.Dataset.fuse = _as_method(fuse)
+tf.data.Dataset.offload = _as_method(offload)
 tf.data.Dataset.refurbish = _as_method(refurbish)
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.

@@ -38,7 +38,7 @@ class CacheStoreStats:
     compactions: log files that this process has emptied because most of their samples had been replaced.
     moved_bytes: bytes that these compactions have moved.
     corrupt: samples on disk that could not be read, or whose checksum or types were wrong. They count as absent.
-    foreign_hits: hits on samples that another process, running or earlier, has prepared.
+    from_other_jobs: hits on samples that another process, running or earlier, has prepared.
     failed_writes: how often the disk was full or could not be written.
     epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.
     ring_bytes: bytes that the samples in transit between jobs take on disk, see `max_bytes`.
@@ -54,7 +54,7 @@ class CacheStoreStats:
   compactions: int = 0
   moved_bytes: int = 0
   corrupt: int = 0
-  foreign_hits: int = 0
+  from_other_jobs: int = 0
   failed_writes: int = 0
   epochs: int = 0
   ring_bytes: int = 0

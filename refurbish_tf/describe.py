@@ -10,7 +10,7 @@ from refurbish_tf._internal import dataset_graph
 
 
 def describe(dataset: tf.data.Dataset[Any]) -> str:
-  """What every `refurbish`, `echo` and `fuse` of `dataset` does, as a text to print.
+  """What every `refurbish`, `echo` and `offload` of `dataset` does, as a text to print.
 
   >>> train = tf.data.Dataset.range(600).refurbish(lambda x: 10 * x, r=3, seed=7, name="train").batch(2)
   >>> print(rtf.describe(train))

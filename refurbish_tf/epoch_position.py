@@ -16,7 +16,7 @@ class EpochPosition(tf.train.experimental.PythonState):
   It is the state of the pipeline's stages, and needs no iterator: it can be restored where the source is divided into
   another number of shards, as docs/workers.md says. Save it behind the loop over an epoch: what an iterator has read
   ahead and not handed out by then counts as used. In the middle of an epoch save the iterator itself, or use
-  `rtf.keras.RestoreDataset`, or a loader.
+  `rtf.keras.BackupAndRestore`, or a loader.
 
   >>> import tempfile
   >>> import tensorflow as tf
@@ -34,7 +34,7 @@ class EpochPosition(tf.train.experimental.PythonState):
   (True, False)
 
   Args:
-    dataset: the pipeline, with at least one stage of `refurbish` or of an AUTOTUNE `echo` or `fuse` in it.
+    dataset: the pipeline, with at least one stage of `refurbish` or of an AUTOTUNE `echo` or `offload` in it.
 
   Raises:
     TypeError: `dataset` is no `tf.data.Dataset`.

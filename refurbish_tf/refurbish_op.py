@@ -56,7 +56,7 @@ def refurbish(
 
   A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands directly
   behind the stage. Else `batch` and similar stages drop this stage's iterator at its end, and to go on from a checkpoint
-  saved after that is an error. `rtf.EpochPosition`, `rtf.keras.RestoreDataset` and the loaders need no `.repeat()`.
+  saved after that is an error. `rtf.EpochPosition`, `rtf.keras.BackupAndRestore` and the loaders need no `.repeat()`.
 
   The stage turns tf.data's autotuner off, unless an option before or behind it turns it on: with the autotuner an epoch
   can end up to a minute late, as its iterator waits for the autotuner's thread. Like all options this one holds for the

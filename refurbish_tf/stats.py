@@ -15,7 +15,7 @@ class EpochStats:
     fresh: samples that this process prepared, cache misses.
     cached: samples that were taken from the cache store, cache hits. Fresh and cached ones together are the samples of
       the epoch, also where jobs share a store on disk: what another job has prepared is cached here.
-    from_others: how many of the cached samples another process prepared: a job that runs at the same time, or one
+    from_other_jobs: how many of the cached samples another process prepared: a job that runs at the same time, or one
       that ran before. They were kept in the store, or in transit in it. 0 for a store in memory.
     evicted: samples that the schedule evicted when the epoch began.
     absent: how many of the fresh samples should have been in the store by the schedule. They were not there because an
@@ -27,7 +27,7 @@ class EpochStats:
   """
   fresh: int
   cached: int
-  from_others: int
+  from_other_jobs: int
   evicted: int
   absent: int
   bytes: int
@@ -55,8 +55,8 @@ class EchoStats:
 
 
 @dataclasses.dataclass(frozen=True)
-class FuseStats:
-  """Counts of one epoch of a `fuse` stage, or of all together.
+class OffloadStats:
+  """Counts of one epoch of a `offload` stage, or of all together.
 
   Attributes:
     batches: batches that were handed out.
@@ -99,9 +99,9 @@ class ProcessStats:
     return f"{where} for {self.name}: {self.calls:,} calls, busy {self.busy:.0%} of the time"
 
 
-_COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "fuse": FuseStats}
+_COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
 # What follows from the counts, and is shown behind them.
-DERIVED = {EpochStats: (), EchoStats: ("factor",), FuseStats: ("share",)}
+DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("share",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +109,15 @@ class StageStats:
   """Counts of one stage.
 
   Attributes:
-    name: the `name` that the stage was given, else "refurbish", "echo" or "fuse".
-    epochs: a tuple of `EpochStats`, `EchoStats` or `FuseStats`, one for each epoch that has begun in this process. An
+    name: the `name` that the stage was given, else "refurbish", "echo" or "offload".
+    epochs: a tuple of `EpochStats`, `EchoStats` or `OffloadStats`, one for each epoch that has begun in this process. An
       epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under `tf.distribute`, and
       on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
     processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
   name: str
-  # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.
+  # EpochStats, EchoStats or OffloadStats, depending on the stage, which the caller knows.
   epochs: tuple[Any, ...]
   total: Any
   processes: tuple[ProcessStats, ...] = ()
@@ -142,7 +142,7 @@ def _cell(counts, column):
 
 
 def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
-  """Counts of every stage of `dataset` by epoch and in total: of `refurbish`, of `echo(rtf.AUTOTUNE)` and of `fuse`.
+  """Counts of every stage of `dataset` by epoch and in total: of `refurbish`, of `echo(rtf.AUTOTUNE)` and of `offload`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
   >>> for _ in range(3):
@@ -201,7 +201,7 @@ class _Stages(list):
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor fuse. Give it the dataset "
+          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor offload. Give it the dataset "
           "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
           "inside a function, such as that of flat_map, cannot be seen, nor one on the workers of a tf.data service.")
     return super().__getitem__(index)

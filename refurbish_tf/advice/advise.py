@@ -232,7 +232,7 @@ def _hints(setting, best):
   if setting.step_seconds is not None and not setting.trains_on_cpu and (
       best.input_per_second < setting.batch_size / setting.step_seconds) and costs.saved:
     hints.append(
-        "The accelerator still waits: fuse(layers) in place of the last layers lets it do a part of a batch. Whether its step "
+        "The accelerator still waits: offload(layers) in place of the last layers lets it do a part of a batch. Whether its step "
         "then takes longer, only training tells (Kim et al.).")
   return hints
 

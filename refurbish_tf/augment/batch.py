@@ -31,7 +31,7 @@ def random_crop_and_flip_batch(
 
   `refurbish` gives no seed to functions behind it. Without a seed this function draws other numbers in each epoch and
   each run. `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same
-  numbers. For reproducible runs, and if the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold the
+  numbers. For reproducible runs, and if the iterator is saved in a checkpoint (`BackupAndRestore`), which cannot hold the
   state of such draws, give it one seed a batch:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)

@@ -25,7 +25,7 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers say of themselves: of each how much it draws for an image, whether `fuse` divides it and whether it moves
+  """What layers say of themselves: of each how much it draws for an image, whether `offload` divides it and whether it moves
   pixels; of all of them the dtype that they return, why they cannot take such images, and which of them."""
   num_draws: tuple[int, ...]
   divided: tuple[bool, ...]

@@ -1,6 +1,6 @@
 """Callbacks for Keras, to resume training where it stopped and to log the stages, and a layer that finishes batches."""
-from refurbish_tf.keras.finish import Finish, finish_first
+from refurbish_tf.keras.offloaded import Offloaded, with_offloaded
 from refurbish_tf.keras.logger import RefurbishLogger
-from refurbish_tf.keras.restore import RestoreDataset
+from refurbish_tf.keras.restore import BackupAndRestore
 
-__all__ = ["Finish", "RefurbishLogger", "RestoreDataset", "finish_first"]
+__all__ = ["Offloaded", "RefurbishLogger", "BackupAndRestore", "with_offloaded"]

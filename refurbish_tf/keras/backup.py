@@ -1,4 +1,4 @@
-"""The backup of `rtf.keras.RestoreDataset`: the state of a training with the position in its dataset.
+"""The backup of `rtf.keras.BackupAndRestore`: the state of a training with the position in its dataset.
 
 It has the variables of the model, a checkpoint of the iterator, and, saved after the iterator, the state of each stage:
 `batch` drops the stage's iterator when it has read to the end, which may be long before training is there, and the
@@ -64,7 +64,7 @@ class Backup:
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
     try:
-      with checks.save_errors("RestoreDataset"):
+      with checks.save_errors("BackupAndRestore"):
         tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
     except BaseException:
       shutil.rmtree(self._new)
@@ -158,7 +158,7 @@ class Backup:
 def pipeline(iterator):
   """The datasets that `iterator` reads from, upstream first; an empty list if they are unknown."""
   dataset = getattr(iterator, "_dataset", None)
-  return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
+  return datasets("BackupAndRestore", dataset) if isinstance(dataset, tf.data.Dataset) else []
 
 
 def build_before_training(model, element_spec):

@@ -38,13 +38,13 @@ class RefurbishLogger(StepCallback):
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
     in bursts: a median near 0 does not mean that the input keeps up.
   - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
-    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `fuse_batches` ... `fuse_share` of
-    `rtf.FuseStats`.
+    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_share` of
+    `rtf.OffloadStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
   sum over its devices, and the fraction is the mean.
 
-  The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `fuse`. With `log_dir` all values are also written
+  The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `offload`. With `log_dir` all values are also written
   for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of
   `keras.callbacks.TensorBoard(log_dir)`. The callback takes about 0.1 ms a step.
 

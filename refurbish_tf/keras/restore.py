@@ -21,7 +21,7 @@ from refurbish_tf.keras.reader import Reader
 from refurbish_tf.keras.step import StepCallback
 
 
-class RestoreDataset(StepCallback):
+class BackupAndRestore(StepCallback):
   """Resumes an interrupted `model.fit` at the same step, with the position in the data and the state of the model.
 
   With Keras on TensorFlow, JAX and PyTorch.
@@ -31,7 +31,7 @@ class RestoreDataset(StepCallback):
   >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
   >>> model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   >>> model.compile("sgd", "mse")
-  >>> _ = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup_dir, save_freq=3)])
+  >>> _ = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup_dir, save_freq=3)])
 
   Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
   of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
@@ -72,7 +72,7 @@ class RestoreDataset(StepCallback):
       number of `refurbish` stages, or the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
     RuntimeError: this version of Keras has other internals than the known ones; when `fit` begins, there are two
-      `RestoreDataset`, or a distribution of Keras over several processes; at its first step, it reads through a
+      `BackupAndRestore`, or a distribution of Keras over several processes; at its first step, it reads through a
       `tf.distribute` strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
@@ -110,7 +110,7 @@ class RestoreDataset(StepCallback):
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
       # A process may be killed between its own backup and that of another.
       raise RuntimeError(
-          "RestoreDataset cannot resume a fit that goes over several processes, as their backups may be of different steps. In "
+          "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different steps. In "
           "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
           "the weights in one checkpoint of all, as orbax makes them.")
     # Kept, as on JAX a callback that looks up its `model` in a step takes the state of training away from `fit`.
@@ -148,13 +148,13 @@ class RestoreDataset(StepCallback):
     self._epoch = epoch
     self._num_done = 0
     if self._reader is None and keras.backend.backend() != "tensorflow":
-      self._reader = Reader("RestoreDataset", self.model, self._begin, self._save_position_if_due)
+      self._reader = Reader("BackupAndRestore", self.model, self._begin, self._save_position_if_due)
       if keras.backend.backend() == "jax":
         self._reader.begin()  # In a step the variables are empty.
 
   def _join(self, callbacks):
-    if any(isinstance(callback, RestoreDataset) for callback in callbacks):
-      raise RuntimeError("callbacks must have one RestoreDataset, got two: only one can say where fit resumes. Leave one out.")
+    if any(isinstance(callback, BackupAndRestore) for callback in callbacks):
+      raise RuntimeError("callbacks must have one BackupAndRestore, got two: only one can say where fit resumes. Leave one out.")
     # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)
 
@@ -209,7 +209,7 @@ class RestoreDataset(StepCallback):
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
-          f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
+          f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
           "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
     if self._saved is None:
       backup.build_before_training(self.model, iterator.element_spec)

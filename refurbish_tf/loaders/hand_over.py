@@ -100,6 +100,6 @@ def _without_prefetch(dataset):
 def _holds_nothing(dataset):
   if hasattr(dataset, "refurbish_stage"):
     return True
-  if hasattr(dataset, "fuse_stage"):
+  if hasattr(dataset, "offload_stage"):
     return dataset.seeded  # Else its checkpoint has the batches that are begun.
   return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))

@@ -67,11 +67,11 @@ def test_the_lines_of_every_way_are_run(tmp_path):
   assert {kind for kind, *_ in kinds} == {"standard", "batched", "kept", "refurbish", "both"}
   assert {form for _, form, *_ in kinds} == {None, "encoded", "decoded"}
   for kind in cases.some(sorted(kinds, key=str), 6):
-    way = next(way for way in advice.ways if kind == (way.kind, way.form, way.form_in, way.samples_in, way.batched is not None))
+    way = next(way for way in advice.strategies if kind == (way.kind, way.form, way.form_in, way.samples_in, way.batched is not None))
     train = way.apply(FILES)
     assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
     assert labels(train) == labels(train) == list(range(12)), way.code
-  decoded = next(way for way in advice.ways if way.form == "decoded" and way.form_in == "memory" and way.share < 1)
+  decoded = next(way for way in advice.strategies if way.form == "decoded" and way.form_in == "memory" and way.share < 1)
   assert "rtf.augment.decode(None)" in decoded.code and f"max_bytes={decoded.elements_limit:_}" in decoded.code
   # Nothing is left of what was measured on the disk.
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -80,7 +80,7 @@ def test_the_lines_of_every_way_are_run(tmp_path):
 def test_decoded_alone_or_behind_its_first_layer():
   layers = [AUGMENT.decode(), lambda image: image[:40, :40], AUGMENT.random_flip()]
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
-  kept = next(way for way in advice.ways if way.kind == "kept" and way.form == "decoded")
+  kept = next(way for way in advice.strategies if way.kind == "kept" and way.form == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
   # Behind layers that have a state nothing is kept for ever.
   found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(2)], memory=1e9, **QUICK)
@@ -149,7 +149,7 @@ def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
 def test_what_the_source_draws_is_not_kept():
   source = IMAGES.map(lambda image, label: (tf.image.random_flip_left_right(image), label))
   advice = rtf.advise(source, [AUGMENT.random_crop(2)], memory=1e9, **QUICK)
-  assert not [way for way in advice.ways if way.form] and "draws random numbers" in str(advice)
+  assert not [way for way in advice.strategies if way.form] and "draws random numbers" in str(advice)
 
 
 def test_free_memory_is_within_control_groups(tmp_path, monkeypatch):

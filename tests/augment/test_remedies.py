@@ -23,20 +23,20 @@ def of_values(values):
   return np.repeat(values.reshape(4, -1, 1), 3, -1)
 
 
-def fused(image):
-  batch, = tf.data.Dataset.from_tensors(image).fuse(LAYERS, 1, num_replicas=1, on_device=1)
+def offloaded(image):
+  batch, = tf.data.Dataset.from_tensors(image).offload(LAYERS, 1, num_replicas=1, device_fraction=1)
   return batch["unfinished_image"]
 
 
 def finished(image):
-  return next(iter(rtf.finished(tf.data.Dataset.from_tensors(image))))["unfinished_image"]
+  return next(iter(rtf.as_offloaded(tf.data.Dataset.from_tensors(image))))["unfinished_image"]
 
 
 CALLS = {
     "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: augment.random_crop_and_flip_batch(0)(image[None], seed=SEED)}
 # What takes images of uint8.
 OF_UINT8 = {"policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
-            "fuse": fused, "finished": finished}
+            "offload": offloaded, "as_offloaded": finished}
 ROUNDED = "tf.saturate_cast(tf.round(image), tf.uint8)"
 SCALED = "tf.image.convert_image_dtype(image, tf.uint8, saturate=True)"
 CAST = "tf.cast(image, tf.uint8)"
@@ -77,8 +77,8 @@ POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
     (POLICY, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
     (POLICY, WIDE.transpose(2, 0, 1)[None], ["tf.transpose(image, [0, 2, 3, 1])"]),
     (POLICY, np.stack([GREY] * 5), ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
-    (fused, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
-    (fused, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
+    (offloaded, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
+    (offloaded, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
     (finished, GREY[..., None], ["tf.image.grayscale_to_rgb(image)"]),
     (finished, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"])])
 def test_of_shapes_of_images(call, image, remedies):
@@ -264,28 +264,28 @@ CASES = {
     "no box in a source that knows their form": Case(
         lambda: list(boxes_of([])), tf.errors.InvalidArgumentError, "np.zeros([0, 4], 'float32')",
         lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))], lambda made: made == [0, 1]),
-    # Fuse.
-    "fuse: a layer that resizes": Case(
-        lambda: images().fuse([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
-        reads(lambda: images().map(augment.compose([augment.resize(4)])).fuse(LAYERS, 2)), four),
-    "fuse: sizes that are not known": Case(
+    # Offload.
+    "offload: a layer that resizes": Case(
+        lambda: images().offload([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
+        reads(lambda: images().map(augment.compose([augment.resize(4)])).offload(LAYERS, 2)), four),
+    "offload: sizes that are not known": Case(
         lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [None] * 3), label))
-        .fuse(LAYERS, 2), ValueError, "tf.ensure_shape(image, [height, width, 3])",
+        .offload(LAYERS, 2), ValueError, "tf.ensure_shape(image, [height, width, 3])",
         reads(lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [4, 4, 3]), label))
-              .fuse(LAYERS, 2)), four),
-    "fuse: a component like a mask": Case(
-        lambda: images().map(lambda image, label: (image, image[..., 0])).fuse(LAYERS, 2), ValueError, "flatten it with tf.reshape",
-        lambda: len(list(images().map(lambda image, label: (image, tf.reshape(image[..., 0], [-1]))).fuse(LAYERS, 2))), lambda n: n == 2),
-    "fuse: ragged images": Case(
-        lambda: images().map(lambda image, label: (tf.RaggedTensor.from_tensor(image), label)).fuse(LAYERS, 2), TypeError,
+              .offload(LAYERS, 2)), four),
+    "offload: a component like a mask": Case(
+        lambda: images().map(lambda image, label: (image, image[..., 0])).offload(LAYERS, 2), ValueError, "flatten it with tf.reshape",
+        lambda: len(list(images().map(lambda image, label: (image, tf.reshape(image[..., 0], [-1]))).offload(LAYERS, 2))), lambda n: n == 2),
+    "offload: ragged images": Case(
+        lambda: images().map(lambda image, label: (tf.RaggedTensor.from_tensor(image), label)).offload(LAYERS, 2), TypeError,
         "image.to_tensor()", reads(lambda: images().map(
             lambda image, label: (tf.ensure_shape(tf.RaggedTensor.from_tensor(image).to_tensor(), [4, 4, 3]), label))
-                                   .fuse(LAYERS, 2)), four),
-    "fuse: batches before it": Case(
-        lambda: images().batch(2).fuse(LAYERS, 2), ValueError, "and batch behind", reads(lambda: images().fuse(LAYERS, 2)), four),
-    "fuse: parts that are not equal": Case(
-        lambda: images().fuse(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
-        reads(lambda: images().fuse(LAYERS, 2, num_replicas=2)), four),
+                                   .offload(LAYERS, 2)), four),
+    "offload: batches before it": Case(
+        lambda: images().batch(2).offload(LAYERS, 2), ValueError, "and batch behind", reads(lambda: images().offload(LAYERS, 2)), four),
+    "offload: parts that are not equal": Case(
+        lambda: images().offload(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
+        reads(lambda: images().offload(LAYERS, 2, num_replicas=2)), four),
     # Sources.
     "a source that repeats itself": Case(
         lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() behind refurbish",
@@ -334,9 +334,9 @@ CASES = {
     "room for less than one": Case(
         lambda: labels(source().refurbish(tf.identity, store=rtf.CacheStore(max_bytes=4))), ValueError, "use r=1 without a store",
         reads(lambda: source().refurbish(tf.identity, r=1)), whole),
-    "seed of fuse behind refurbish": Case(
-        lambda: images().refurbish(LAYERS).fuse(LAYERS, 2, seed=1), ValueError, "Give it to refurbish",
-        reads(lambda: images().refurbish(LAYERS, seed=1).fuse(LAYERS, 2)), four),
+    "seed of offload behind refurbish": Case(
+        lambda: images().refurbish(LAYERS).offload(LAYERS, 2, seed=1), ValueError, "Give it to refurbish",
+        reads(lambda: images().refurbish(LAYERS, seed=1).offload(LAYERS, 2)), four),
     # Others.
     "axes of diversity": Case(
         lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])), ValueError, "r[:, np.newaxis]",
@@ -365,8 +365,8 @@ def test_of_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("call, has_targets", [
-    (lambda images, **targets: images.refurbish(LAYERS, **targets), True), (lambda images: images.fuse(LAYERS, 2), False),
-    (lambda images: images.batch(4).map(augment.random_crop_and_flip_batch(0)), False)], ids=["refurbish", "fuse", "batch"])
+    (lambda images, **targets: images.refurbish(LAYERS, **targets), True), (lambda images: images.offload(LAYERS, 2), False),
+    (lambda images: images.batch(4).map(augment.random_crop_and_flip_batch(0)), False)], ids=["refurbish", "offload", "batch"])
 def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
   images = np.stack([COLORED] * 4)
   for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),

@@ -185,7 +185,7 @@ def test_random_functions_do_not_stand_in_the_way(tmp_path):
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   with pytest.warns(UserWarning, match="draws random numbers of its own"):
-    model.fit(train, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+    model.fit(train, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 
 def test_a_source_of_refurbish():

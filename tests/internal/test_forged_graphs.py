@@ -12,11 +12,11 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf._internal import native
-from refurbish_tf.augment import on_device
+from refurbish_tf.augment import device_layers
 from support import processes
 
 POLICY = "policy position=1 end=20 group=10 goes_on=1 fill=128 exact_turns=0 operations=invert parameters=0 edges=20"
-LAYERS = on_device.chain_of([*augment.rand_augment(1), augment.random_flip()], 0).texts
+LAYERS = device_layers.chain_of([*augment.rand_augment(1), augment.random_flip()], 0).texts
 NAMES = ["a", "b"]
 
 
@@ -33,17 +33,17 @@ def types_of(*specs):
   return {"output_types": [spec.dtype for spec in specs], "output_shapes": [spec.shape for spec in specs]}
 
 
-def fuse(dataset=None, seeds=None, **changes):
+def offload(dataset=None, seeds=None, **changes):
   given = {
       "layers": LAYERS, "batch_size": 4, "num_parts": 1, "eighths": 8, "group": 8, "tables": 2, "drop_remainder": True,
       "image": 0, "image_height": 8, "image_width": 8, "seeded": False, "any_seed": False,
       "components": [-1, -2, -3, 1], **outputs(0), **changes}
-  return native.ops().refurbish_tf_fuse_dataset(
+  return native.ops().refurbish_tf_offload_dataset(
       (dataset or source(seeds))._variant_tensor, stage=native.ops().refurbish_tf_stage_name(), seed=1, **given)
 
 
 def outputs(position, dtype=None, shape=None):
-  """Those of `fuse` above, but for one."""
+  """Those of `offload` above, but for one."""
   specs = [tf.TensorSpec([4, 8, 24], tf.uint8), tf.TensorSpec([4, 3], tf.int32), tf.TensorSpec([4, 0, 5], tf.int32),
            tf.TensorSpec([4], tf.int64)]
   specs[position] = tf.TensorSpec(specs[position].shape if shape is None else shape, dtype or specs[position].dtype)
@@ -51,7 +51,7 @@ def outputs(position, dtype=None, shape=None):
 
 
 LABEL = [tf.TensorSpec([], tf.int64)]
-FUSE = {
+OFFLOAD = {
     "a component beyond the input's": {"components": [-1, -2, -3, 9]},
     "a component that is none": {"components": [-1, -2, -4, 1]},
     "no images": {"components": [1, -2, -3, 1], **outputs(0, tf.int64, [4])},
@@ -169,9 +169,9 @@ def named(op, **inputs):
 
 NAMED = {
     **{f"two names for {op}": {"op": op, "stage": NAMES}
-       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "fuse_counts",
-                  "fuse_state", "echo_counts")},
-    "two names for fuse_restore": {"op": "fuse_restore", "stage": NAMES, "state": [1, 2]},
+       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "offload_counts",
+                  "offload_state", "echo_counts")},
+    "two names for offload_restore": {"op": "offload_restore", "stage": NAMES, "state": [1, 2]},
     "two names for refurbish_restore": {
         "op": "refurbish_restore", "stage": NAMES, "state": [1] * 7, "reuse_factor": 2.0},
     "two names for a store": {"op": "cache_store_handle", "store": NAMES, "max_bytes": 1, "mode": "open"},
@@ -241,7 +241,7 @@ IN_STORE = {
 }
 
 TRIED = {
-    fuse: FUSE, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, hand_over: HAND_OVER, named: NAMED,
+    offload: OFFLOAD, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, hand_over: HAND_OVER, named: NAMED,
     layers: IMAGES, store_op: IN_STORE}
 
 
@@ -250,7 +250,7 @@ def run(function):
     print(name, file=sys.stderr, flush=True)
     with pytest.raises(tf.errors.InvalidArgumentError):
       function(**changes)
-  if function in (fuse, refurbish, augmented, data_source, hand_over):
+  if function in (offload, refurbish, augmented, data_source, hand_over):
     function()
 
 
@@ -263,7 +263,7 @@ def test_seeds_of_another_shape_than_the_input_says_are_refused():
   seeds = source(np.zeros([8, 1], np.int32))
   unknown = seeds.map(lambda image, label, seed: (image, label, tf.boolean_mask(seed, seed == 0)))
   specs = tuple(map(tf.TensorSpec, *reversed(outputs(0).values())))
-  made = tf.data.experimental.from_variant(fuse(unknown, seeded=True), specs)
+  made = tf.data.experimental.from_variant(offload(unknown, seeded=True), specs)
   with pytest.raises(tf.errors.InvalidArgumentError, match="takes seeds of shape"):
     list(made)
 
@@ -274,7 +274,7 @@ def read_another_type(image, label):
   function = concrete(lambda image_, label_: (tf.cast(image_, image), tf.cast(label_, label) if label != tf.string else "a"), given)
   mapped = tf.raw_ops.MapDataset(
       input_dataset=given._variant_tensor, other_arguments=[], f=function, **types_of(*given.element_spec))
-  forged = fuse(tf.data.experimental.from_variant(mapped, given.element_spec))
+  forged = offload(tf.data.experimental.from_variant(mapped, given.element_spec))
   specs = tuple(map(tf.TensorSpec, *reversed(outputs(0).values())))
   with pytest.raises(tf.errors.InvalidArgumentError, match="other types than its input says"):
     list(tf.data.experimental.from_variant(forged, specs))

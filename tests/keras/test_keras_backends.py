@@ -60,7 +60,7 @@ class Fitted:
 
   def fit(self):
     epoch_iterator = types.SimpleNamespace(data_adapter=self.adapter, steps_per_epoch=None)
-    reader = Reader("RestoreDataset", self, lambda iterator: 0, lambda *call: self.calls.append(call[:2]))
+    reader = Reader("BackupAndRestore", self, lambda iterator: 0, lambda *call: self.calls.append(call[:2]))
     assert epoch_iterator.data_adapter._dataset is reader
     return reader
 
@@ -89,7 +89,7 @@ def test_the_reader_knows_what_was_read_for_which_step():
   with pytest.raises(TypeError, match="position in a tf.data.Dataset"):
     Fitted([1, 2]).fit()
   with pytest.raises(RuntimeError, match="something else has called it"):
-    Reader("RestoreDataset", model, None, None)
+    Reader("BackupAndRestore", model, None, None)
 
 
 # Each process reads its share. A batch is one array over all processes.
@@ -135,7 +135,7 @@ history = model.fit(train.map(lambda x: (x[:, None], x[:, None])), epochs=3, ver
 print([each.numpy().tolist() for each in model.trainable_variables])
 assert "It runs on the processors" in logger.verdict
 try:
-  model.fit(train, verbose=0, callbacks=[rtf.keras.RestoreDataset(f"{directory}/{process}")])
+  model.fit(train, verbose=0, callbacks=[rtf.keras.BackupAndRestore(f"{directory}/{process}")])
 except RuntimeError as error:
   assert "cannot resume a fit that goes over several processes" in str(error)
 else:

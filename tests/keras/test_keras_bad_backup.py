@@ -1,4 +1,4 @@
-"""`rtf.keras.RestoreDataset` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
+"""`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
 import json
 import shutil
 import warnings
@@ -31,7 +31,7 @@ def assert_refused(error, message, backup, model=None, dataset=None, epochs=EPOC
   model, dataset = model or make_model(), dataset or make_dataset()
   weights, files = model.get_weights(), contents(backup)
   with pytest.raises(error, match=message):
-    model.fit(dataset, epochs=epochs, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)], **how)
+    model.fit(dataset, epochs=epochs, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup)], **how)
   for a, b in zip(weights, model.get_weights(), strict=True):
     np.testing.assert_array_equal(a, b)
   assert contents(backup) == files
@@ -122,8 +122,8 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
 
 
 def test_two_at_once_are_refused(tmp_path):
-  callbacks = [rtf.keras.RestoreDataset(tmp_path / name) for name in "ab"]
-  with pytest.raises(RuntimeError, match="^callbacks .*RestoreDataset"):
+  callbacks = [rtf.keras.BackupAndRestore(tmp_path / name) for name in "ab"]
+  with pytest.raises(RuntimeError, match="^callbacks .*BackupAndRestore"):
     make_model().fit(make_dataset(), verbose=0, callbacks=callbacks)
 
 
@@ -144,7 +144,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
   model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   with pytest.raises(tf.errors.FailedPreconditionError, match="(?s)stateful.*experimental_external_state_policy"):
-    model.fit(generated.batch(1), verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+    model.fit(generated.batch(1), verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
   assert not (tmp_path / "backup" / "refurbish_tf_backup").exists()
 
 
@@ -157,7 +157,7 @@ def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
   def fit(final_fn):
     images = tf.data.Dataset.range(8).map(lambda x: tf.cast(tf.fill([4, 4, 1], x), tf.float32))
     dataset = images.refurbish(lambda x: x, final_fn, r=2, seed=1).map(lambda x: (x[0, 0], 1.0)).batch(2)
-    model.fit(dataset, verbose=0, shuffle=False, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+    model.fit(dataset, verbose=0, shuffle=False, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
   def nested(x):
     return tf.cond(x[0, 0, 0] > 3, lambda: tf.image.random_flip_left_right(x), lambda: x)
@@ -187,7 +187,7 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     model.compile("sgd", "mse")
   dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
   with pytest.raises(RuntimeError, match="DistributedIterator"):
-    model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+    model.fit(dataset, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 
 @pytest.mark.parametrize("arguments, error", [
@@ -196,12 +196,12 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError))])
 def test_bad_arguments_of_restore_dataset(arguments, error):
   with pytest.raises(error, match="^(backup_dir|save_freq) "):
-    rtf.keras.RestoreDataset(**arguments)
+    rtf.keras.BackupAndRestore(**arguments)
 
 
 @pytest.mark.parametrize("name", ["file", "file/backup"])
 def test_a_file_as_backup_dir_is_refused_at_once(tmp_path, name):
   (tmp_path / "file").write_text("mine")
   with pytest.raises(ValueError, match=f"^backup_dir must be .*got .*{name}.*, where {tmp_path}/file is a file. Pass"):
-    rtf.keras.RestoreDataset(tmp_path / name)
+    rtf.keras.BackupAndRestore(tmp_path / name)
   assert (tmp_path / "file").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""`rtf.keras.RestoreDataset`: training goes on where it was stopped, or killed at any time."""
+"""`rtf.keras.BackupAndRestore`: training goes on where it was stopped, or killed at any time."""
 import gc
 import itertools
 import os
@@ -99,7 +99,7 @@ def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, 
 
   def fit(*callbacks):
     dataset = make_dataset().map(lambda x, y: (x["x"], y))
-    model.fit(dataset, epochs=1, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup"), *callbacks])
+    model.fit(dataset, epochs=1, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup"), *callbacks])
     return model.get_weights()
 
   model = make()
@@ -133,10 +133,10 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   logger = rtf.keras.RefurbishLogger(make_dataset())
   with pytest.raises(KeyboardInterrupt):
     model.fit(make_dataset(), epochs=2, verbose=0, callbacks=[
-        rtf.keras.RestoreDataset(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
+        rtf.keras.BackupAndRestore(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
   saved = (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text()
   model.train_on_batch(*next(make_dataset().as_numpy_iterator()))
-  for callbacks in ([], [rtf.keras.RestoreDataset(tmp_path / "second", save_freq=1)], [logger], []):
+  for callbacks in ([], [rtf.keras.BackupAndRestore(tmp_path / "second", save_freq=1)], [logger], []):
     model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
     assert (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text() == saved
   assert not isinstance(model.train_function, step._Step)
@@ -180,7 +180,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
     model(tf.zeros([1, 4]))
     model.compile("adam")
     return model.fit(make_dataset(), epochs=3, verbose=0, callbacks=[
-        rtf.keras.RestoreDataset(backup, save_freq=2), *callbacks]).history, model.get_weights()
+        rtf.keras.BackupAndRestore(backup, save_freq=2), *callbacks]).history, model.get_weights()
 
   expected, weights = run(tmp_path / "none")
   with pytest.raises(KeyboardInterrupt):
@@ -202,7 +202,7 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
     model.compile("adam", "mse", metrics=["mae"])
     dataset = make_dataset().map(lambda x, y: (x["x"], y, y, y))
     return model.fit(dataset, epochs=2, verbose=0, callbacks=[
-        rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=1), *callbacks]).history
+        rtf.keras.BackupAndRestore(tmp_path / "backup", save_freq=1), *callbacks]).history
 
   with pytest.raises(KeyboardInterrupt):
     fit(stop_at(4))
@@ -214,7 +214,7 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
 def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse, metrics):
   """Steps skipped because they were done before do not count as steps without a wait. Other metrics start again."""
   dataset = make_dataset()
-  callbacks = [rtf.keras.RestoreDataset(backup), rtf.keras.RefurbishLogger(dataset)]
+  callbacks = [rtf.keras.BackupAndRestore(backup), rtf.keras.RefurbishLogger(dataset)]
   history = make_model(metrics=metrics).fit(
       dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
   assert history["input_wait_p50"][0] > 0  # One step of the resumed epoch was left.
@@ -235,7 +235,7 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeyp
   trained = {}
   monkeypatch.chdir(tmp_path)
   make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
-      rtf.keras.RestoreDataset("backup", save_freq=3), Steps(trained), Stop()])
+      rtf.keras.BackupAndRestore("backup", save_freq=3), Steps(trained), Stop()])
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
   (tmp_path / "backup" / "mine").mkdir()
   _, resumed = train(tmp_path / "backup", trained)
@@ -291,7 +291,7 @@ def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(ba
 def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(backup):
   model = make_model()
   with pytest.raises(KeyboardInterrupt):
-    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup), Steps({}, stop=1)])
+    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup), Steps({}, stop=1)])
   assert len(model.fit(make_dataset(), epochs=2, verbose=0).history["loss"]) == 2
 
 

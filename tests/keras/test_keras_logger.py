@@ -153,27 +153,27 @@ def test_the_echoing_factor_of_each_epoch():
 def test_the_images_that_either_side_finished():
   layers = [*rtf.augment.rand_augment(), rtf.augment.normalize()]
 
-  def fused():
+  def offloaded():
     images = tf.data.Dataset.from_tensor_slices((np.zeros([160, 4, 4, 3], np.uint8), np.zeros(160)))
-    return images.refurbish(lambda *element: element, r=2, seed=3).fuse(layers, 8, on_device=1)
+    return images.refurbish(lambda *element: element, r=2, seed=3).offload(layers, 8, device_fraction=1)
 
-  dataset, same = fused(), fused()
+  dataset, same = offloaded(), offloaded()
   done = [sum(int(sum(batch["draws"][:, 0])) for batch, _ in same) for _ in range(2)]
   model = keras.Sequential([keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   logger = rtf.keras.RefurbishLogger(dataset.prefetch(1))
   plain = dataset.map(lambda batch, label: (tf.cast(batch["draws"], tf.float32), label))
   history = model.fit(plain, epochs=2, verbose=0, callbacks=[logger]).history
-  assert history["fuse_batches"] == [20, 20]
+  assert history["offload_batches"] == [20, 20]
   # The host does those that come too late for a table.
-  assert history["fuse_device_images"] == done and 100 < done[0] != done[1]
-  assert history["fuse_host_images"] == [160 - number for number in done]
-  assert history["fuse_share"] == [number / 160 for number in done]
-  assert all(value >= 0 for value in history["fuse_host_wait"])
+  assert history["offload_device_images"] == done and 100 < done[0] != done[1]
+  assert history["offload_host_images"] == [160 - number for number in done]
+  assert history["offload_share"] == [number / 160 for number in done]
+  assert all(value >= 0 for value in history["offload_host_wait"])
   assert history["refurbish_fresh"] == [160, 80]
   stage = rtf.stats(dataset)[1]
   assert stage.total.share == sum(done) / 320 and str(stage).splitlines()[1].endswith("share")
-  assert rtf.FuseStats(0, 0, 0, 0.0).share == 0
+  assert rtf.OffloadStats(0, 0, 0, 0.0).share == 0
 
 
 def test_bad_arguments_of_the_logger():

@@ -28,7 +28,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def make_restore(tmp_path):
-  return rtf.keras.RestoreDataset(tmp_path / "backup")
+  return rtf.keras.BackupAndRestore(tmp_path / "backup")
 
 
 def make_logger(_):

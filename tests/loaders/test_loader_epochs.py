@@ -52,10 +52,10 @@ PIPELINES = {
     "no remainder": lambda path: refurbished(by_index()).unbatch().batch(BATCH, drop_remainder=True),
     "parallel map": lambda path: refurbished(by_index()).map(lambda *batch: batch, num_parallel_calls=2),
     "symbolic": lambda path: with_checkpoints(refurbished(by_index())),
-    "fuse": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).refurbish(
-        lambda image: image, r=2, seed=7).fuse(rtf.augment.rand_augment(1), BATCH, on_device=0.5, drop_remainder=False),
-    "fuse alone": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).fuse(
-        rtf.augment.rand_augment(1), BATCH, on_device=0.5, seed=7, drop_remainder=False),
+    "offload": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).refurbish(
+        lambda image: image, r=2, seed=7).offload(rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, drop_remainder=False),
+    "offload alone": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).offload(
+        rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, seed=7, drop_remainder=False),
     "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
 }
 SAMPLE = ("memory", "stream on disk", "unknown length", "repeat")
@@ -198,7 +198,7 @@ def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
     assert read(resumed) == [expected[1] if number else expected[0][len(expected[0]) - left:]]
 
 
-@pytest.mark.parametrize("name", ["memory", "repeat", "disk", pytest.param("fuse alone", marks=cases.only_exhaustive)])
+@pytest.mark.parametrize("name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)])
 def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
   """As from a checkpoint of an epoch's end, in another process: with the batches of the unbroken run."""
   make = PIPELINES[name]

@@ -28,11 +28,11 @@ def refurbished(n=N, **arguments):
 
 
 # In the order of how they are saved: by snapshots, with what is buffered, and symbolically.
-def fused(source):
+def offloaded(source):
   """Elements in batches, each with an image whose layers have draws."""
   layers = [*rtf.augment.rand_augment(1), rtf.augment.random_flip()]
-  return source.map(lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))).fuse(
-      layers, BATCH, component=1, on_device=0.5, seed=5, drop_remainder=False)
+  return source.map(lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))).offload(
+      layers, BATCH, component=1, device_fraction=0.5, seed=5, drop_remainder=False)
 
 
 PIPELINES = {
@@ -48,8 +48,8 @@ PIPELINES = {
     "parallel map at the end": lambda: tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2),
     "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
     "cache behind batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
-    "fuse": lambda: fused(tf.data.Dataset.range(N)),
-    "fuse behind a final function": lambda: fused(refurbished()).prefetch(2),
+    "offload": lambda: offloaded(tf.data.Dataset.range(N)),
+    "offload behind a final function": lambda: offloaded(refurbished()).prefetch(2),
     "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
     "symbolic, parallel map": lambda: with_checkpoints(
         refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),

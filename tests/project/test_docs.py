@@ -243,7 +243,7 @@ def test_four_processes_search_hyperparameters(tmp_path):
     counts.append(tuple(map(int, line.groups())))
     assert sum(counts[-1]) <= 6 * 500
   # However they were interleaved.
-  assert sum(from_others for _, from_others in counts) > 0
+  assert sum(from_other_jobs for _, from_other_jobs in counts) > 0
   storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "search.log")))
   trials = optuna.load_study(study_name="search", storage=storage).trials
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
@@ -308,7 +308,7 @@ def test_ranks_prepare_their_own_shares(photographs):
 @cases.only_exhaustive
 def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  printed = run_program_of("fuse.md", "train_fused.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+  printed = run_program_of("offload.md", "train_offloaded.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
   assert printed == "trained on 2 devices, 1536 images finished there\n"
 
 

@@ -31,5 +31,5 @@ def test_what_is_public_has_an_example():
     # Classes that are only returned have their example where they are returned.
     if inspect.isfunction(public) or public is rtf.CacheStore:
       assert ">>>" in public.__doc__, name
-  for callback in (rtf.keras.RestoreDataset, rtf.keras.RefurbishLogger):
+  for callback in (rtf.keras.BackupAndRestore, rtf.keras.RefurbishLogger):
     assert ">>>" in callback.__doc__

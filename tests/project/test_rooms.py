@@ -14,11 +14,11 @@ CC_MAY_INCLUDE = {
     "kernels": ("base", "schedule", "workers", "store", "stage", "image", "sources"), "ops": ("image",)}
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
 KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source_checks"), "echo": ("",),
-    "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "fuse": ("",)}
+    "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "offload": ("",)}
 # Modules and folders of the package, each with those above it: it may import any that comes before its own line.
 LAYERS = (
     ("_internal",), ("cache_store",), ("augment", "echo_op", "sources", "stats"),
-    ("describe", "epoch_position", "fuse_op", "keras", "loaders", "refurbish_op"),
+    ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
     ("diversity",), ("advice",), ("__init__",), ("experiments",), ("cli",))
 
 

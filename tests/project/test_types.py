@@ -67,20 +67,20 @@ RIGHT = """
     predicted: float = way.cpu_seconds / advice.standard.cpu_seconds + advice.layers[0].seconds + way.r + advice.min_diversity
     lines: str = str(advice) + way.code + way.name
 
-    fused = source.apply(rtf.fuse([rtf.augment.random_crop(4)], 4, on_device=1 / 2, num_replicas=2, component=0)).prefetch(2)
-    validation = rtf.finished(source.batch(4), component=0)
-    finish = rtf.keras.Finish([rtf.augment.random_crop(4)], name="finish")
-    fuse_counts: rtf.FuseStats = rtf.stats(fused)[0].total
+    offloaded = source.apply(rtf.offload([rtf.augment.random_crop(4)], 4, device_fraction=1 / 2, num_replicas=2, component=0)).prefetch(2)
+    validation = rtf.as_offloaded(source.batch(4), component=0)
+    finish = rtf.keras.Offloaded([rtf.augment.random_crop(4)], name="finish")
+    offload_counts: rtf.OffloadStats = rtf.stats(offloaded)[0].total
 
     total: rtf.EpochStats = rtf.stats(train)[0].total
     echo_counts: rtf.EchoStats = rtf.stats(echoed)[0].epochs[0]
     text: str = rtf.describe(train) + str(rtf.stats(train)[0])
-    ratio: float = total.cached / total.fresh + echo_counts.factor + fuse_counts.share
+    ratio: float = total.cached / total.fresh + echo_counts.factor + offload_counts.share
     store = rtf.CacheStore(os.environ["HOME"], version="1", overwrite=True)
     store.put(3, {"image": np.zeros(3)})
     held: bool = 3 in store and len(store) > 0 and store.stats().hits > 0 and store.verify() == (1, 0)
     kept = rtf.diversity.normalized_unique_samples(1e9, 162, epochs=90, r=[1, 2, 3], eviction="balanced")
-    callbacks = [rtf.keras.RestoreDataset("backup", save_freq=100), rtf.keras.RefurbishLogger(train, log_dir="logs")]
+    callbacks = [rtf.keras.BackupAndRestore("backup", save_freq=100), rtf.keras.RefurbishLogger(train, log_dir="logs")]
     category: type[Warning] = rtf.PipelineWarning
     for loader in (rtf.torch_loader(train, "cuda"), rtf.torch_loader(train), rtf.jax_loader(train, None)):
       state: dict[str, Any] = loader.state_dict()
@@ -98,7 +98,7 @@ WRONG = """
     source.apply(rtf.refurbish(tf.identity, eviction="lru"))
     source.apply(rtf.echo(2, "before_batch"))
     source.apply(rtf.echo(2, batch_size="4"))
-    source.apply(rtf.fuse([], "4"))
+    source.apply(rtf.offload([], "4"))
     rtf.CacheStore(max_bytes="1 GB")
     rtf.describe(3)
     rtf.torch_loader([3])
@@ -185,7 +185,7 @@ def public_functions():
             yield f"{prefix}.{name}.{method}", function
   yield "Dataset.refurbish", tf.data.Dataset.refurbish
   yield "Dataset.echo", tf.data.Dataset.echo
-  yield "Dataset.fuse", tf.data.Dataset.fuse
+  yield "Dataset.offload", tf.data.Dataset.offload
 
 
 def is_public(kind, method):
@@ -206,7 +206,7 @@ def test_all_that_is_public_is_annotated():
   assert not missing
 
 
-@pytest.mark.parametrize("name", ["refurbish", "echo", "fuse"])
+@pytest.mark.parametrize("name", ["refurbish", "echo", "offload"])
 def test_the_transformation_has_the_signature_of_the_method(name):
   function, method = getattr(rtf, name), getattr(tf.data.Dataset, name)
   parameters = list(inspect.signature(method).parameters.values())

@@ -164,12 +164,12 @@ def test_echo(e, read, parallel):
 
 
 @pytest.mark.parametrize("behind", ["refurbish", "source"])
-def test_fuse(behind):
+def test_offload(behind):
   gate = Gate(range(9))
   source = Dataset.range(40).map(gate) if behind == "source" else stream(40).refurbish(
       gate, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=1)
-  fused = source.map(lambda x: (tf.zeros([2, 2, 3], tf.uint8), x)).fuse([rtf.augment.random_flip()], 4)
-  dataset = fused.map(lambda batch, x: x).prefetch(1)
+  offloaded = source.map(lambda x: (tf.zeros([2, 2, 3], tf.uint8), x)).offload([rtf.augment.random_flip()], 4)
+  dataset = offloaded.map(lambda batch, x: x).prefetch(1)
   # The third batch waits for its second element. So may the second, as the consumer helps.
   assert destroy_while_blocked(dataset, gate, elements(1), 1) == 0
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))

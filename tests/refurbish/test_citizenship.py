@@ -230,7 +230,7 @@ LEAVING_NOTHING = {
     "refurbish, parallel": lambda source, path: source.refurbish(tf.identity, tf.identity, r=2, seed=1).prefetch(1),
     "echo": lambda source, path: source.echo(2).prefetch(1),
     "adaptive echo": lambda source, path: source.echo(rtf.AUTOTUNE, max_e=2),
-    "fuse": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).fuse([rtf.augment.random_flip()], 1),
+    "offload": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).offload([rtf.augment.random_flip()], 1),
 }
 
 
@@ -274,7 +274,7 @@ STAGES = {
     "refurbish": lambda dataset: dataset.refurbish(tf.identity, seed=1),
     "echo": lambda dataset: dataset.echo(2),
     "adaptive echo": lambda dataset: dataset.echo(rtf.AUTOTUNE),
-    "fuse": lambda dataset: dataset.map(lambda _: tf.zeros([2, 2, 3], tf.uint8)).fuse([rtf.augment.random_flip()], 1),
+    "offload": lambda dataset: dataset.map(lambda _: tf.zeros([2, 2, 3], tf.uint8)).offload([rtf.augment.random_flip()], 1),
 }
 
 

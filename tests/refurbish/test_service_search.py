@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import ROOT, cases, services
-from support.fusing import finished_by_host, layers, source
+from support.offloading import finished_by_host, layers, source
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
@@ -163,19 +163,19 @@ def fixture_own_service():
   del dispatcher
 
 
-def test_fuse_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
-  def fused():
-    return source(N).refurbish(lambda *element: element, None, r=R, seed=7).fuse(layers(), 4, on_device=0.5).repeat()
+def test_offload_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
+  def offloaded():
+    return source(N).refurbish(lambda *element: element, None, r=R, seed=7).offload(layers(), 4, device_fraction=0.5).repeat()
 
   def values(dataset):
     return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes())
             for batch, labels in dataset.take(2 * N // 4)]
 
-  assert values(own_service(fused())) == values(fused())
+  assert values(own_service(offloaded())) == values(offloaded())
 
 
-def test_fuse_behind_the_service_takes_what_comes(own_service):
-  dataset = own_service(source(N).refurbish(lambda *element: element, None, r=R, seed=7).repeat()).fuse(layers(), 4)
+def test_offload_behind_the_service_takes_what_comes(own_service):
+  dataset = own_service(source(N).refurbish(lambda *element: element, None, r=R, seed=7).repeat()).offload(layers(), 4)
   labels = [label for _, batch in dataset.take(2 * N // 4) for label in batch.numpy().tolist()]
   assert sorted(labels[:N]) == sorted(labels[N:]) == list(range(N))
 
@@ -207,8 +207,8 @@ def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
   batches = own_service(samples.repeat().batch(4))
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
-  with pytest.raises(tf.errors.UnimplementedError, match="RestoreDataset cannot save .*a tf.data service.*job_name"):
-    model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path)])
+  with pytest.raises(tf.errors.UnimplementedError, match="BackupAndRestore cannot save .*a tf.data service.*job_name"):
+    model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path)])
   with pytest.raises(IndexError, match="on the workers of a tf.data service"):
     rtf.stats(batches)[0]
 

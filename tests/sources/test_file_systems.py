@@ -15,7 +15,7 @@ ENTRIES = {
 # They need what only disks have, whatever TensorFlow knows.
 LOCAL = {
     "path": rtf.CacheStore, "store": lambda path: DATA.refurbish(lambda x: x, store=path),
-    "store of a source": lambda path: rtf.sources.cached(DATA, path), "backup_dir": rtf.keras.RestoreDataset}
+    "store of a source": lambda path: rtf.sources.cached(DATA, path), "backup_dir": rtf.keras.BackupAndRestore}
 
 
 @pytest.mark.parametrize("entry", [*ENTRIES, *LOCAL])

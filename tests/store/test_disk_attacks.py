@@ -240,7 +240,7 @@ for _ in range(epochs):
   assert sorted(seen) == list(range(n)), "not whole"
 stats = rtf.CacheStore(path).stats()
 print(json.dumps({"tensorflow": tf.__version__, "package": os.path.dirname(rtf.__file__), "calls": len(calls),
-                  "corrupt": stats.corrupt, "foreign_hits": stats.foreign_hits}))
+                  "corrupt": stats.corrupt, "from_other_jobs": stats.from_other_jobs}))
 """
 
 
@@ -302,13 +302,13 @@ def test_two_versions_of_tensorflow_use_one_store(other_python, tmp_path):
   assert len({result["tensorflow"] for result in results}) == 2
   assert len({result["package"] for result in results}) == 2
   assert [result["calls"] for result in results] == [n, n // 2, n // 2, n // 2]
-  assert [result["foreign_hits"] for result in results] == [0, n // 2, n // 2, n // 2]
+  assert [result["from_other_jobs"] for result in results] == [0, n // 2, n // 2, n // 2]
   # Side by side.
   processes = [start(python, tmp_path / "both", seed, n, 3) for seed, python in enumerate(pythons)]
   for process in processes:
     process.stdin.write("\n")
     process.stdin.flush()
   results = [finish(process) for process in processes]
-  assert all(result["foreign_hits"] > 0 for result in results)
+  assert all(result["from_other_jobs"] > 0 for result in results)
   # Less than each alone would.
   assert sum(result["calls"] for result in results) < 2 * 2 * n

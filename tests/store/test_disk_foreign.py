@@ -129,7 +129,7 @@ def test_a_sample_of_another_kind_in_transit_is_prepared_again(root):
     images_of.sort(key=lambda image: image[0, 0, 0])
     np.testing.assert_array_equal(images_of, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
     assert {image.dtype.name for image in images_of} == {"uint8"}
-  assert counts.fresh + counts.from_others == N
+  assert counts.fresh + counts.from_other_jobs == N
 
 
 def read_what_follows(path, then):
@@ -137,11 +137,11 @@ def read_what_follows(path, then):
   if then == "batch":
     dataset = dataset.batch(4)
   else:
-    dataset = dataset.fuse([rtf.augment.random_flip(), rtf.augment.normalize()], 4, num_replicas=1)
+    dataset = dataset.offload([rtf.augment.random_flip(), rtf.augment.normalize()], 4, num_replicas=1)
   assert len(list(dataset)) == 4
 
 
-@pytest.mark.parametrize("then", ["batch", "fuse"])
+@pytest.mark.parametrize("then", ["batch", "offload"])
 def test_what_follows_meets_no_sample_of_another_kind(root, then):
   """In a process of its own, which it would end."""
   assert run_forked(read_what_follows, forged(root, "large type"), then) == 0

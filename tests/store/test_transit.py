@@ -112,7 +112,7 @@ def test_a_sample_of_another_job_is_used_once(root, r, random_access):
   written()
   for _ in range(n // 4):
     next(second)
-  assert jobs[1].stats.from_others > 20
+  assert jobs[1].stats.from_other_jobs > 20
   run([first, second], random.Random(1))
   for job in jobs:
     assert job.stats.fresh + job.stats.cached == 2 * n
@@ -131,7 +131,7 @@ def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
       next(turns, None)
     if step % 20 == 0:
       written()
-  assert job.stats.from_others > 0
+  assert job.stats.from_other_jobs > 0
   assert len({index for (index, *_), times in job.uses.items() if times > 1}) <= num_kept_by(job)
   drop(job)
   drop(other)
@@ -231,7 +231,7 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
       next(beside)
     if step % 40 == 0:
       written()
-  assert job.stats.from_others > 20
+  assert job.stats.from_other_jobs > 20
   saved = save(iterator, tmp_path)
   put_before = rtf.CacheStore(path).stats().transit_bytes_put
   del iterator
@@ -252,9 +252,9 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
       written()
     if step == n // 3 and not same_store:
       # The other ring's head says nothing of this one, which has not come so far.
-      assert again.stats.from_others > 20
+      assert again.stats.from_other_jobs > 20
       assert rtf.CacheStore(path).stats().transit_bytes_put < put_before
-  assert again.stats.from_others > 20
+  assert again.stats.from_other_jobs > 20
   done = {index for index, *_ in before[n:]}
   assert sorted(index for index, *_ in rest[:n - 10]) == sorted(set(range(n)) - done)
   assert sorted(index for index, *_ in rest[n - 10:]) == list(range(n))
@@ -293,12 +293,12 @@ def test_the_older_of_two_epochs_of_a_stage_takes_nothing(root):
   for _ in range(n // 4):
     next(beside)
   written()
-  taken = job.by_epoch[0].from_others
+  taken = job.by_epoch[0].from_other_jobs
   for _ in older:
     pass
-  assert job.by_epoch[0].from_others == taken
+  assert job.by_epoch[0].from_other_jobs == taken
   run([newer, beside], random.Random(1))
-  assert job.by_epoch[1].from_others > 0
+  assert job.by_epoch[1].from_other_jobs > 0
   drop(job)
   drop(other)
 
@@ -328,7 +328,7 @@ def test_of_two_epochs_that_begin_at_once_one_takes(root):
   for _ in range(2):
     for iterator in iterators:
       take(iterator, 100)
-    taken.append([epoch.from_others for epoch in job.by_epoch[1:]])
+    taken.append([epoch.from_other_jobs for epoch in job.by_epoch[1:]])
     for _ in range(500):
       next(beside)
     written()

@@ -109,7 +109,7 @@ class Steps(keras.callbacks.Callback):
 def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, dataset=None, **how):
   """Returns the history, or None if training was stopped, and the weights."""
   model = make_model(**(compiled or {}))
-  callbacks = [rtf.keras.RestoreDataset(backup, save_freq=save_freq), Steps(trained, stop)]
+  callbacks = [rtf.keras.BackupAndRestore(backup, save_freq=save_freq), Steps(trained, stop)]
   try:
     dataset = make_dataset(**how) if dataset is None else dataset
     history = model.fit(dataset, epochs=EPOCHS, steps_per_epoch=steps, verbose=0, callbacks=callbacks).history

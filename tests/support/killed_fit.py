@@ -56,7 +56,7 @@ def fit(name, *end):
   model, dataset = make_model(), make_dataset(store=str(store))
   logger = rtf.keras.RefurbishLogger(dataset)
   history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[
-      rtf.keras.RestoreDataset(DIRECTORY / "backup", save_freq=2), logger, Killed(*end)]).history
+      rtf.keras.BackupAndRestore(DIRECTORY / "backup", save_freq=2), logger, Killed(*end)]).history
   buffers = []
   if keras.backend.backend() == "torch":
     recorder, = (layer for layer in model.layers if isinstance(layer, Recorder))

@@ -1,8 +1,8 @@
-"""Batches as `Dataset.fuse` makes them, by hand: some images with their divided layers done, the others without."""
+"""Batches as `Dataset.offload` makes them, by hand: some images with their divided layers done, the others without."""
 import numpy as np
 
 from refurbish_tf import augment
-from refurbish_tf.augment import on_device
+from refurbish_tf.augment import device_layers
 from refurbish_tf.augment.policy_layer import PolicyLayer
 from refurbish_tf.augment.policy_layer import distortions_at
 
@@ -33,13 +33,13 @@ def images_like(rng, n, height, width):
 
 def without_table(layers, draws, todo):
   """The images of a batch that come too late for a table in their group: the host has to do these."""
-  device_layers, column, late = on_device.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
+  device_layers, column, late = device_layers.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
   for layer in device_layers.layers:
     if layer.kind == "policy":
       outcomes = np.searchsorted(layer.numbers("edges"), draws[:, column], side="right")
-      needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(on_device.TABLE_DISTORTIONS)) & (todo > 0)
-      for start in range(0, len(draws), on_device.GROUP):
-        late[start + np.flatnonzero((needed & ~late)[start:start + on_device.GROUP])[device_layers.num_tables:]] = True
+      needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(device_layers.TABLE_DISTORTIONS)) & (todo > 0)
+      for start in range(0, len(draws), device_layers.GROUP):
+        late[start + np.flatnonzero((needed & ~late)[start:start + device_layers.GROUP])[device_layers.num_tables:]] = True
     column += layer.num_draws
   return late
 
@@ -51,16 +51,16 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     layers: of `rtf.augment`.
     images: uint8 `[n, H, W, 3]`.
     draws: int32 `[n, number]`; None for those of the seed.
-    todo: 0 or 1, or one for each image: what fuse would leave to the accelerator. Images without a table are the host's.
+    todo: 0 or 1, or one for each image: what offload would leave to the accelerator. Images without a table are the host's.
     seed: of the draws.
   """
-  device_layers, whole = on_device.DeviceLayers.of(layers, "test"), augment.compose(layers)
+  device_layers, whole = device_layers.DeviceLayers.of(layers, "test"), augment.compose(layers)
   images = np.asarray(images)
   if draws is None:
     draws = whole.draws(seed, len(images)).numpy()
   todo = np.broadcast_to(np.int32(todo), [len(images)])
   todo = np.where(without_table(layers, draws, todo), 0, todo).astype(np.int32)
-  shared = on_device.checked_layers(layers, "test")[:device_layers.num_divided]
+  shared = device_layers.checked_layers(layers, "test")[:device_layers.num_divided]
   given = images
   if shared:
     number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_divided])
@@ -73,7 +73,7 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
 
 
 def finished(images):
-  """Returns the entries of `rtf.finished`."""
+  """Returns the entries of `rtf.as_offloaded`."""
   return {
       "unfinished_image": _rows(images), "draws": np.zeros([len(images), 0], np.int32),
       "layers": np.zeros([len(images), 0, 0], np.uint8)}

@@ -15,7 +15,7 @@ double Exp(double x);
 struct SineCosine {
   double sine, cosine;
 };
-// Of at most a thousand radians. keras/finish_rows.py has the same.
+// Of at most a thousand radians. keras/offloaded_rows.py has the same.
 SineCosine SineCosineOf(double radians);
 
 }  // namespace refurbish_tf

@@ -62,7 +62,7 @@ class Layer {
   }
   // Whether it moves any image's pixels, and so what follows the image.
   virtual bool moves_pixels() const { return true; }
-  // Whether `fuse` divides the images of a batch between the host and the
+  // Whether `offload` divides the images of a batch between the host and the
   // accelerator for this layer.
   virtual bool is_divided() const { return false; }
   // Whether, on an accelerator, these draws need a table of the whole image.

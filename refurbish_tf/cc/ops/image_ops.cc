@@ -225,7 +225,7 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 //
 // S, shape: of the images, as far as they are known.
 // num_draws, divided: of each layer: how much it draws for an image, and
-// whether `fuse` may leave it to an accelerator.
+// whether `offload` may leave it to an accelerator.
 // type: of the result, as a DataType.
 // problem, problem_layer: why the layers cannot take such images, to go on from
 // 'The image must ', and which of them; empty if they can.

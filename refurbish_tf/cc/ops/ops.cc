@@ -171,7 +171,7 @@ DATASET_OP("HandOverDataset")
 // any_seed: the user gave no seed, so that of a checkpoint may replace it.
 // components: of the batches: one of the input, or -1 for the images, -2 for
 // the draws, -3 for the layers' sign, which has no bytes.
-DATASET_OP("FuseDataset")
+DATASET_OP("OffloadDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("seed: int64")
@@ -190,14 +190,14 @@ DATASET_OP("FuseDataset")
     .Attr("components: list(int) >= 1")
     .SetIsStateful();
 
-// The counts of refurbish_tf.FuseStats, by name, a row per epoch.
-COUNTS_OP("stage", "FuseCounts");
+// The counts of refurbish_tf.OffloadStats, by name, a row per epoch.
+COUNTS_OP("stage", "OffloadCounts");
 
 // The state of a stage between two epochs: seed, number of the next one.
-OP_ON("stage", "FuseState").Output("state: int64").SetShapeFn(VectorShape<2>);
+OP_ON("stage", "OffloadState").Output("state: int64").SetShapeFn(VectorShape<2>);
 
-// Restores the state of a stage that FuseState returned.
-OP_ON("stage", "FuseRestore")
+// Restores the state of a stage that OffloadState returned.
+OP_ON("stage", "OffloadRestore")
     .Input("state: int64")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 

@@ -177,7 +177,7 @@ bool Epoch::Read(Place* place) {
   Generation found;
   const auto began = std::chrono::steady_clock::now();
   bool hit = read_ahead_->Get(place->wanted, &place->sample, &found,
-                              &place->from_others);
+                              &place->from_other_jobs);
   counters_->store_wait_nanos +=
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
           .count();

@@ -36,7 +36,7 @@ namespace refurbish_tf {
 struct EpochCounters : Counters {
   Count fresh{this, "fresh"};
   Count cached{this, "cached"};
-  Count from_others{this, "from_others"};
+  Count from_other_jobs{this, "from_other_jobs"};
   Count evicted{this, "evicted"};
   Count absent{this, "absent"};
   Count bytes{this, "bytes"};
@@ -57,7 +57,7 @@ struct Place {
   Sample sample;
   WantedSample wanted;       // Of `kReading`.
   int64_t bytes_ahead = 0;   // As counted in `Epoch::bytes_ahead_`.
-  bool from_others = false;  // Another process prepared it.
+  bool from_other_jobs = false;  // Another process prepared it.
   bool absent = false;     // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
 };

@@ -96,7 +96,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
           "not known which epoch comes next: the stage behind it, such as "
           "batch, had come to the end of an epoch. Write "
           ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
-          "and save again; or use rtf.keras.RestoreDataset or a loader. To "
+          "and save again; or use rtf.keras.BackupAndRestore or a loader. To "
           "begin with the first epoch again, also if the restore itself has "
           "failed, build the pipeline again and restore everything but the "
           "iterator.");

@@ -166,7 +166,7 @@ absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
                       {"compactions", counts.compactions},
                       {"moved_bytes", counts.bytes_moved},
                       {"corrupt", counts.corrupt},
-                      {"foreign_hits", counts.foreign_hits},
+                      {"from_other_jobs", counts.from_other_jobs},
                       {"failed_writes", counts.failed_writes},
                       {"epochs", counts.epochs},
                       {"ring_bytes", counts.ring_bytes},

@@ -104,7 +104,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;
-  if (sample.place.from_others) ++counters.from_others;
+  if (sample.place.from_other_jobs) ++counters.from_other_jobs;
   *out_tensors = std::move(sample.tensors);
   // Now, and not when the end is asked for: a consumer that knows the number of
   // elements, as Keras does, never asks.

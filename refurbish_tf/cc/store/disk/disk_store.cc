@@ -396,7 +396,7 @@ DiskStore::Counts DiskStore::Stats() const {
   const Records::Counts& of_records = records_->counts();
   counts.bytes_put = of_records.bytes_put;
   counts.corrupt = of_records.corrupt;
-  counts.foreign_hits = of_records.foreign_hits;
+  counts.from_other_jobs = of_records.from_other_jobs;
   counts.epochs = records_->state().epochs();
   return counts;
 }

@@ -175,7 +175,7 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
   ++(hit ? records.counts().hits : records.counts().misses);
   *foreign = in_transit || entry->foreign;
   if (!hit) return false;
-  records.counts().foreign_hits += *foreign;
+  records.counts().from_other_jobs += *foreign;
   *record = std::move(entry->buffer);
   return true;
 }

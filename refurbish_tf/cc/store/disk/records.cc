@@ -28,7 +28,7 @@ bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
     if (result == ReadResult::kRight) {
       if (wanted.Contains(record->header().generation)) {
         ++counts_.hits;
-        counts_.foreign_hits += *foreign;
+        counts_.from_other_jobs += *foreign;
         return true;
       }
       // So old that its tag looks like a newer one's: nobody wants it.

@@ -30,7 +30,7 @@ class Records {
     std::atomic<int64_t> evictions{0};
     std::atomic<int64_t> bytes_put{0};
     std::atomic<int64_t> corrupt{0};
-    std::atomic<int64_t> foreign_hits{0};
+    std::atomic<int64_t> from_other_jobs{0};
   };
 
   Records(const Directory* directory, uint64_t store_id, Segments* segments,

@@ -46,7 +46,7 @@ TEST_F(DiskStoreTest, GetsWhatWasPutBeforeAndAfterItIsWrittenAndInTheNextRun) {
   EXPECT_EQ(counts.store.hits, 6);
   EXPECT_EQ(counts.store.misses, 1);
   EXPECT_EQ(counts.corrupt, 0);
-  EXPECT_EQ(counts.foreign_hits, 6);
+  EXPECT_EQ(counts.from_other_jobs, 6);
 }
 
 TEST_F(DiskStoreTest, WhatIsWantedIsARangeOfGenerations) {
@@ -132,7 +132,7 @@ TEST_F(DiskStoreTest, TwoProcessesSeeEachOther) {
   EXPECT_EQ(Get(*one, 2), "of two");
   EXPECT_EQ(Get(*two, 1), "of one");
   EXPECT_EQ(two->Stats().store.entries, 2);
-  EXPECT_EQ(two->Stats().foreign_hits, 1);
+  EXPECT_EQ(two->Stats().from_other_jobs, 1);
   Put(*two, 1, 1, "of two, newer");
   two->Flush();
   EXPECT_EQ(Get(*one, 1, AtLeast(1)), "of two, newer");

@@ -44,7 +44,7 @@ TEST_F(TransitRingTest, WhatOnePutsAnotherGets) {
     EXPECT_EQ(Get(*two, i, i), Content(i, 1, 3'000));
   }
   EXPECT_EQ(two->Stats().store.hits, 10);
-  EXPECT_EQ(two->Stats().foreign_hits, 10);
+  EXPECT_EQ(two->Stats().from_other_jobs, 10);
   EXPECT_EQ(one->Stats().transit_bytes_put, 10 * RecordSpace(sizeof(RecordHeader) + 3'000));
   EXPECT_EQ(one->Stats().store.entries, 0);
 }

@@ -1,4 +1,4 @@
-// The ops of fuse stages.
+// The ops of offload stages.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -7,18 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
-#include "refurbish_tf/cc/kernels/fuse/fuse_dataset.h"
-#include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
+#include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
+#include "refurbish_tf/cc/kernels/offload/offload_iterator.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 
-absl::Status FuseDataset::AsGraphDefInternal(SerializationContext* ctx,
+absl::Status OffloadDataset::AsGraphDefInternal(SerializationContext* ctx,
                                              DatasetGraphDefBuilder* b,
                                              Node** output) const {
   OpWriter writer(ctx, b);
   writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
-  FuseArguments::ForEachAttribute(
+  OffloadArguments::ForEachAttribute(
       arguments_,
       [&](const char* name, const auto& value) { writer.Attr(name, value); });
   return writer.Write(this, output);
@@ -28,13 +28,13 @@ namespace {
 
 template <class... Parts>
 absl::Status Refused(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("FuseDataset: ", parts...));
+  return absl::InvalidArgumentError(absl::StrCat("OffloadDataset: ", parts...));
 }
 
 // Checks what does not depend on the input: a graph that was loaded may say
 // anything.
-absl::Status CheckAttributes(const FuseArguments& arguments) {
-  const FuseOptions& options = arguments.options;
+absl::Status CheckAttributes(const OffloadArguments& arguments) {
+  const OffloadOptions& options = arguments.options;
   const auto& all = PortionRule::kEighths;
   if (arguments.eighths != PortionRule::kAutotuned &&
       std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
@@ -50,7 +50,7 @@ absl::Status CheckAttributes(const FuseArguments& arguments) {
                    " and ", options.group, ".");
   }
   TF_ASSIGN_OR_RETURN(const ImageSpec made,
-                      options.layers.Behind({options.size, kFusePixel}));
+                      options.layers.Behind({options.size, kOffloadPixel}));
   if (made.size.height != options.size.height ||
       made.size.width != options.size.width) {
     return Refused("its layers must not change the size of an image.");
@@ -65,7 +65,7 @@ absl::Status CheckAttributes(const FuseArguments& arguments) {
 
 // Checks the components against the input, and sets the shapes of what comes
 // out: those of the op's attribute say only what the layers' sign is.
-absl::Status CheckComponents(const DatasetBase& input, FuseOptions* options) {
+absl::Status CheckComponents(const DatasetBase& input, OffloadOptions* options) {
   const DataTypeVector& types = input.output_dtypes();
   const int64_t num_inputs = types.size();
   if (options->image >= num_inputs ||
@@ -85,7 +85,7 @@ absl::Status CheckComponents(const DatasetBase& input, FuseOptions* options) {
     return Refused(
         "components, output_types and output_shapes must be as many.");
   }
-  for (const int64_t once : {FuseOptions::kImages, FuseOptions::kDraws}) {
+  for (const int64_t once : {OffloadOptions::kImages, OffloadOptions::kDraws}) {
     if (std::count(components.begin(), components.end(), once) != 1) {
       return Refused("components must have ", once, " once.");
     }
@@ -97,12 +97,12 @@ absl::Status CheckComponents(const DatasetBase& input, FuseOptions* options) {
     PartialTensorShape& shape = options->shapes[i];
     DataType type = tensorflow::DT_INT32;
     PartialTensorShape row;
-    if (from == FuseOptions::kImages) {
+    if (from == OffloadOptions::kImages) {
       type = tensorflow::DT_UINT8;
       row = PartialTensorShape({options->size.height, options->size.width * 3});
-    } else if (from == FuseOptions::kDraws) {
+    } else if (from == OffloadOptions::kDraws) {
       row = PartialTensorShape({options->num_columns()});
-    } else if (from == FuseOptions::kLayers) {
+    } else if (from == OffloadOptions::kLayers) {
       row = PartialTensorShape({0, shape.dims() == 3 ? shape.dim_size(2) : -1});
     } else if (from >= 0 && from < num_inputs) {
       type = types[from];
@@ -125,16 +125,16 @@ absl::Status CheckComponents(const DatasetBase& input, FuseOptions* options) {
   return absl::OkStatus();
 }
 
-class FuseDatasetOp : public UnaryDatasetOpKernel {
+class OffloadDatasetOp : public UnaryDatasetOpKernel {
  public:
-  explicit FuseDatasetOp(OpKernelConstruction* ctx)
+  explicit OffloadDatasetOp(OpKernelConstruction* ctx)
       : UnaryDatasetOpKernel(ctx) {
-    FuseOptions& options = attrs_.options;
+    OffloadOptions& options = attrs_.options;
     absl::Status status;
     const auto get = [&](const char* name, auto& value) {
       status.Update(ctx->GetAttr(name, &value));
     };
-    FuseArguments::ForEachAttribute(attrs_, get);
+    OffloadArguments::ForEachAttribute(attrs_, get);
     get("output_types", options.types);
     get("output_shapes", options.shapes);
     OP_REQUIRES_OK(ctx, status);
@@ -148,57 +148,57 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
-    FuseArguments arguments = attrs_;
+    OffloadArguments arguments = attrs_;
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
                                    &arguments.seed));
     OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
-    *output = new IteratedBy<FuseDataset, FuseIterator>(ctx, input,
+    *output = new IteratedBy<OffloadDataset, OffloadIterator>(ctx, input,
                                                         std::move(arguments));
   }
 
  private:
-  FuseArguments attrs_;
+  OffloadArguments attrs_;
 };
 
-std::shared_ptr<FuseStage> FindFuseStage(OpKernelContext* ctx) {
-  return Registry<FuseStage>::Global().Find(ctx->input(0).scalar<tstring>()());
+std::shared_ptr<OffloadStage> FindOffloadStage(OpKernelContext* ctx) {
+  return Registry<OffloadStage>::Global().Find(ctx->input(0).scalar<tstring>()());
 }
 
-absl::Status NoFuseStage() {
+absl::Status NoOffloadStage() {
   return absl::FailedPreconditionError(
-      "This process no longer has the fuse stage: its dataset was deleted.");
+      "This process no longer has the offload stage: its dataset was deleted.");
 }
 
-absl::Status SaveFuseState(OpKernelContext* ctx) {
-  const std::shared_ptr<FuseStage> stage = FindFuseStage(ctx);
-  if (stage == nullptr) return NoFuseStage();
+absl::Status SaveOffloadState(OpKernelContext* ctx) {
+  const std::shared_ptr<OffloadStage> stage = FindOffloadStage(ctx);
+  if (stage == nullptr) return NoOffloadStage();
   ctx->set_output(0, Vector(stage->Save()));
   return absl::OkStatus();
 }
 
 // What is found in a backup may be damaged.
-absl::Status RestoreFuseState(OpKernelContext* ctx) {
-  const std::shared_ptr<FuseStage> stage = FindFuseStage(ctx);
-  if (stage == nullptr) return NoFuseStage();
+absl::Status RestoreOffloadState(OpKernelContext* ctx) {
+  const std::shared_ptr<OffloadStage> stage = FindOffloadStage(ctx);
+  if (stage == nullptr) return NoOffloadStage();
   const Tensor& state = ctx->input(1);
   if (state.shape() != TensorShape({2})) {
-    return DamagedCheckpoint("fuse", "its state has shape ",
+    return DamagedCheckpoint("offload", "its state has shape ",
                              state.shape().DebugString(),
                              ", but must have [2]");
   }
   const auto values = state.vec<int64_t>();
-  if (values(1) < 0 || values(1) > FuseStage::kMostEpochs) {
-    return DamagedCheckpoint("fuse", "its next epoch is ", values(1));
+  if (values(1) < 0 || values(1) > OffloadStage::kMostEpochs) {
+    return DamagedCheckpoint("offload", "its next epoch is ", values(1));
   }
   TF_RETURN_IF_ERROR(stage->CheckSeed(values(0)));
   stage->Restore(values(0), values(1));
   return absl::OkStatus();
 }
 
-REFURBISH_TF_KERNEL("FuseDataset", FuseDatasetOp);
-REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<SetCounts<FuseStage>>);
-REFURBISH_TF_KERNEL("FuseState", FunctionOp<SaveFuseState>);
-REFURBISH_TF_KERNEL("FuseRestore", FunctionOp<RestoreFuseState>);
+REFURBISH_TF_KERNEL("OffloadDataset", OffloadDatasetOp);
+REFURBISH_TF_KERNEL("OffloadCounts", FunctionOp<SetCounts<OffloadStage>>);
+REFURBISH_TF_KERNEL("OffloadState", FunctionOp<SaveOffloadState>);
+REFURBISH_TF_KERNEL("OffloadRestore", FunctionOp<RestoreOffloadState>);
 
 }  // namespace
 }  // namespace refurbish_tf

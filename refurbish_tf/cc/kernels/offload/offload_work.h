@@ -1,4 +1,4 @@
-// What a worker of a fuse stage does: some images of a batch.
+// What a worker of a offload stage does: some images of a batch.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 #include "refurbish_tf/cc/image/table_limit.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/stage/fuse_stage.h"
+#include "refurbish_tf/cc/stage/offload_stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 
-// Of the images of `fuse`.
-inline constexpr Pixel kFusePixel = {ValueType::kUint8, 3};
+// Of the images of `offload`.
+inline constexpr Pixel kOffloadPixel = {ValueType::kUint8, 3};
 
 // What stays the same for all batches.
-struct FuseOptions {
+struct OffloadOptions {
   // Stand for components that are not the input's.
   static constexpr int64_t kImages = -1;
   static constexpr int64_t kDraws = -2;
@@ -51,7 +51,7 @@ struct FuseOptions {
 
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
-struct FuseBatch {
+struct OffloadBatch {
   PortionRule::Batch portion;
   // Rows that are fetched.
   int64_t num_rows = 0;
@@ -66,8 +66,8 @@ struct FuseBatch {
   int64_t position = 0;
 };
 
-struct FusePiece : OrderedWorkers::Piece {
-  std::shared_ptr<FuseBatch> batch;
+struct OffloadPiece : OrderedWorkers::Piece {
+  std::shared_ptr<OffloadBatch> batch;
   // Rows [begin, end), and the elements that they are made of.
   int64_t begin = 0, end = 0;
   std::vector<std::vector<Tensor>> elements;
@@ -80,12 +80,12 @@ struct FusePiece : OrderedWorkers::Piece {
 };
 
 // Allocates the components of a batch like `element`.
-absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
-                       const std::vector<Tensor>& element, FuseBatch* batch);
+absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
+                       const std::vector<Tensor>& element, OffloadBatch* batch);
 // Does the divided layers that are left, and shortens the batch to its rows.
-absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch);
+absl::Status CompleteShortBatch(const OffloadOptions& options, OffloadBatch* batch);
 
-class FuseWork : public InputWork<FusePiece> {
+class OffloadWork : public InputWork<OffloadPiece> {
  public:
   // How a checkpoint is told where the input is after each batch.
   enum class Told {
@@ -95,13 +95,13 @@ class FuseWork : public InputWork<FusePiece> {
   };
 
   // The arguments must outlive this object.
-  FuseWork(IteratorBase* input, IteratorContext* input_ctx,
-           const FuseOptions& options, FuseStage* stage,
-           FuseStage::Iteration iteration, Told told);
+  OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
+           const OffloadOptions& options, OffloadStage* stage,
+           OffloadStage::Iteration iteration, Told told);
 
   // Goes on with a batch of which some rows are made, behind `position`
   // elements. Before the workers start.
-  void GoOn(std::shared_ptr<FuseBatch> batch, int64_t position) {
+  void GoOn(std::shared_ptr<OffloadBatch> batch, int64_t position) {
     current_ = std::move(batch);
     position_ = position;
   }
@@ -123,18 +123,18 @@ class FuseWork : public InputWork<FusePiece> {
  private:
   absl::Status BeginBatch(const std::vector<Tensor>& element);
   // Adds an element to the current batch, as its next row.
-  absl::Status AddRow(std::vector<Tensor> element, FusePiece* piece);
+  absl::Status AddRow(std::vector<Tensor> element, OffloadPiece* piece);
   void EndBatch();
-  absl::Status MakeRows(const FusePiece& piece) const;
+  absl::Status MakeRows(const OffloadPiece& piece) const;
 
-  const FuseOptions& options_;
-  FuseStage& stage_;
-  const FuseStage::Iteration iteration_;
+  const OffloadOptions& options_;
+  OffloadStage& stage_;
+  const OffloadStage::Iteration iteration_;
   const Told told_;
   const int64_t rows_per_piece_;
   // For `Fetch` alone.
   TableLimit table_limit_;
-  std::shared_ptr<FuseBatch> current_;
+  std::shared_ptr<OffloadBatch> current_;
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;
 };

@@ -1,4 +1,4 @@
-"""`fuse` yields every element once, with draws by which both sides make the same images."""
+"""`offload` yields every element once, with draws by which both sides make the same images."""
 import collections
 import types
 
@@ -9,9 +9,9 @@ from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.augment import on_device
+from refurbish_tf.augment import device_layers
 from support import cases
-from support.fusing import finished_by_host, images, layers, policies, source, unfinished
+from support.offloading import finished_by_host, images, layers, policies, source, unfinished
 
 N = 23
 SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
@@ -32,20 +32,20 @@ def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(share):
   expected = source(N).refurbish(first, layers(), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in expected} for _ in range(3)]
   stage = source(N).refurbish(first, None, r=2, seed=3)
-  assert epochs(stage.fuse(layers(), 8, on_device=share, drop_remainder=False)) == expected
+  assert epochs(stage.offload(layers(), 8, device_fraction=share, drop_remainder=False)) == expected
 
 
 def test_behind_functions_the_layers_are_those_of_compose():
   refurbished = source(N).refurbish(lambda *element: element, augment.compose(layers()), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in refurbished} for _ in range(2)]
   stage = source(N).refurbish(lambda *element: element, r=2, seed=3).with_options(tf.data.Options())
-  assert epochs(stage.fuse(layers(), 8, drop_remainder=False), number=2) == expected
+  assert epochs(stage.offload(layers(), 8, drop_remainder=False), number=2) == expected
 
 
 @pytest.mark.parametrize("share", [0, 1 / 2, 1])
 def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew(share):
   def make():
-    return source(N).fuse(layers(), 8, on_device=share, seed=5, drop_remainder=False)
+    return source(N).offload(layers(), 8, device_fraction=share, seed=5, drop_remainder=False)
 
   dataset = make()
   for _ in range(2):
@@ -54,18 +54,18 @@ def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_an
   assert found == epochs(make())
   assert all(sorted(epoch) == list(range(N)) for epoch in found)
   assert found[0] != found[1] != found[2]
-  assert epochs(source(N).fuse(layers(), 8, seed=6, drop_remainder=False), number=1) != found[:1]
+  assert epochs(source(N).offload(layers(), 8, seed=6, drop_remainder=False), number=1) != found[:1]
   shuffled = source(N).shuffle(N, seed=2)
-  assert sorted(label for _, labels in shuffled.fuse(layers(), 4, drop_remainder=False) for label in labels.numpy()) == list(range(N))
+  assert sorted(label for _, labels in shuffled.offload(layers(), 4, drop_remainder=False) for label in labels.numpy()) == list(range(N))
 
 
 def test_draws_are_those_of_compose():
-  batch, _ = next(iter(source(8).fuse(layers(), 8, seed=5)))
+  batch, _ = next(iter(source(8).offload(layers(), 8, seed=5)))
   drawn = batch["draws"].numpy()[:, 1:]
   assert drawn.shape == (8, augment.compose(layers()).draws([0, 0]).shape[0])
   assert len({tuple(draws) for draws in drawn}) == 8  # Each image has its own.
   expected = source(8).refurbish(lambda *element: element, lambda image, label, seed: augment.compose(layers()).draws(seed), seed=3)
-  stage = source(8).refurbish(lambda *element: element, seed=3).fuse(layers(), 8)
+  stage = source(8).refurbish(lambda *element: element, seed=3).offload(layers(), 8)
   assert sorted(map(tuple, next(iter(stage))[0]["draws"].numpy()[:, 1:])) == sorted(tuple(d.numpy()) for d in expected)
 
 
@@ -73,7 +73,7 @@ def test_draws_are_those_of_compose():
 def test_the_share_is_of_each_replica_s_part(share, number):
   """Images without a table to make, so that none comes too late for one."""
   plain = [augment.rand_augment(1, 0)[0]]
-  for batch, _ in source(32).fuse(plain, 16, on_device=share, num_replicas=2, seed=1):
+  for batch, _ in source(32).offload(plain, 16, device_fraction=share, num_replicas=2, seed=1):
     names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]
     for part in range(2):
       flags = unfinished(batch)[8 * part:8 * part + 8]
@@ -85,19 +85,19 @@ def test_the_share_is_of_each_replica_s_part(share, number):
 def test_replicas_are_those_of_the_strategy(monkeypatch):
   monkeypatch.setattr(tf.distribute, "get_strategy", lambda: types.SimpleNamespace(num_replicas_in_sync=2))
   with pytest.raises(ValueError, match="multiple of the number of replicas, 2, got 5. Pass 4"):
-    source(N).fuse(layers(), 5)
+    source(N).offload(layers(), 5)
   plain = [augment.rand_augment(1, 0)[0]]
-  assert sum(sum(unfinished(batch)[:8]) for batch, _ in source(32).fuse(plain, 16, on_device=1 / 2, seed=1)) > 0
+  assert sum(sum(unfinished(batch)[:8]) for batch, _ in source(32).offload(plain, 16, device_fraction=1 / 2, seed=1)) > 0
 
 
 @pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
 def test_no_group_needs_more_tables_than_it_has(batch, replicas):
   """Wherever the batch is divided and groups begin; what comes too late is done by the host."""
   made_of = augment.rand_augment(2, 9)
-  num_tables = on_device.DeviceLayers.of(made_of, "fuse").num_tables
+  num_tables = device_layers.DeviceLayers.of(made_of, "offload").num_tables
   assert num_tables == 3
   late = 0
-  for each, labels in source(40 * batch).fuse(made_of, batch, on_device=1, num_replicas=replicas, seed=1):
+  for each, labels in source(40 * batch).offload(made_of, batch, device_fraction=1, num_replicas=replicas, seed=1):
     drawn = each["draws"].numpy()
     needs = [(drawn[:, 0] == 1) & (drawn[:, 1 + k] < 18) & np.isin(drawn[:, 1 + k] % 9, (1, 2)) for k in range(2)]
     assert all(needs[k][first:first + 8].sum() <= num_tables for k in range(2) for first in range(batch))
@@ -108,17 +108,17 @@ def test_no_group_needs_more_tables_than_it_has(batch, replicas):
 
 def test_a_batch_begins_with_all_its_tables():
   """Batches of which only one image is the accelerator's: it never comes too late."""
-  flags = [unfinished(batch) for batch, _ in source(400).fuse(augment.rand_augment(2, 9), 8, on_device=1 / 8, seed=1)]
+  flags = [unfinished(batch) for batch, _ in source(400).offload(augment.rand_augment(2, 9), 8, device_fraction=1 / 8, seed=1)]
   assert flags == [[0] * 7 + [1]] * 50
 
 
 def test_a_smaller_last_batch_is_done_by_the_host():
-  batches = list(source(N).fuse(layers(), 8, on_device=1, seed=1, drop_remainder=False))
+  batches = list(source(N).offload(layers(), 8, device_fraction=1, seed=1, drop_remainder=False))
   assert [len(labels) for _, labels in batches] == [8, 8, 7]
   assert unfinished(batches[2][0]) == [0] * 7 and sum(unfinished(batches[0][0])) > 4
-  assert [len(labels) for _, labels in source(N).fuse(layers(), 8, seed=1)] == [8, 8]
+  assert [len(labels) for _, labels in source(N).offload(layers(), 8, seed=1)] == [8, 8]
   for remainder, expected in ((True, 2), (False, 3)):
-    dataset = source(N).fuse(layers(), 8, drop_remainder=remainder)
+    dataset = source(N).offload(layers(), 8, drop_remainder=remainder)
     assert len(dataset) == expected
     assert dataset.element_spec[1].shape == ([8] if remainder else [None])
 
@@ -137,9 +137,9 @@ Pair = collections.namedtuple("Pair", ["image", "label"])
 ])
 def test_the_image_is_replaced_wherever_it_is(element, component, place):
   dataset = source(8).map(element)
-  fused = dataset.fuse(layers(), 4, component=component)
-  first = next(iter(fused))
-  tf.nest.map_structure(lambda spec, value: spec.shape.assert_is_compatible_with(value.shape), fused.element_spec, first)
+  offloaded = dataset.offload(layers(), 4, component=component)
+  first = next(iter(offloaded))
+  tf.nest.map_structure(lambda spec, value: spec.shape.assert_is_compatible_with(value.shape), offloaded.element_spec, first)
   plain = tf.nest.flatten(next(iter(dataset.batch(4))))
   entries = place(first)
   assert {"unfinished_image", "draws", "layers"} <= set(entries)
@@ -154,8 +154,8 @@ def test_a_failing_element_loses_no_other():
     with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(5, tf.int64), message="five")]):
       return tf.identity(image), label
 
-  for dataset in (source(N).map(fail).fuse(layers(), 4, drop_remainder=False),
-                  source(N).refurbish(fail, seed=1).fuse(layers(), 4, drop_remainder=False)):
+  for dataset in (source(N).map(fail).offload(layers(), 4, drop_remainder=False),
+                  source(N).refurbish(fail, seed=1).offload(layers(), 4, drop_remainder=False)):
     found, errors = [], 0
     iterator = iter(dataset)
     while True:
@@ -172,12 +172,12 @@ def test_a_failing_element_loses_no_other():
 def test_elements_of_other_shapes_are_an_error():
   varied = source(8).map(lambda image, label: (image, tf.range(label)))
   with pytest.raises(tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] and before \[0\]"):
-    list(varied.fuse(layers(), 4))
+    list(varied.offload(layers(), 4))
   sizes = tf.data.Dataset.from_generator(
       lambda: iter([images(1)[0], images(1, 9, 8)[0]]), output_signature=tf.TensorSpec([9, None, 3], tf.uint8))
   lied = sizes.map(lambda image: tf.raw_ops.EnsureShape(input=image, shape=[9, None, 3]))
   with pytest.raises(ValueError, match="one known size"):
-    lied.fuse(layers(), 2)
+    lied.offload(layers(), 2)
 
 
 @pytest.mark.parametrize("change, error, message", [
@@ -188,8 +188,8 @@ def test_elements_of_other_shapes_are_an_error():
     ({"layers": augment.auto_augment("cifar10")[:1]}, ValueError, "must have both layers"),
     ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1"),
     ({"batch_size": 4.0}, TypeError, "batch_size must be a whole number"),
-    ({"on_device": 1 / 3}, ValueError, "on_device must be 0, 1/8, 1/4, 1/2 or 1"),
-    ({"on_device": "half"}, ValueError, "or rtf.AUTOTUNE, got 'half'"),
+    ({"device_fraction": 1 / 3}, ValueError, "device_fraction must be 0, 1/8, 1/4, 1/2 or 1"),
+    ({"device_fraction": "half"}, ValueError, "or rtf.AUTOTUNE, got 'half'"),
     ({"num_replicas": 3}, ValueError, "multiple of the number of replicas, 3, got 8. Pass 6"),
     ({"component": "photo"}, ValueError, "looks for the image as 'photo'"),
     ({"component": 2}, ValueError, "looks for the image as 2"),
@@ -201,7 +201,7 @@ def test_elements_of_other_shapes_are_an_error():
 ])
 def test_bad_arguments_are_refused(change, error, message):
   with pytest.raises(error, match=message):
-    source(N).fuse(**{"layers": layers(), "batch_size": 8, **change})
+    source(N).offload(**{"layers": layers(), "batch_size": 8, **change})
 
 
 @pytest.mark.parametrize("element, error, message", [
@@ -215,26 +215,26 @@ def test_bad_arguments_are_refused(change, error, message):
 ], ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"])
 def test_elements_that_do_not_go_are_refused(element, error, message):
   with pytest.raises(error, match=message):
-    source(N).map(element).fuse(layers(), 8)
+    source(N).map(element).offload(layers(), 8)
 
 
 def test_behind_refurbish_a_seed_is_refused():
   with pytest.raises(ValueError, match="own seed fixes the draws, got 3. Give it to refurbish"):
-    source(N).refurbish(lambda *element: element).fuse(layers(), 8, seed=3)
+    source(N).refurbish(lambda *element: element).offload(layers(), 8, seed=3)
 
 
 def test_layers_without_policies_are_all_the_accelerator_s():
   made_of = [augment.random_crop(2), augment.normalize()]
-  short = list(source(N).fuse(made_of, 8, seed=1, drop_remainder=False))[-1][0]
+  short = list(source(N).offload(made_of, 8, seed=1, drop_remainder=False))[-1][0]
   assert unfinished(short) == [0] * 7
-  dataset = source(N).fuse(made_of, 8, on_device=0, seed=1)
+  dataset = source(N).offload(made_of, 8, device_fraction=0, seed=1)
   assert all(unfinished(batch) == [1] * 8 for batch, _ in dataset)
   found = epochs(dataset, made_of, 0, 1)[0]
   assert len(found) == 16
 
 
 def test_counts():
-  dataset = source(32).fuse(policies(), 8, on_device=1 / 2, seed=1, name="mine")
+  dataset = source(32).offload(policies(), 8, device_fraction=1 / 2, seed=1, name="mine")
   done = [flag for _ in range(2) for batch, _ in dataset for flag in unfinished(batch)]
   stage, = rtf.stats(dataset.prefetch(1))
   assert stage.name == "mine" and stage.total.share == done.count(1) / 64
@@ -245,14 +245,14 @@ def test_counts():
 
 
 def test_the_time_between_two_iterators_does_not_change_the_share():
-  dataset = source(4).fuse(policies(), 4, seed=1)
+  dataset = source(4).offload(policies(), 4, seed=1)
   for _ in range(40):
     assert len(list(dataset)) == 1
   assert rtf.stats(dataset)[-1].total.device_images == 0
 
 
 def test_two_iterators_and_left_epochs():
-  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 4, drop_remainder=False).prefetch(1)
+  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 4, drop_remainder=False).prefetch(1)
   one, other = iter(dataset), iter(dataset)
   found = [sorted(label for each in pairs for label in each[1].numpy()) for pairs in zip(*zip(one, other))]
   assert found == [list(range(N))] * 2
@@ -263,7 +263,7 @@ def test_two_iterators_and_left_epochs():
 @pytest.mark.parametrize("batched", [False, True])
 def test_finished_batches_have_nothing_to_be_done(batched):
   plain = source(8).batch(4, drop_remainder=True) if batched else source(8)
-  dataset = rtf.finished(plain)
+  dataset = rtf.as_offloaded(plain)
   dataset = dataset if batched else dataset.batch(4, drop_remainder=True)
   batch, labels = next(iter(dataset))
   assert dataset.element_spec[0] == {
@@ -276,16 +276,16 @@ def test_finished_batches_have_nothing_to_be_done(batched):
 
 
 def test_finished_refuses_other_images():
-  with pytest.raises(TypeError, match="finished takes images of uint8"):
-    rtf.finished(source(4).map(lambda image, label: tf.cast(image, tf.float32)))
+  with pytest.raises(TypeError, match="as_offloaded takes images of uint8"):
+    rtf.as_offloaded(source(4).map(lambda image, label: tf.cast(image, tf.float32)))
   with pytest.raises(TypeError, match="must be a tf.data.Dataset"):
-    rtf.finished(images(4))
+    rtf.as_offloaded(images(4))
 
 
 @pytest.mark.parametrize("share", cases.some([0, rtf.AUTOTUNE], 1))
 def test_in_a_graph_and_in_a_service_free_copy(share):
   """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
-  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8, on_device=share)
+  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8, device_fraction=share)
   graph = dataset._as_serialized_graph()
   copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
   list(copied)

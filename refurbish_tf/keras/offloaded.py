@@ -1,4 +1,4 @@
-"""Keras' side of `Dataset.fuse`: a layer that finishes its batches, and a model that begins with this layer."""
+"""Keras' side of `Dataset.offload`: a layer that finishes its batches, and a model that begins with this layer."""
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -7,9 +7,9 @@ import keras
 from keras import ops
 import tensorflow as tf
 
-from refurbish_tf.augment import on_device
-from refurbish_tf.augment.on_device import DeviceLayers
-from . import finish_pixels
+from refurbish_tf.augment import device_layers
+from refurbish_tf.augment.device_layers import DeviceLayers
+from . import offloaded_pixels
 
 IMAGE, DRAWS, LAYERS = "unfinished_image", "draws", "layers"
 # `layers` of a finished batch may be uint8: by its dtype `tf.function` keeps its trace apart. Where shapes alone differ, it
@@ -19,21 +19,21 @@ _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
 
 @keras.saving.register_keras_serializable("refurbish_tf")
-class Finish(keras.layers.Layer):
-  """A layer that does to a batch of `Dataset.fuse`, or of `rtf.finished`, what is still to be done to its images.
+class Offloaded(keras.layers.Layer):
+  """A layer that does to a batch of `Dataset.offload`, or of `rtf.as_offloaded`, what is still to be done to its images.
 
   >>> import numpy as np
-  >>> finish = rtf.keras.Finish([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
+  >>> finish = rtf.keras.Offloaded([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
   >>> finished = {
   ...     "unfinished_image": np.full([1, 1, 6], 255, np.uint8), "draws": np.zeros([1, 0], np.int32),
   ...     "layers": np.zeros([1, 0, 0], np.uint8)}
   >>> np.array(finish(finished)).tolist()
   [[[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]]
 
-  It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
+  It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
   TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
-  what it draws: behind `fuse(..., on_device=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
+  what it draws: behind `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
   once for a batch and computes all distortions. One trace serves all shares: the layers up to the last policy are compiled for an eighth, a quarter, half and
   all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
   do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
@@ -50,7 +50,7 @@ class Finish(keras.layers.Layer):
     int32 `[batch, 0, 0]` if there is nothing random to be done.
 
   Args:
-    layers: the list of layers of `rtf.augment` that `Dataset.fuse` was given.
+    layers: the list of layers of `rtf.augment` that `Dataset.offload` was given.
     **kwargs: as for `keras.layers.Layer`.
 
   Returns:
@@ -59,7 +59,7 @@ class Finish(keras.layers.Layer):
   Raises:
     TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a dict
       with these three entries, such as plain images; or one of them has another dtype.
-    ValueError: `layers` is empty, or has a layer that stays on the host, as `fuse` says. When it is called:
+    ValueError: `layers` is empty, or has a layer that stays on the host, as `offload` says. When it is called:
       an entry has another shape or an unknown one, or the batch was made for other layers.
 
   Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: a batch is augmented by CPU and accelerator together.
@@ -67,19 +67,19 @@ class Finish(keras.layers.Layer):
 
   def __init__(self, layers: Sequence[Any], **kwargs: Any) -> None:
     super().__init__(**kwargs)
-    self._device_layers = layers if isinstance(layers, DeviceLayers) else DeviceLayers.of(layers, "Finish")
+    self._device_layers = layers if isinstance(layers, DeviceLayers) else DeviceLayers.of(layers, "Offloaded")
     self.built = True
 
   def call(self, inputs):
     height, width, is_finished = self._checked(inputs)
     images = ops.reshape(inputs[IMAGE], (-1, height, width, 3))
     if is_finished:
-      return finish_pixels.without_draws(self._device_layers, images)
-    return finish_pixels.finish(self._device_layers, images, ops.cast(inputs[DRAWS], "int32"))
+      return offloaded_pixels.without_draws(self._device_layers, images)
+    return offloaded_pixels.finish(self._device_layers, images, ops.cast(inputs[DRAWS], "int32"))
 
   def compute_output_spec(self, inputs):
     height, width, _ = self._checked(inputs)
-    return keras.KerasTensor((inputs[IMAGE].shape[0], height, width, 3), finish_pixels.dtype(self._device_layers))
+    return keras.KerasTensor((inputs[IMAGE].shape[0], height, width, 3), offloaded_pixels.dtype(self._device_layers))
 
   def get_config(self):
     return {**super().get_config(), "layers": list(self._device_layers.texts)}
@@ -94,14 +94,14 @@ class Finish(keras.layers.Layer):
       given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else (
           f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
       raise TypeError(
-          f"Finish must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.fuse or "
-          "of rtf.finished; the model that was given to finish_first takes plain images, and is the one to export.")
+          f"Offloaded must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.offload or "
+          "of rtf.as_offloaded; the model that was given to with_offloaded takes plain images, and is the one to export.")
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
       if dtype not in allowed and not _builds_under_a_strategy():
         raise TypeError(
-            f"{name} of Finish must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.fuse or of "
-            "rtf.finished as they are; normalize among the layers is what makes floats.")
+            f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.offload or of "
+            "rtf.as_offloaded as they are; normalize among the layers is what makes floats.")
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
@@ -109,15 +109,15 @@ class Finish(keras.layers.Layer):
     is_finished = fingerprint == number == 0
     if not is_finished and fingerprint != self._device_layers.fingerprint:
       raise ValueError(
-          f"Finish has the layers {on_device.shown(self._device_layers.fingerprint)}, but the batch was made for "
-          f"{on_device.shown(fingerprint)}. Give the same list to Dataset.fuse and to Finish, or to finish_first.")
+          f"Offloaded has the layers {device_layers.shown(self._device_layers.fingerprint)}, but the batch was made for "
+          f"{device_layers.shown(fingerprint)}. Give the same list to Dataset.offload and to Offloaded, or to with_offloaded.")
     if not is_finished and number != 1 + self._device_layers.num_draws:
       raise ValueError(
-          f"draws of Finish must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches of "
-          "Dataset.fuse as they are.")
-    if width % 3 or not all(1 <= side <= on_device.LARGEST_SIDE for side in (height, width // 3)):
+          f"draws of Offloaded must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches of "
+          "Dataset.offload as they are.")
+    if width % 3 or not all(1 <= side <= device_layers.LARGEST_SIDE for side in (height, width // 3)):
       raise ValueError(
-          f"{IMAGE} of Finish must be [batch, height, 3 * width], with sides of 1 to {on_device.LARGEST_SIDE:,} pixels, "
+          f"{IMAGE} of Offloaded must be [batch, height, 3 * width], with sides of 1 to {device_layers.LARGEST_SIDE:,} pixels, "
           f"got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map.")
     return height, width // 3, is_finished
 
@@ -126,20 +126,20 @@ class Finish(keras.layers.Layer):
     shape = shapes[name]
     if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
       raise ValueError(
-          f"{name} of Finish must be {allowed}, all but the batch known when the model is traced, got "
-          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.fuse as they are. A "
+          f"{name} of Offloaded must be {allowed}, all but the batch known when the model is traced, got "
+          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.offload as they are. A "
           "model that has had batches for other layers or of other images is traced for all of them: compile it again, "
           "or make another one.")
     return shape[1:]
 
 
-def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
-  """Returns the model to train on batches of `Dataset.fuse`: it finishes the images and calls `model` on them.
+def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
+  """Returns the model to train on batches of `Dataset.offload`: it finishes the images and calls `model` on them.
 
   >>> import keras, numpy as np
   >>> model = keras.Sequential([keras.Input([2, 2, 3]), keras.layers.Flatten(), keras.layers.Dense(1)])
   >>> layers = [rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)]
-  >>> trained = rtf.keras.finish_first(layers, model)
+  >>> trained = rtf.keras.with_offloaded(layers, model)
   >>> trained.compile("sgd", "mse")
   >>> finished = {
   ...     "unfinished_image": np.zeros([4, 2, 6], np.uint8), "draws": np.zeros([4, 0], np.int32),
@@ -148,8 +148,8 @@ def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   >>> trained.weights[0] is model.weights[0]
   True
 
-  Both share their weights. The model that is returned takes the batches of `Dataset.fuse`, for `fit`, and of
-  `rtf.finished`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute
+  Both share their weights. The model that is returned takes the batches of `Dataset.offload`, for `fit`, and of
+  `rtf.as_offloaded`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute
   `model` of the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers
   normalise, normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other entries beside those of the images,
   `model` is called on a dict of them and of the images, `"image"`.
@@ -158,27 +158,27 @@ def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   distribution strategy make both in its scope.
 
   Args:
-    layers: the list of layers of `rtf.augment` that `Dataset.fuse` is given.
+    layers: the list of layers of `rtf.augment` that `Dataset.offload` is given.
     model: any `keras.Model`: Sequential, functional, of a class of its own, one of `keras.applications`.
 
   Returns:
-    A `keras.Model` of `rtf.keras.Finish(layers)` and `model`, to be compiled.
+    A `keras.Model` of `rtf.keras.Offloaded(layers)` and `model`, to be compiled.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of `rtf.augment`, or `model` not a `keras.Model`. When it is
-      called: as for `Finish`.
-    ValueError: as for `Finish`.
+      called: as for `Offloaded`.
+    ValueError: as for `Offloaded`.
   """
   if not isinstance(model, keras.Model):
     raise TypeError(
-        f"model of finish_first must be a keras.Model, got {model!r}. Put layers into keras.Sequential([...]) first.")
-  return FinishFirst(Finish(layers), model)
+        f"model of with_offloaded must be a keras.Model, got {model!r}. Put layers into keras.Sequential([...]) first.")
+  return WithOffloaded(Offloaded(layers), model)
 
 
 # A class, as a functional model would cast float images to uint8, and take entries by name, without a word.
 @keras.saving.register_keras_serializable("refurbish_tf")
-class FinishFirst(keras.Model):
-  """What `finish_first` returns."""
+class WithOffloaded(keras.Model):
+  """What `with_offloaded` returns."""
 
   def __init__(self, finish, model, **kwargs):
     super().__init__(**kwargs)

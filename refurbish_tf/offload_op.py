@@ -1,4 +1,4 @@
-"""The `fuse` stage: `tf.data.Dataset.fuse`, and batches that are finished already."""
+"""The `offload` stage: `tf.data.Dataset.offload`, and batches that are finished already."""
 from __future__ import annotations
 
 import numbers
@@ -10,7 +10,7 @@ from tensorflow.python.data.util import nest
 
 from refurbish_tf._internal import checks, dataset_graph, mistakes, native
 from refurbish_tf.augment import layers as image_layers
-from refurbish_tf.augment import on_device as on_device_layers
+from refurbish_tf.augment import device_layers as device_layers
 from refurbish_tf.augment import target_kinds, unnamed_targets
 from refurbish_tf.echo_op import AUTOTUNE
 
@@ -20,24 +20,24 @@ _EIGHTHS = (0, 1, 2, 4, 8)
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
 
 
-def fuse(
-    layers: Sequence[Any], batch_size: int, *, on_device: float = AUTOTUNE, num_replicas: int | None = None,
+def offload(
+    layers: Sequence[Any], batch_size: int, *, device_fraction: float = AUTOTUNE, num_replicas: int | None = None,
     component: str | int | None = None, seed: int | None = None, drop_remainder: bool = True,
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Batches images whose last layers the model's first layer does, where the model is.
 
-  `dataset.fuse(...)` and `dataset.apply(rtf.fuse(...))` are the same stage. It takes the place of the final augmentation
+  `dataset.offload(...)` and `dataset.apply(rtf.offload(...))` are the same stage. It takes the place of the final augmentation
   and of `batch`:
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
   >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]
-  >>> train = images.refurbish(lambda image, label: (image, label), None, r=3).fuse(layers, 4).prefetch(2)
+  >>> train = images.refurbish(lambda image, label: (image, label), None, r=3).offload(layers, 4).prefetch(2)
   >>> batch, labels = next(iter(train))
   >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
   (TensorShape([4, 32, 96]), TensorShape([4, 6]), TensorShape([4]))
 
-  Train `rtf.keras.finish_first(layers, model)` on it, or a model that begins with `rtf.keras.Finish(layers)`. A model
+  Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`. A model
   without raises an error at its first step.
 
   A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
@@ -46,8 +46,8 @@ def fuse(
   accelerator and not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the
   result: it is bit for bit the same.
 
-  With `on_device=rtf.AUTOTUNE` the portion rises by an eighth while training waits for batches, and falls by an eighth while
-  batches wait for training. `rtf.stats` counts the images of each side. docs/fuse.md says when it pays.
+  With `device_fraction=rtf.AUTOTUNE` the portion rises by an eighth while training waits for batches, and falls by an eighth while
+  batches wait for training. `rtf.stats` counts the images of each side. docs/offload.md says when it pays.
 
   Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
   other source, such as a `refurbish` with a `final_fn`, the stage keeps nothing: it yields the elements in their order, with
@@ -56,9 +56,9 @@ def fuse(
   Args:
     layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `trivial_augment`,
       `random_crop` with `mode="zeros"`, `random_flip`, `cutout`, `grayscale`, `solarize`, and `normalize` as the last. Other
-      layers stay on the host, in front of `fuse`.
+      layers stay on the host, in front of `offload`.
     batch_size: how many elements a batch has, a whole number.
-    on_device: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+    device_fraction: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.
     num_replicas: into how many parts of equal size a batch is split, each with the same portion. None takes the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
@@ -71,14 +71,14 @@ def fuse(
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `fuse` applies it. In its elements stand, in place of the
+    A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. In its elements stand, in place of the
     image, three entries of a dict, beside the others if the image was an entry of a dict:
 
     - `"unfinished_image"`: uint8 `[batch, height, width * 3]`, the images' rows of bytes. It is no batch of images on
-      purpose: a model without `Finish` must not take it for one.
+      purpose: a model without `Offloaded` must not take it for one.
     - `"draws"`: int32 `[batch, 1 + number]`: 1 if the divided layers are still to be done, else 0; then the numbers that
       the layers draw, as `compose(layers).draws(seed)` returns them.
-    - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Finish` knows its layers.
+    - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Offloaded` knows its layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
@@ -91,7 +91,7 @@ def fuse(
   Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*, VLDB
   2023, sections 4 and 5.2, without a second runtime.
   """
-  layers = on_device_layers.checked_layers(layers, "fuse")
+  layers = device_layers.checked_layers(layers, "offload")
   checks.check_whole_number("batch_size", batch_size, 1)
   if num_replicas is not None:
     checks.check_whole_number("num_replicas", num_replicas, 1)
@@ -104,49 +104,49 @@ def fuse(
     raise TypeError(f"drop_remainder must be True or False, got {drop_remainder!r}.")
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
-  eighths = _checked_eighths(on_device)
+  eighths = _checked_eighths(device_fraction)
 
   def transformation(source):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
     if batch_size % replicas:
       raise ValueError(
-          f"batch_size of fuse must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
+          f"batch_size of offload must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
           f"{batch_size // replicas * replicas or replicas}.")
-    return _FuseDataset(source, layers, batch_size, eighths, replicas, component, seed, drop_remainder, name)
+    return _OffloadDataset(source, layers, batch_size, eighths, replicas, component, seed, drop_remainder, name)
 
   return transformation
 
 
-def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) -> tf.data.Dataset[Any]:
-  """Makes validation data for a model that begins with `rtf.keras.Finish`: images to which nothing random is to be done.
+def as_offloaded(dataset: tf.data.Dataset[Any], component: str | int | None = None) -> tf.data.Dataset[Any]:
+  """Makes validation data for a model that begins with `rtf.keras.Offloaded`: images to which nothing random is to be done.
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
-  >>> batch, labels = next(iter(rtf.finished(images.batch(4))))
+  >>> batch, labels = next(iter(rtf.as_offloaded(images.batch(4))))
   >>> batch["unfinished_image"].shape, batch["draws"].shape
   (TensorShape([4, 32, 96]), TensorShape([4, 0]))
 
-  `Finish` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a model that
-  begins with `Finish`, plain images are what a model takes: `model.evaluate(images)`.
+  `Offloaded` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a model that
+  begins with `Offloaded`, plain images are what a model takes: `model.evaluate(images)`.
 
   Args:
     dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of known
       height and width.
-    component: the image in the element, as for `fuse`.
+    component: the image in the element, as for `offload`.
 
   Returns:
-    A `tf.data.Dataset` with the entries that `fuse` has in place of the image.
+    A `tf.data.Dataset` with the entries that `offload` has in place of the image.
 
   Raises:
     TypeError: the image is not uint8.
     ValueError: there is no such component, or its shape is another or not known.
   """
   if not isinstance(dataset, tf.data.Dataset):
-    raise TypeError(f"dataset of finished must be a tf.data.Dataset, got {dataset!r}.")
-  path = _path_of_image(dataset.element_spec, component, "finished")
+    raise TypeError(f"dataset of as_offloaded must be a tf.data.Dataset, got {dataset!r}.")
+  path = _path_of_image(dataset.element_spec, component, "as_offloaded")
   spec = _at(dataset.element_spec, path)
   batched = isinstance(spec, tf.TensorSpec) and spec.shape.rank == 4
-  height, width = _checked_image(spec, "finished", batched)
+  height, width = _checked_image(spec, "as_offloaded", batched)
 
   def entries(image):
     lead = tf.shape(image)[:1] if batched else tf.zeros([0], tf.int32)
@@ -154,7 +154,7 @@ def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) 
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
         "unfinished_image": tf.reshape(image, tf.concat([lead, [height, width * 3]], 0)),
-        # By its dtype tf.function tells the batch from those of fuse. It would make one trace, of unknown sizes, for
+        # By its dtype tf.function tells the batch from those of offload. It would make one trace, of unknown sizes, for
         # batches that differ by their shapes alone.
         "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
 
@@ -165,32 +165,32 @@ def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) 
   return dataset.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-class _FuseDataset(dataset_ops.UnaryDataset):
+class _OffloadDataset(dataset_ops.UnaryDataset):
   """Yields batches of images that an accelerator finishes."""
 
   def __init__(self, source, layers, batch_size, eighths, num_replicas, component, seed, drop_remainder, name):
     self._name = name
     self._given, self._batch_size = layers, batch_size
     given = source.element_spec
-    path = _path_of_image(given, component, "fuse")
-    height, width = _checked_image(_at(given, path), "fuse", batched=False)
+    path = _path_of_image(given, component, "offload")
+    height, width = _checked_image(_at(given, path), "offload", batched=False)
     numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
-    self._layers = on_device_layers.DeviceLayers.of(layers, "fuse")
-    _check_others(given, path, (height, width), on_device_layers.chain_of(layers, 0).moves_pixels)
+    self._layers = device_layers.DeviceLayers.of(layers, "offload")
+    _check_others(given, path, (height, width), device_layers.chain_of(layers, 0).moves_pixels)
     stage, first_position = _refurbish_stage(source)
     # Whether refurbish yields the seeds, and keeps the state.
     self.seeded = seeded = stage is not None
     if seeded:
       if seed is not None:
         raise ValueError(
-            f"seed of fuse must be left out behind refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
+            f"seed of offload must be left out behind refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
             "refurbish.")
       source = stage
     else:
       source = dataset_graph.without_autotuner(source)
       stage_seed = checks.stage_seed(seed)
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
-    chain = on_device_layers.chain_of(layers, first_position)
+    chain = device_layers.chain_of(layers, first_position)
     num_divided = self._layers.num_divided
     # Without policies there is nothing to divide.
     self._eighths = eighths if num_divided else 8
@@ -202,11 +202,11 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
     # As in refurbish: names the state in every graph that the op ends up in.
-    self.fuse_stage = native.ops().refurbish_tf_stage_name()
+    self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
-      variant = native.ops().refurbish_tf_fuse_dataset(
-          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=chain.texts,
-          batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
+      variant = native.ops().refurbish_tf_offload_dataset(
+          source._variant_tensor, stage=self.offload_stage, seed=0 if seeded else stage_seed, layers=chain.texts,
+          batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=device_layers.GROUP,
           tables=self._layers.num_tables, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,
           components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
@@ -218,14 +218,14 @@ class _FuseDataset(dataset_ops.UnaryDataset):
 
   def _saved_state(self):
     """The state of the stage between two epochs, as a dict for JSON."""
-    return {"state": native.ops().refurbish_tf_fuse_state(stage=self.fuse_stage).numpy().tolist()}
+    return {"state": native.ops().refurbish_tf_offload_state(stage=self.offload_stage).numpy().tolist()}
 
   def progress(self, saved):
     """As that of refurbish; its checkpoint has no bits."""
     return saved["state"][1], 0
 
   def _restore_state(self, saved):
-    native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
+    native.ops().refurbish_tf_offload_restore(stage=self.offload_stage, state=tf.constant(saved["state"], tf.int64))
 
   def advance(self, number):
     """As that of refurbish."""
@@ -241,7 +241,7 @@ class _FuseDataset(dataset_ops.UnaryDataset):
         ("batch", f"{self._batch_size:,} images"),
         ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {portion}" if num_divided else "none"),
         ("device", ", ".join(names[num_divided:]) or "none")]
-    return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
+    return "\n".join([dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 
 def _refurbish_stage(source):
@@ -255,15 +255,15 @@ def _refurbish_stage(source):
   return seeded if stage is source else seeded.with_options(source.options()), stage.num_partial_layers
 
 
-def _checked_eighths(on_device):
-  if checks.is_real(on_device):
-    if on_device == AUTOTUNE:
+def _checked_eighths(device_fraction):
+  if checks.is_real(device_fraction):
+    if device_fraction == AUTOTUNE:
       return AUTOTUNE
-    if 8 * on_device in _EIGHTHS:
-      return int(8 * on_device)
+    if 8 * device_fraction in _EIGHTHS:
+      return int(8 * device_fraction)
   raise ValueError(
-      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the portion of a batch that the accelerator does, or rtf.AUTOTUNE, got "
-      f"{on_device!r}.")
+      f"device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the portion of a batch that the accelerator does, or rtf.AUTOTUNE, got "
+      f"{device_fraction!r}.")
 
 
 def _path_of_image(spec, component, whose):
@@ -312,11 +312,11 @@ def _checked_image(spec, whose, batched):
     raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
         image_layers.way_to_channels(shape) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
         "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
-        "map" + (".", ", and batch behind.")[whose == "fuse"]
-        + " For clips, use rtf.augment.compose(layers, clips=True) in place of fuse." * (whose == "fuse" and shape.rank == 4)))
-  if max(shape[:2]) > on_device_layers.LARGEST_SIDE:
+        "map" + (".", ", and batch behind.")[whose == "offload"]
+        + " For clips, use rtf.augment.compose(layers, clips=True) in place of offload." * (whose == "offload" and shape.rank == 4)))
+  if max(shape[:2]) > device_layers.LARGEST_SIDE:
     raise ValueError(
-        f"{whose} takes images with sides of at most {on_device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
+        f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
         "or resize them in front.")
   return shape[0], shape[1]
 
@@ -327,20 +327,20 @@ def _check_others(spec, path, size, moves):
   if path and isinstance(_at(spec, path[:-1]), dict):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
-      raise ValueError(f"fuse adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
+      raise ValueError(f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
   for name, each in unnamed_targets.leaves(spec):
     if each is image:
       continue
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
-      raise TypeError(f"fuse batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
+      raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
     kind = unnamed_targets.kind_by_name(name, each) if moves else None
     if kind or each.shape.rank > 1 and tuple(each.shape[:2]) == size:
       what = "masks, and a component has the image's height and width" if not kind else (
           f"{'boxes' if kind == 'xyxy' else 'key points'}, and a component is called so, {name[-1]!r}")
       raise ValueError(
-          f"fuse moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of fuse, or, if it is to stay, "
+          f"offload moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of offload, or, if it is to stay, "
           f"{'rename it in Dataset.map' if kind else 'flatten it with tf.reshape'}.")
   if moves:
     unnamed_targets.warn_of_companions(
         [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image], 0,
-        f"use rtf.augment.compose(layers, targets=...) in place of fuse; {unnamed_targets.OTHERWISE}, silence this: {mistakes.SILENCE}.")
+        f"use rtf.augment.compose(layers, targets=...) in place of offload; {unnamed_targets.OTHERWISE}, silence this: {mistakes.SILENCE}.")

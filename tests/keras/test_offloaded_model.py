@@ -1,4 +1,4 @@
-"""`rtf.keras.finish_first`: models that finish their batches train, are saved and fail as Keras' own do."""
+"""`rtf.keras.with_offloaded`: models that finish their batches train, are saved and fail as Keras' own do."""
 import keras
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ class Classifier(keras.Model):
 
 
 def compiled(model, layers=LAYERS, **how):
-  model = rtf.keras.finish_first(layers, model)
+  model = rtf.keras.with_offloaded(layers, model)
   model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], **how)
   return model
 
@@ -105,19 +105,19 @@ def test_other_entries_are_passed_on():
   inner = keras.Model({"image": image, "number": number}, keras.layers.Concatenate()([pooled, number]))
   entries, expected = unfinished.batch(LAYERS, IMAGES)
   number = np.ones([N, 2], np.float32)
-  made = rtf.keras.finish_first(LAYERS, inner).predict({**entries, "number": number}, verbose=0)
+  made = rtf.keras.with_offloaded(LAYERS, inner).predict({**entries, "number": number}, verbose=0)
   np.testing.assert_array_equal(made, inner.predict({"image": expected, "number": number}, verbose=0))
 
 
 def test_finish_in_a_functional_model_and_its_config():
   entries, expected = unfinished.batch(LAYERS, IMAGES)
   inputs = {name: keras.Input(array.shape[1:], name=name, dtype=array.dtype.name) for name, array in entries.items()}
-  finish = rtf.keras.Finish.from_config(rtf.keras.Finish(LAYERS, name="first").get_config())
+  finish = rtf.keras.Offloaded.from_config(rtf.keras.Offloaded(LAYERS, name="first").get_config())
   outputs = finish(inputs)
   assert finish.name == "first" and outputs.shape == (None, SIDE, SIDE, 3) and outputs.dtype == "float32"
   assert not finish.weights
   np.testing.assert_array_equal(keras.Model(inputs, outputs).predict(entries, verbose=0), expected)
-  uint8 = rtf.keras.Finish(LAYERS[:-1]).compute_output_spec({**inputs, "layers": keras.Input(
+  uint8 = rtf.keras.Offloaded(LAYERS[:-1]).compute_output_spec({**inputs, "layers": keras.Input(
       unfinished.batch(LAYERS[:-1], IMAGES)[0]["layers"].shape[1:], dtype="int32")})
   assert uint8.dtype == "uint8"
 
@@ -133,7 +133,7 @@ def test_the_callbacks_for_keras_work(tmp_path):
     keras.utils.set_random_seed(1)
     source = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).refurbish(lambda *element: element, r=2, seed=1)
     train, model = source.batch(8, drop_remainder=True).map(batch_of), compiled(functional())
-    callbacks = [rtf.keras.RestoreDataset(tmp_path, save_freq=1), rtf.keras.RefurbishLogger(train)]
+    callbacks = [rtf.keras.BackupAndRestore(tmp_path, save_freq=1), rtf.keras.RefurbishLogger(train)]
     callbacks.append(keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: 1 / (stop != batch)))
     history = model.fit(train, epochs=2, verbose=0, callbacks=callbacks).history
     return model.get_weights(), history
@@ -151,14 +151,14 @@ def entries_with(**changed):
   return {name: value for name, value in {**entries, **changed}.items() if value is not None}
 
 
-OTHER = np.zeros([N, 0, rtf.augment.on_device.DeviceLayers.of(LAYERS[1:], "a test").fingerprint], np.int32)
+OTHER = np.zeros([N, 0, rtf.augment.device_layers.DeviceLayers.of(LAYERS[1:], "a test").fingerprint], np.int32)
 BAD = {
-    "plain images": (IMAGES, TypeError, r"must be called on a dict with .*, got an array of shape .*finish_first takes plain images"),
+    "plain images": (IMAGES, TypeError, r"must be called on a dict with .*, got an array of shape .*with_offloaded takes plain images"),
     "no draws": (entries_with(draws=None), TypeError, r"got one with \['layers', 'unfinished_image'\]"),
     "floats": (entries_with(unfinished_image=np.zeros([N, SIDE, 3 * SIDE], np.float32)), TypeError,
-               "unfinished_image of Finish must be uint8, got float32"),
+               "unfinished_image of Offloaded must be uint8, got float32"),
     "draws as floats": (
-        entries_with(draws=np.zeros([N, 4], np.float32)), TypeError, "draws of Finish must be int32, got float32"),
+        entries_with(draws=np.zeros([N, 4], np.float32)), TypeError, "draws of Offloaded must be int32, got float32"),
     "images": (entries_with(unfinished_image=IMAGES), ValueError,
                r"must be \[batch, height, 3 \* width\], .*, got shape \(\d+, 8, 8, 3\)"),
     "no pixels": (entries_with(unfinished_image=np.zeros([N, 0, 24], np.uint8)), ValueError,
@@ -172,10 +172,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_batch_of_fuse_is_refused_at_the_first_step(what):
+def test_what_is_no_batch_of_offload_is_refused_at_the_first_step(what):
   given, error, message = BAD[what]
   with pytest.raises(error, match=message):
-    rtf.keras.Finish(LAYERS)(given)
+    rtf.keras.Offloaded(LAYERS)(given)
   model = compiled(functional())
   weights = model.get_weights()
   with pytest.raises(error, match=message):
@@ -193,14 +193,14 @@ def test_an_unknown_size_is_refused():
 
 
 @pytest.mark.parametrize("layers, model, error, message", [
-    ([augment.random_resized_crop(8)], None, ValueError, "layers of Finish cannot have random_resized_crop"),
+    ([augment.random_resized_crop(8)], None, ValueError, "layers of Offloaded cannot have random_resized_crop"),
     ([augment.random_crop(4, "reflect")], None, ValueError, "resizing and reflecting stay on the host"),
     ([], None, ValueError, "at least one layer"), ([tf.identity], None, TypeError, "must be layers of rtf.augment"),
     ([augment.normalize([0.5] * 4, 1)], None, ValueError, "have 3 channels"),
-    (LAYERS, keras.layers.Dense(1), TypeError, "model of finish_first must be a keras.Model")])
+    (LAYERS, keras.layers.Dense(1), TypeError, "model of with_offloaded must be a keras.Model")])
 def test_bad_arguments(layers, model, error, message):
   with pytest.raises(error, match=message):
-    rtf.keras.finish_first(layers, functional() if model is None else model)
+    rtf.keras.with_offloaded(layers, functional() if model is None else model)
 
 
 PLAIN = {

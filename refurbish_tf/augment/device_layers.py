@@ -1,4 +1,4 @@
-"""Layers that an accelerator can do to a batch: which they are, and what `fuse` and `Finish` must agree on."""
+"""Layers that an accelerator can do to a batch: which they are, and what `offload` and `Offloaded` must agree on."""
 from __future__ import annotations
 
 import collections

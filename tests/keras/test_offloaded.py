@@ -6,8 +6,8 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.augment.on_device import DeviceLayers
-from refurbish_tf.keras import finish_pixels
+from refurbish_tf.augment.device_layers import DeviceLayers
+from refurbish_tf.keras import offloaded_pixels
 from support import cases
 from support import unfinished
 from support.unfinished import MEAN, STD
@@ -59,7 +59,7 @@ def check(run, layers, images, draws=None, todo=1):
 
 
 def every(n, stride):
-  """1 for the images that `fuse` leaves to the accelerator for a share of 1 / stride."""
+  """1 for the images that `offload` leaves to the accelerator for a share of 1 / stride."""
   return (np.arange(1, n + 1) % stride == 0).astype(np.int32)
 
 
@@ -68,7 +68,7 @@ def check_case(name, compiled):
   layers, height, width, n = CASES[name]
   rng = np.random.default_rng(height)
   images = unfinished.images_like(rng, n, height, width)
-  run = compiled(rtf.keras.Finish(layers))
+  run = compiled(rtf.keras.Offloaded(layers))
   strides = (8, 4, 2) if cases.exhaustive or name.startswith("each distortion") else ()
   for todo in (1, 0, rng.integers(0, 2, n), *(every(n, stride) for stride in strides)):
     check(run, layers, images, todo=todo)
@@ -89,7 +89,7 @@ def test_the_bytes_are_those_of_the_host(name, mode):
 
 def test_no_more_is_done_than_the_share():
   """The program does the divided layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
-  which = lambda todo: int(finish_pixels._which(keras.ops.convert_to_tensor(todo)))
+  which = lambda todo: int(offloaded_pixels._which(keras.ops.convert_to_tensor(todo)))
   assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
   one = np.eye(24, dtype=np.int32)
   assert [which(one[i]) for i in range(8)] == [4, 3, 4, 2, 4, 3, 4, 1]
@@ -98,7 +98,7 @@ def test_no_more_is_done_than_the_share():
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=cases.slow), pytest.param(True, marks=cases.only_exhaustive)])
 def test_batches_of_any_size_in_one_trace(jit_compile):
   layers = [*augment.rand_augment(2, 9), augment.random_crop(4)]
-  finish, traces = rtf.keras.Finish(layers), []
+  finish, traces = rtf.keras.Offloaded(layers), []
   fingerprint = DeviceLayers.of(layers, "test").fingerprint
 
   @tf.function(jit_compile=jit_compile, input_signature=[{
@@ -119,9 +119,9 @@ def test_batches_of_any_size_in_one_trace(jit_compile):
 def test_finished_batches_are_normalized_and_nothing_else(normalize):
   images = unfinished.images_like(np.random.default_rng(1), 5, 6, 7)
   layers = [*augment.rand_augment(2, 9), augment.random_crop(4), normalize]
-  made = made_by(rtf.keras.Finish(layers), unfinished.finished(images))
+  made = made_by(rtf.keras.Offloaded(layers), unfinished.finished(images))
   np.testing.assert_array_equal(made, augment.compose(layers[-1:])(images).numpy())
-  made = made_by(rtf.keras.Finish(layers[:-1]), unfinished.finished(images))
+  made = made_by(rtf.keras.Offloaded(layers[:-1]), unfinished.finished(images))
   assert made.dtype == np.uint8
   np.testing.assert_array_equal(made, images)
 
@@ -133,12 +133,12 @@ def test_another_dtype_policy_changes_no_byte(policy):
   before = keras.config.dtype_policy()
   keras.config.set_dtype_policy(policy)
   try:
-    check(rtf.keras.Finish(layers), layers, images)
+    check(rtf.keras.Offloaded(layers), layers, images)
   finally:
     keras.config.set_dtype_policy(before)
 
 
 def test_smoothing_divides_without_a_division():
-  """As finish_pixels does, for all sums of nine neighbours, of weights 1 and 5."""
+  """As offloaded_pixels does, for all sums of nine neighbours, of weights 1 and 5."""
   total = np.arange(13 * 255 + 1)
   np.testing.assert_array_equal((2 * total + 13) * 40330 >> 20, (total + 6) // 13)

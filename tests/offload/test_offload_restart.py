@@ -1,4 +1,4 @@
-"""A restored `fuse` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
+"""A restored `offload` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
 import itertools
 import os
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, with_checkpoints
-from support.fusing import finished_by_host, layers, source
+from support.offloading import finished_by_host, layers, source
 from support.checkpoint_states import set_state, state_of
 
 pytestmark = cases.slow
@@ -22,23 +22,23 @@ def refurbished():
   return source(N).refurbish(lambda *element: element, r=2, seed=3)
 
 
-def fused(dataset, **arguments):
-  return dataset.fuse(layers(), BATCH, drop_remainder=False, **arguments)
+def offloaded(dataset, **arguments):
+  return dataset.offload(layers(), BATCH, drop_remainder=False, **arguments)
 
 
 PIPELINES = {
-    "refurbish": lambda: fused(refurbished()),
-    "refurbish, all on the device": lambda: fused(refurbished(), on_device=1),
-    "refurbish, prefetch": lambda: fused(refurbished()).prefetch(2),
-    "refurbish, epochs": lambda: fused(refurbished()).repeat(3),
-    "refurbish, dropped remainder": lambda: refurbished().fuse(layers(), BATCH).repeat(2),
-    "refurbish, symbolic": lambda: with_checkpoints(fused(refurbished()).repeat(2)),
-    "source": lambda: fused(source(N), seed=5),
-    "source, epochs": lambda: fused(source(N), seed=5).repeat(3),
-    "source, half on the device": lambda: fused(source(N), seed=5, on_device=1 / 2).repeat(2),
-    "source, parallel map": lambda: fused(
+    "refurbish": lambda: offloaded(refurbished()),
+    "refurbish, all on the device": lambda: offloaded(refurbished(), device_fraction=1),
+    "refurbish, prefetch": lambda: offloaded(refurbished()).prefetch(2),
+    "refurbish, epochs": lambda: offloaded(refurbished()).repeat(3),
+    "refurbish, dropped remainder": lambda: refurbished().offload(layers(), BATCH).repeat(2),
+    "refurbish, symbolic": lambda: with_checkpoints(offloaded(refurbished()).repeat(2)),
+    "source": lambda: offloaded(source(N), seed=5),
+    "source, epochs": lambda: offloaded(source(N), seed=5).repeat(3),
+    "source, half on the device": lambda: offloaded(source(N), seed=5, device_fraction=1 / 2).repeat(2),
+    "source, parallel map": lambda: offloaded(
         source(N).shuffle(8, seed=1, reshuffle_each_iteration=False).map(lambda *element: element, 2), seed=5),
-    "source, symbolic": lambda: with_checkpoints(fused(source(N), seed=5).repeat(2)),
+    "source, symbolic": lambda: with_checkpoints(offloaded(source(N), seed=5).repeat(2)),
 }
 # The others have what these have.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
@@ -68,7 +68,7 @@ def test_at_every_step(make, tmp_path):
 
 
 def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
-  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8)
+  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8)
   iterator = iter(dataset)
   next(iterator)
   path = save(iterator, tmp_path)
@@ -88,20 +88,20 @@ def failing_at(failure):
 @pytest.mark.parametrize("failure", [2, N - 1], ids=["first", "last"])
 def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
   """An error came in its middle, so the rows before it were handed over, and the batch was not."""
-  iterator = iter(fused(source(N).map(failing_at(failure)), seed=5))
+  iterator = iter(offloaded(source(N).map(failing_at(failure)), seed=5))
   values(itertools.islice(iterator, failure // BATCH))
   with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
     next(iterator)
   path = save(iterator, tmp_path)
-  dataset = fused(source(N).map(failing_at(failure)), seed=5, on_device=1)
+  dataset = offloaded(source(N).map(failing_at(failure)), seed=5, device_fraction=1)
   assert values(restore(dataset, path)) == values(iterator)
 
 
 def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
-  first = values(fused(refurbished()))[0][0][1]
+  first = values(offloaded(refurbished()))[0][0][1]
 
   def make():
-    return fused(source(N).refurbish(failing_at(first), r=2, seed=3))
+    return offloaded(source(N).refurbish(failing_at(first), r=2, seed=3))
 
   iterator = iter(make())
   with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
@@ -114,13 +114,13 @@ def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
 
 
 def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
-  iterator = iter(fused(source(N)))
+  iterator = iter(offloaded(source(N)))
   first = values(itertools.islice(iterator, 2))
   path = save(iterator, tmp_path)
   rest = values(iterator)
-  assert values(restore(fused(source(N)), path)) == rest != first
+  assert values(restore(offloaded(source(N)), path)) == rest != first
   with pytest.raises(tf.errors.InvalidArgumentError, match="was saved with seed=.*, but this stage has seed=1"):
-    restore(fused(source(N), seed=1), path)
+    restore(offloaded(source(N), seed=1), path)
 
 
 def test_an_error_that_was_read_ahead_is_saved(tmp_path):
@@ -134,33 +134,33 @@ def test_an_error_that_was_read_ahead_is_saved(tmp_path):
       except StopIteration:
         return labels, errors
 
-  iterator = iter(fused(source(N).map(failing_at(9)), seed=5))
+  iterator = iter(offloaded(source(N).map(failing_at(9)), seed=5))
   first = next(iterator)[1].numpy().tolist()
-  labels, errors = read(restore(fused(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
+  labels, errors = read(restore(offloaded(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
   assert first + labels == [i for i in range(N) if i != 9] and errors == 1
 
 
 def test_the_state_between_two_epochs():
-  """What `RestoreDataset` and loaders keep of a stage that makes its seeds itself."""
-  dataset, other = fused(source(N), seed=5), fused(source(N), seed=5)
+  """What `BackupAndRestore` and loaders keep of a stage that makes its seeds itself."""
+  dataset, other = offloaded(source(N), seed=5), offloaded(source(N), seed=5)
   list(dataset)
   other.restore_state(dataset.saved_state())
   assert values(other) == values(dataset)
   with pytest.raises(tf.errors.InvalidArgumentError, match="seed=5, but this stage has seed=6"):
-    fused(source(N), seed=6).restore_state(dataset.saved_state())
+    offloaded(source(N), seed=6).restore_state(dataset.saved_state())
   for damaged in ([5], [5, -1], [5, 2**33]):
-    with pytest.raises(tf.errors.DataLossError, match="checkpoint of fuse is damaged"):
+    with pytest.raises(tf.errors.DataLossError, match="checkpoint of offload is damaged"):
       other.restore_state({"state": damaged})
-  assert not hasattr(fused(refurbished()), "saved_state")  # The refurbish stage keeps it.
+  assert not hasattr(offloaded(refurbished()), "saved_state")  # The refurbish stage keeps it.
 
 
 def test_a_loader_goes_on_without_elements_in_its_state():
-  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8).prefetch(2)
+  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
   pytest.importorskip("jax")
   expected = [np.asarray(labels).tolist() for _, labels in rtf.jax_loader(dataset)]
 
   def again():
-    return source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8).prefetch(2)
+    return source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
 
   loader = rtf.jax_loader(again())
   batches = iter(loader)
@@ -189,7 +189,7 @@ def made_up(values):
   """The components of a batch, with `values` in place of some."""
   whole = {
       "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8), "draws": np.zeros([BATCH, 6], np.int32),
-      "layers": np.zeros([BATCH, 0, fused(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
+      "layers": np.zeros([BATCH, 0, offloaded(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
       "label": np.zeros([BATCH], np.int64), **values}
   return dict(zip(["batch_0_0", "batch_0_1", "batch_0_2", "batch_0_3"], [
       whole["draws"], whole["layers"], whole["unfinished_image"], whole["label"]]))
@@ -205,14 +205,14 @@ def made_up(values):
     (made_up({"unfinished_image": np.zeros([99, 9, 21], np.uint8)}), "components of 99 rows"),
 ])
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
-  expected = fused(source(N), seed=5)
-  dataset = fused(source(N), seed=5)
+  expected = offloaded(source(N), seed=5)
+  dataset = offloaded(source(N), seed=5)
   iterator = iter(dataset)
-  state = state_of(iterator, "Fuse", {})
+  state = state_of(iterator, "Offload", {})
   state.values |= {"num_batches": np.int64(1), "batch_0_code": np.int64(0), **made_up({})}
-  set_state(iter(fused(source(N), seed=5)), state)
+  set_state(iter(offloaded(source(N), seed=5)), state)
   state.values |= changes
-  with pytest.raises(tf.errors.OpError, match=f"checkpoint of fuse is damaged: .*{message}|{message} for the fuse stage"):
+  with pytest.raises(tf.errors.OpError, match=f"checkpoint of offload is damaged: .*{message}|{message} for the offload stage"):
     set_state(iterator, state)
   # tf.data has cancelled the iterator, the stage is as before.
   assert values(dataset) == values(expected)

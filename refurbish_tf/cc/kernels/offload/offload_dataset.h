@@ -1,4 +1,4 @@
-// The dataset of a fuse stage.
+// The dataset of a offload stage.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
+#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
-struct FuseArguments {
-  FuseOptions options;
+struct OffloadArguments {
+  OffloadOptions options;
   std::string stage;
   int64_t seed = 0;
   int64_t eighths = 0;
@@ -43,16 +43,16 @@ struct FuseArguments {
   }
 };
 
-class FuseDataset : public UnaryDataset {
+class OffloadDataset : public UnaryDataset {
  public:
-  FuseDataset(OpKernelContext* ctx, const DatasetBase* input,
-              FuseArguments arguments)
-      : UnaryDataset(ctx, input, "Fuse", arguments.options.types,
+  OffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
+              OffloadArguments arguments)
+      : UnaryDataset(ctx, input, "Offload", arguments.options.types,
                      arguments.options.shapes),
         arguments_(std::move(arguments)),
         stage_(
-            Registry<FuseStage>::Global().GetOrCreate(arguments_.stage, [this] {
-              return std::make_shared<FuseStage>(
+            Registry<OffloadStage>::Global().GetOrCreate(arguments_.stage, [this] {
+              return std::make_shared<OffloadStage>(
                   arguments_.seed, arguments_.any_seed, arguments_.eighths);
             })) {}
 
@@ -71,14 +71,14 @@ class FuseDataset : public UnaryDataset {
                                   Node** output) const override;
 
  private:
-  friend class FuseIterator;
+  friend class OffloadIterator;
 
   int64_t num_input_components() const {
     return input_->output_dtypes().size();
   }
 
-  const FuseArguments arguments_;
-  const std::shared_ptr<FuseStage> stage_;
+  const OffloadArguments arguments_;
+  const std::shared_ptr<OffloadStage> stage_;
 };
 
 }  // namespace refurbish_tf

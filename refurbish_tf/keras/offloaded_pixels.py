@@ -1,7 +1,7 @@
 """The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone.
 
 Every image has draws of its own, and none has a branch of its own: policies are one formula with a row of numbers for each
-image, see finish_rows.py. The one switch of the program is by how many images of the batch the divided layers are left to do.
+image, see offloaded_rows.py. The one switch of the program is by how many images of the batch the divided layers are left to do.
 A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
@@ -14,9 +14,9 @@ import itertools
 from keras import ops
 import numpy as np
 
-from refurbish_tf.augment.on_device import GROUP
-from . import finish_rows
-from .finish_rows import AUTO_CONTRAST, BASE, FILL, GREY, MASK, MEAN_GREY, SMOOTHED, TABLE, THRESHOLD
+from refurbish_tf.augment.device_layers import GROUP
+from . import offloaded_rows
+from .offloaded_rows import AUTO_CONTRAST, BASE, FILL, GREY, MASK, MEAN_GREY, SMOOTHED, TABLE, THRESHOLD
 
 
 def finish(device_layers, images, draws):
@@ -220,7 +220,7 @@ def _after_policies(x, run, group, num_tables):
   """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
   policies, drawn, (todo, *_) = zip(*run)
-  ints, factors, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
+  ints, factors, first, edges = map(ops.convert_to_tensor, offloaded_rows.policy_rows(policies, height, width))
   below = ops.cast(ops.stack(drawn) >= ops.expand_dims(edges, 1), "int32")
   rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
 
@@ -319,7 +319,7 @@ def _tables(x, kinds):
   some = ops.maximum(span, 1)
   scaled = ops.clip(every - darkest, 0, span) * 255
   stretched = scaled // some
-  errors, nearest = map(ops.convert_to_tensor, finish_rows.stretch_errors())
+  errors, nearest = map(ops.convert_to_tensor, offloaded_rows.stretch_errors())
   error = lambda value: ops.cast(ops.take(errors, some * 256 + value, axis=0), "int32")
   low = ops.logical_and(
       stretched * some == scaled,

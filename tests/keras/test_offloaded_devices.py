@@ -1,4 +1,4 @@
-"""`Finish` on Keras' other backends, and on several devices: the same bytes, made where the images lie."""
+"""`Offloaded` on Keras' other backends, and on several devices: the same bytes, made where the images lie."""
 import json
 import os
 import pathlib
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import test_finish
+import test_offloaded
 from support import ROOT, cases
 from support.processes import TIMEOUT, environment, killed_at_the_end, run_forked
 
@@ -18,13 +18,13 @@ import json, os, re, sys
 import keras, numpy as np
 import tensorflow as tf
 import refurbish_tf as rtf
-import test_finish
+import test_offloaded
 from support import unfinished
 
 SIDE, N = 16, 32
 cases, with_policies, directory = json.loads(sys.argv[1])
-policies = test_finish.augment.rand_augment(2 if with_policies else 1, 9)
-final = [*test_finish.FINAL, test_finish.augment.normalize(0.5, 0.25)]
+policies = test_offloaded.augment.rand_augment(2 if with_policies else 1, 9)
+final = [*test_offloaded.FINAL, test_offloaded.augment.normalize(0.5, 0.25)]
 images = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)
 # Policies take seconds to trace, and Keras traces often.
 layers = [*policies, *final] if with_policies else final
@@ -34,7 +34,7 @@ entries, expected = unfinished.batch(layers, images, todo=np.arange(N) % 3 > 0)
 def make_model():
   image = keras.Input([SIDE, SIDE, 3])
   inner = keras.Model(image, keras.layers.Dense(3)(keras.layers.Flatten()(image)))
-  model = rtf.keras.finish_first(layers, inner)
+  model = rtf.keras.with_offloaded(layers, inner)
   model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
   return inner, model
 
@@ -62,7 +62,7 @@ check_model(inner, model)
 JAX = BEGIN + """
 import jax
 for name in cases:
-  test_finish.check_case(name, lambda finish: jax.jit(finish.call))
+  test_offloaded.check_case(name, lambda finish: jax.jit(finish.call))
 
 inner, model = make_model()
 if with_policies:  # With all cases. Without, it trains below, on two devices.
@@ -72,7 +72,7 @@ path = os.path.join(directory, "model.keras")
 model.save(path)
 np.testing.assert_array_equal(keras.models.load_model(path).predict(entries, verbose=0), model.predict(entries, verbose=0))
 try:
-  rtf.keras.finish_first(final[1:], inner).predict(entries, verbose=0)
+  rtf.keras.with_offloaded(final[1:], inner).predict(entries, verbose=0)
 except ValueError as error:
   assert re.search("has the layers .random_flip.* but the batch was made for .ran", str(error)), error
 else:
@@ -81,7 +81,7 @@ else:
 assert len(jax.devices()) == 2
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("batch",))
 sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
-finish = rtf.keras.Finish([*policies, *final])
+finish = rtf.keras.Offloaded([*policies, *final])
 given, whole = unfinished.batch([*policies, *final], images, todo=np.arange(N) % 3 > 0)
 given = jax.device_put(given, sharding)
 program = jax.jit(finish.call, out_shardings=sharding).lower(given).compile()
@@ -96,7 +96,7 @@ check_model(*make_model())
 """
 TORCH = "import torch._dynamo" + BEGIN + """
 for name in cases:
-  test_finish.check_case(name, lambda finish: finish)
+  test_offloaded.check_case(name, lambda finish: finish)
 check_model(*make_model())
 """
 
@@ -124,10 +124,10 @@ def test_replicas_of_a_mirrored_strategy(tmp_path):
 
 def test_jax_makes_the_same_bytes_and_devices_exchange_nothing(tmp_path):
   pytest.importorskip("jax", reason="jax is not installed")
-  run(JAX, "jax", tmp_path, list(test_finish.CASES) if cases.exhaustive else [])
+  run(JAX, "jax", tmp_path, list(test_offloaded.CASES) if cases.exhaustive else [])
 
 
 @cases.only_exhaustive
 def test_torch_makes_the_same_bytes(tmp_path):
   pytest.importorskip("torch", reason="torch is not installed")
-  run(TORCH, "torch", tmp_path, list(test_finish.CASES))
+  run(TORCH, "torch", tmp_path, list(test_offloaded.CASES))

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
+#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kBytesPerPiece = 1 << 16;
 constexpr int64_t kMostRowsPerPiece = 32;
 
-int64_t RowsPerPiece(const FuseOptions& options) {
+int64_t RowsPerPiece(const OffloadOptions& options) {
   return std::clamp<int64_t>(kBytesPerPiece / options.image_bytes(), 1,
                              std::min(kMostRowsPerPiece, options.batch_size));
 }
@@ -29,7 +29,7 @@ absl::Status MakeComponent(IteratorContext* ctx, DataType type,
   *tensor = Tensor(ctx->allocator({}), type, shape);
   if (shape.num_elements() > 0 && !tensor->IsInitialized()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("No memory for a component of a batch of fuse, of shape ",
+        absl::StrCat("No memory for a component of a batch of offload, of shape ",
                      shape.DebugString(), "."));
   }
   return absl::OkStatus();
@@ -37,13 +37,13 @@ absl::Status MakeComponent(IteratorContext* ctx, DataType type,
 
 absl::Status NoMemoryForAnImage() {
   return absl::ResourceExhaustedError(
-      "No memory for an image between two layers of fuse.");
+      "No memory for an image between two layers of offload.");
 }
 
 }  // namespace
 
-absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
-                       const std::vector<Tensor>& element, FuseBatch* batch) {
+absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
+                       const std::vector<Tensor>& element, OffloadBatch* batch) {
   for (size_t i = 0; i < options.components.size(); ++i) {
     const int64_t from = options.components[i];
     TensorShape shape({options.batch_size});
@@ -56,16 +56,16 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
     }
     Tensor& tensor = batch->components.emplace_back();
     TF_RETURN_IF_ERROR(MakeComponent(ctx, options.types[i], shape, &tensor));
-    if (from == FuseOptions::kImages) {
+    if (from == OffloadOptions::kImages) {
       batch->images = tensor.flat<uint8_t>().data();
-    } else if (from == FuseOptions::kDraws) {
+    } else if (from == OffloadOptions::kDraws) {
       batch->draws = tensor.flat<int32_t>().data();
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
+absl::Status CompleteShortBatch(const OffloadOptions& options, OffloadBatch* batch) {
   const int64_t bytes = options.image_bytes();
   try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
@@ -75,7 +75,7 @@ absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
       if (std::exchange(draws[0], 0) == 0) continue;
       if (options.divided_layers.links().empty()) continue;
       if (!painter.has_value()) {
-        painter.emplace(options.divided_layers, options.size, kFusePixel,
+        painter.emplace(options.divided_layers, options.size, kOffloadPixel,
                         BestKernels());
       }
       uint8_t* const to = batch->images + row * bytes;
@@ -92,9 +92,9 @@ absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
   return absl::OkStatus();
 }
 
-FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
-                   const FuseOptions& options, FuseStage* stage,
-                   FuseStage::Iteration iteration, Told told)
+OffloadWork::OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
+                   const OffloadOptions& options, OffloadStage* stage,
+                   OffloadStage::Iteration iteration, Told told)
     : InputWork(input, input_ctx),
       options_(options),
       stage_(*stage),
@@ -103,8 +103,8 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
       rows_per_piece_(RowsPerPiece(options)),
       table_limit_(options.divided_layers, options.tables, options.group) {}
 
-OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
-  auto& rows = static_cast<FusePiece&>(*piece);
+OrderedWorkers::Outcome OffloadWork::Fetch(OrderedWorkers::Piece* piece) {
+  auto& rows = static_cast<OffloadPiece&>(*piece);
   while (!rows.last && rows.end - rows.begin < rows_per_piece_) {
     Result next;
     if (!Read(&next)) {
@@ -125,8 +125,8 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
                                : OrderedWorkers::Outcome::kDone;
 }
 
-absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
-  auto batch = std::make_shared<FuseBatch>();
+absl::Status OffloadWork::BeginBatch(const std::vector<Tensor>& element) {
+  auto batch = std::make_shared<OffloadBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
   batch->portion = stage_.BeginBatch();
   current_ = std::move(batch);
@@ -134,7 +134,7 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   return absl::OkStatus();
 }
 
-absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
+absl::Status OffloadWork::AddRow(std::vector<Tensor> element, OffloadPiece* piece) {
   const auto is = [&](size_t i, tensorflow::DataType type) {
     return i < element.size() && element[i].dtype() == type;
   };
@@ -147,23 +147,23 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   }
   if (!same) {
     return absl::InvalidArgumentError(
-        "fuse got an element of other types than its input says.");
+        "offload got an element of other types than its input says.");
   }
   const Tensor& image = element[options_.image];
   if (options_.seeded && element.back().shape() != TensorShape({2})) {
     return absl::InvalidArgumentError(
-        absl::StrCat("fuse takes seeds of shape [2], got one of shape ",
+        absl::StrCat("offload takes seeds of shape [2], got one of shape ",
                      element.back().shape().DebugString(), "."));
   }
   if (image.shape() !=
       TensorShape({options_.size.height, options_.size.width, 3})) {
     return absl::InvalidArgumentError(
-        absl::StrCat("fuse takes images of one size, ", options_.size.height,
+        absl::StrCat("offload takes images of one size, ", options_.size.height,
                      " x ", options_.size.width, " x 3, got one of shape ",
                      image.shape().DebugString(), "."));
   }
   if (current_ == nullptr) TF_RETURN_IF_ERROR(BeginBatch(element));
-  FuseBatch& batch = *current_;
+  OffloadBatch& batch = *current_;
   for (size_t i = 0; i < options_.components.size(); ++i) {
     const int64_t from = options_.components[i];
     if (from < 0) continue;
@@ -171,7 +171,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
     shape.RemoveDim(0);
     if (element[from].shape() != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "fuse batches elements of one shape, but component ", from,
+          "offload batches elements of one shape, but component ", from,
           " has shape ", element[from].shape().DebugString(), " and before ",
           shape.DebugString(), ". Pad it, or leave it out, with map."));
     }
@@ -207,7 +207,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   return absl::OkStatus();
 }
 
-void FuseWork::EndBatch() {
+void OffloadWork::EndBatch() {
   current_->position = position_;
   if (told_ == Told::kSnapshots) {
     current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
@@ -218,8 +218,8 @@ void FuseWork::EndBatch() {
   current_ = nullptr;
 }
 
-OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
-  auto& rows = static_cast<FusePiece&>(*piece);
+OrderedWorkers::Outcome OffloadWork::Run(OrderedWorkers::Piece* piece) {
+  auto& rows = static_cast<OffloadPiece&>(*piece);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {
@@ -229,8 +229,8 @@ OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   return OrderedWorkers::Outcome::kDone;
 }
 
-absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
-  FuseBatch& batch = *piece.batch;
+absl::Status OffloadWork::MakeRows(const OffloadPiece& piece) const {
+  OffloadBatch& batch = *piece.batch;
   const int64_t bytes = options_.image_bytes();
   std::optional<Painter> painter;
   for (int64_t row = piece.begin; row < piece.end; ++row) {
@@ -242,7 +242,7 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
       std::memcpy(to, from, bytes);
     } else {
       if (!painter.has_value()) {
-        painter.emplace(options_.divided_layers, options_.size, kFusePixel,
+        painter.emplace(options_.divided_layers, options_.size, kOffloadPixel,
                         BestKernels());
       }
       painter->Paint(from, draws + 1, to);

@@ -1,4 +1,4 @@
-// What a fuse stage knows across its epochs: its seed, the next epoch, the
+// What a offload stage knows across its epochs: its seed, the next epoch, the
 // portion of a batch that the accelerator does, and counts.
 #pragma once
 
@@ -17,33 +17,33 @@
 namespace refurbish_tf {
 
 // Counts of an epoch; may outlive its iterator.
-struct FuseCounters : Counters {
+struct OffloadCounters : Counters {
   Count batches{this, "batches"};
   Count host_images{this, "host_images"};
   Count device_images{this, "device_images"};
   Count host_wait_nanos{this, "host_wait_nanos"};
 };
 
-class FuseStage {
+class OffloadStage {
  public:
   // Seeds are made of epochs below 2**32.
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;
 
   // `any_seed`: the user gave none, so that of a checkpoint replaces it.
   // `eighths`: as the argument of PortionRule.
-  FuseStage(int64_t seed, bool any_seed, int eighths)
+  OffloadStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
 
   struct Iteration {
     int64_t seed = 0;
     int64_t epoch = 0;
-    std::shared_ptr<FuseCounters> counters;
+    std::shared_ptr<OffloadCounters> counters;
   };
   // Of the next epoch, or of that with which a checkpoint goes on.
   Iteration Begin(std::optional<int64_t> epoch = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    counters_.push_back(std::make_shared<FuseCounters>());
+    counters_.push_back(std::make_shared<OffloadCounters>());
     return {seed_, epoch.has_value() ? *epoch : next_epoch_++,
             counters_.back()};
   }
@@ -59,7 +59,7 @@ class FuseStage {
     rule_.Record(batch, since, waited);
   }
 
-  std::vector<std::shared_ptr<const FuseCounters>> Counts() const
+  std::vector<std::shared_ptr<const OffloadCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {counters_.begin(), counters_.end()};
@@ -75,7 +75,7 @@ class FuseStage {
     absl::MutexLock lock(&mu_);
     if (seed == seed_ || any_seed_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "The checkpoint of fuse was saved with seed=", seed,
+        "The checkpoint of offload was saved with seed=", seed,
         ", but this stage has seed=", seed_, ". Build the same pipeline."));
   }
   void Restore(int64_t seed, int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -90,7 +90,7 @@ class FuseStage {
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   PortionRule rule_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<FuseCounters>> counters_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<OffloadCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
+#include "refurbish_tf/cc/kernels/offload/offload_iterator.h"
 
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kFuseSeed[] = "seed";
+constexpr char kOffloadSeed[] = "seed";
 constexpr char kNextEpoch[] = "next_epoch";
 constexpr char kEpoch[] = "epoch";
 constexpr char kNumBatches[] = "num_batches";
@@ -23,13 +23,13 @@ constexpr int64_t kRoom = 2;
 
 }  // namespace
 
-void FuseIterator::Run(IteratorContext* ctx) {
-  const FuseWork::Told told = ctx->symbolic_checkpoint()
-                                  ? FuseWork::Told::kSymbolic
-                              : options().seeded ? FuseWork::Told::kSnapshots
-                                                 : FuseWork::Told::kLater;
+void OffloadIterator::Run(IteratorContext* ctx) {
+  const OffloadWork::Told told = ctx->symbolic_checkpoint()
+                                  ? OffloadWork::Told::kSymbolic
+                              : options().seeded ? OffloadWork::Told::kSnapshots
+                                                 : OffloadWork::Told::kLater;
   MakeWork(ctx, options(), &stage(), *iteration_, told);
-  if (told == FuseWork::Told::kSnapshots) {
+  if (told == OffloadWork::Told::kSnapshots) {
     saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());
   }
   work_->GoOn(filling_, position_);
@@ -43,7 +43,7 @@ void FuseIterator::Run(IteratorContext* ctx) {
   Start(workers);
 }
 
-absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
+absl::Status OffloadIterator::GetNextInternal(IteratorContext* ctx,
                                            std::vector<Tensor>* out_tensors,
                                            bool* end_of_sequence) {
   absl::MutexLock lock(&mu_);
@@ -55,13 +55,13 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   }
   if (!iteration_.has_value()) iteration_ = stage().Begin();
   if (!restored_.empty()) {
-    std::shared_ptr<FuseBatch> batch = std::move(restored_.front());
+    std::shared_ptr<OffloadBatch> batch = std::move(restored_.front());
     restored_.pop_front();
     HandOut(ctx, batch.get(), out_tensors);
     return absl::OkStatus();
   }
   if (!IsRunning()) Run(ctx);
-  std::shared_ptr<FuseBatch> batch;
+  std::shared_ptr<OffloadBatch> batch;
   int64_t waited_nanos = 0;
   absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += waited_nanos;
@@ -82,11 +82,11 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   return status;
 }
 
-absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
-                                  std::shared_ptr<FuseBatch>* batch,
+absl::Status OffloadIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
+                                  std::shared_ptr<OffloadBatch>* batch,
                                   bool* end) {
   while (true) {
-    std::unique_ptr<FusePiece> rows;
+    std::unique_ptr<OffloadPiece> rows;
     int64_t waited = 0;
     TF_RETURN_IF_ERROR(NextPiece(ctx, &rows, &waited));
     *waited_nanos += waited;
@@ -96,7 +96,7 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
       lost_.Update(rows->status);
     }
     if (*end || rows->last) {
-      std::shared_ptr<FuseBatch> made = std::move(filling_);
+      std::shared_ptr<OffloadBatch> made = std::move(filling_);
       absl::Status status = std::exchange(lost_, absl::OkStatus());
       if (!status.ok() || made == nullptr) return status;
       if (*end) {
@@ -110,9 +110,9 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
   }
 }
 
-void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
+void OffloadIterator::HandOut(IteratorContext* ctx, OffloadBatch* batch,
                            std::vector<Tensor>* out_tensors) {
-  FuseCounters& counters = *iteration_->counters;
+  OffloadCounters& counters = *iteration_->counters;
   ++counters.batches;
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
@@ -127,13 +127,13 @@ void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
   *out_tensors = std::move(batch->components);
 }
 
-std::shared_ptr<model::Node> FuseIterator::CreateNode(
+std::shared_ptr<model::Node> OffloadIterator::CreateNode(
     IteratorContext*, model::Node::Args args) const {
   return model::MakeAsyncKnownRatioNode(std::move(args), options().batch_size,
                                         {});
 }
 
-absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
+absl::Status OffloadIterator::SaveInternal(SerializationContext* ctx,
                                         IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
   int64_t position = position_;
@@ -154,7 +154,7 @@ absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
   if (options().seeded) return absl::OkStatus();
   const std::vector<int64_t> state = stage().Save();
   for (const auto& [key, value] :
-       {std::pair<const char*, int64_t>{kFuseSeed, state[0]},
+       {std::pair<const char*, int64_t>{kOffloadSeed, state[0]},
         {kNextEpoch, state[1]},
         {kEpoch, iteration_.has_value() ? iteration_->epoch : -1},
         {kPosition, position}}) {
@@ -163,12 +163,12 @@ absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
   return absl::OkStatus();
 }
 
-absl::Status FuseIterator::SaveSettled(
+absl::Status OffloadIterator::SaveSettled(
     SerializationContext* ctx, IteratorStateWriter* writer,
     const std::vector<const OrderedWorkers::Piece*>& ready) {
   TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
   Batches batches = restored_;
-  const auto add = [&batches](const std::shared_ptr<FuseBatch>& batch) {
+  const auto add = [&batches](const std::shared_ptr<OffloadBatch>& batch) {
     if (batch != nullptr && (batches.empty() || batches.back() != batch)) {
       batches.push_back(batch);
     }
@@ -177,7 +177,7 @@ absl::Status FuseIterator::SaveSettled(
   TF_RETURN_IF_ERROR(lost_);
   std::deque<absl::Status> errors = restored_errors_;
   for (const OrderedWorkers::Piece* piece : ready) {
-    const auto& rows = static_cast<const FusePiece&>(*piece);
+    const auto& rows = static_cast<const OffloadPiece&>(*piece);
     TF_RETURN_IF_ERROR(rows.status);
     add(rows.batch);
     if (!rows.next_status.ok()) errors.push_back(rows.next_status);
@@ -200,7 +200,7 @@ absl::Status FuseIterator::SaveSettled(
                              static_cast<int64_t>(errors.size()));
 }
 
-absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
+absl::Status OffloadIterator::ReadBatches(IteratorContext* ctx,
                                        const CheckpointReader& saved,
                                        Batches* batches,
                                        std::deque<absl::Status>* errors) const {
@@ -220,13 +220,13 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(saved.ReadResult(absl::StrCat(kBatch, "_", i),
                                         options().types, shapes, &result));
     TF_RETURN_IF_ERROR(result.status);
-    auto batch = std::make_shared<FuseBatch>();
+    auto batch = std::make_shared<OffloadBatch>();
     batch->num_rows = result.element[0].dim_size(0);
     for (const Tensor& component : result.element) {
       if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||
           batch->num_rows > options().batch_size ||
           (batch->num_rows < options().batch_size && i < num_batches - 1)) {
-        return DamagedCheckpoint("fuse", "batch ", i, " has components of ",
+        return DamagedCheckpoint("offload", "batch ", i, " has components of ",
                                  component.dim_size(0), " rows");
       }
     }
@@ -244,7 +244,7 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
       const int32_t* const draws = batch->draws + k * options().num_columns();
       if (draws[0] < 0 || draws[0] > 1 ||
           !options().layers.CheckDraws(draws + 1).ok()) {
-        return DamagedCheckpoint("fuse", "batch ", i, " has impossible draws");
+        return DamagedCheckpoint("offload", "batch ", i, " has impossible draws");
       }
       batch->num_unfinished += draws[0];
     }
@@ -255,28 +255,28 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(
         saved.ReadResult(absl::StrCat(kError, "_", i), {}, {}, &result));
     if (result.status.ok()) {
-      return DamagedCheckpoint("fuse", "error ", i, " is none");
+      return DamagedCheckpoint("offload", "error ", i, " is none");
     }
     errors->push_back(std::move(result.status));
   }
   return absl::OkStatus();
 }
 
-absl::Status FuseIterator::RestoreInternal(IteratorContext* ctx,
+absl::Status OffloadIterator::RestoreInternal(IteratorContext* ctx,
                                            IteratorStateReader* reader) {
   absl::MutexLock lock(&mu_);
   // Everything is checked before anything is changed.
-  const CheckpointReader saved("fuse", prefix(), ctx, reader);
+  const CheckpointReader saved("offload", prefix(), ctx, reader);
   int64_t seed = 0, next_epoch = 0, epoch = -1, position = 0;
   Batches batches;
   std::deque<absl::Status> errors;
   if (!options().seeded) {
-    TF_RETURN_IF_ERROR(saved.ReadScalar(kFuseSeed, &seed));
+    TF_RETURN_IF_ERROR(saved.ReadScalar(kOffloadSeed, &seed));
     TF_RETURN_IF_ERROR(
-        saved.ReadNumber(kNextEpoch, 0, FuseStage::kMostEpochs, &next_epoch));
+        saved.ReadNumber(kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
     TF_RETURN_IF_ERROR(saved.ReadNumber(kEpoch, -1, next_epoch - 1, &epoch));
     TF_RETURN_IF_ERROR(
-        saved.ReadNumber(kPosition, 0, FuseStage::kMostEpochs, &position));
+        saved.ReadNumber(kPosition, 0, OffloadStage::kMostEpochs, &position));
     if (!ctx->symbolic_checkpoint()) {
       TF_RETURN_IF_ERROR(ReadBatches(ctx, saved, &batches, &errors));
     }

@@ -1,7 +1,7 @@
 """Distortions as rows of numbers: what the accelerator's one formula for all of them needs to know of each.
 
 A policy layer has a row for each of its outcomes. Which was drawn differs from image to image, the formula does not, so
-a batch needs no branch. finish_pixels.py has the formula; in it a distortion is
+a batch needs no branch. offloaded_pixels.py has the formula; in it a distortion is
 
     pixel   = the pixel at 16.16 fixed-point affine (x, y), or the fill colour outside
     value   = ((pixel >= threshold ? pixel ^ 255 : pixel) & mask), looked up in the image's table if it has one

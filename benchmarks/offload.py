@@ -18,7 +18,7 @@ REPEATED = 10**6
 PREPARED = 24
 REUSE_FACTORS = (1, 3, 5)
 MOST_OF_CPU = {3: 0.80, 5: 0.70}
-WITHOUT = "without fuse"
+WITHOUT = "without offload"
 
 
 def measure(quick):
@@ -49,7 +49,7 @@ def _seconds(batches, skipped, counted, train=0.0, device=0.0):
     if number == skipped:
       began = free
     begins = max(free, time.perf_counter())
-    # Without `fuse`, no image is unfinished.
+    # Without `offload`, no image is unfinished.
     unfinished = float(batch["draws"][:, 0].numpy().mean()) if isinstance(batch, dict) else 0.0
     free = begins + train + device * unfinished
     time.sleep(max(0.0, begins - time.perf_counter()))
@@ -66,7 +66,7 @@ def _reuse(quick, files, whence):
   turn = (2, steps) if quick else (PREPARED, 3 * steps)
   ways = {r: {
       WITHOUT: _on_batches(source.refurbish([decode], policies, r, seed=7)),
-      "with": source.refurbish([decode], None, r, seed=7).fuse(layers, BATCH)} for r in REUSE_FACTORS}
+      "with": source.refurbish([decode], None, r, seed=7).offload(layers, BATCH)} for r in REUSE_FACTORS}
   rows = []
   train = device = None
   for r, datasets in ways.items():
@@ -83,14 +83,14 @@ def _reuse(quick, files, whence):
     for _ in range(common.rounds(quick, 5)):
       for way in random.sample(list(batches), len(batches)):
         took[way].append(_seconds(batches[way], *turn, train, device))
-    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}", f"images/s {way if way == WITHOUT else 'with fuse'}",
+    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}", f"images/s {way if way == WITHOUT else 'with offload'}",
                           [BATCH / seconds for seconds in values]) for way, values in took.items()),
              common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"]))]
   return common.Section(
       _reuse.__doc__,
       f"{whence}, in memory: decode_and_crop({SIDE}) in partial_fn, rand_augment(), random_crop({PADDING}), random_flip() "
       "and normalize() behind it. A simulated accelerator: t_train is a fourth of the time that the CPU takes for "
-      f"a batch without fuse, r = 1, {1e3 * train:.1f} ms, t_device a tenth. {turn[1]} batches of {BATCH} a turn. "
+      f"a batch without offload, r = 1, {1e3 * train:.1f} ms, t_device a tenth. {turn[1]} batches of {BATCH} a turn. "
       "FusionFlow's figure 11 has 1.52 times, on another machine, with a cache of a part of the samples.", rows)
 
 
@@ -102,16 +102,16 @@ def _cpu_time(quick, files, whence):
   for r in REUSE_FACTORS:
     common.say(f"{_cpu_time.__doc__}, r = {r}")
     kept = lambda partial, function, r=r: source.refurbish(partial, function, r, seed=7)
-    # In pairs that are compared: with fuse, and without. Some are nearly equal, so they take many rounds.
+    # In pairs that are compared: with offload, and without. Some are nearly equal, so they take many rounds.
     costs = common.per_element(len(files) // BATCH * BATCH, common.cpu_of_epochs({
-        "in partial_fn": kept([decode, *policies], None).fuse(final, BATCH),
+        "in partial_fn": kept([decode, *policies], None).offload(final, BATCH),
         "in partial_fn, without": _on_batches(kept([decode, *policies], None)),
-        "share 0": kept([decode], None).fuse([*policies, *final], BATCH, on_device=0),
-        "share 1": kept([decode], None).fuse([*policies, *final], BATCH, on_device=1),
+        "share 0": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=0),
+        "share 1": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=1),
         "fresh, without": _on_batches(kept([decode], policies)),
     }, common.rounds(quick, 15)))
     rows += [common.Row(f"cpu_r{r}_without", f"r = {r}", f"µs an image {WITHOUT}", costs["in partial_fn, without"]),
-             common.Row(f"cpu_r{r}_fuse", f"r = {r}", "with fuse", costs["in partial_fn"])]
+             common.Row(f"cpu_r{r}_offload", f"r = {r}", "with offload", costs["in partial_fn"])]
     rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}", f"{name}: of that {WITHOUT}",
                         common.quotients(costs[mine], costs[other]), limit)
              for key, name, mine, other, limit in (
@@ -122,5 +122,5 @@ def _cpu_time(quick, files, whence):
       _cpu_time.__doc__,
       f"{whence}, in memory, to a model that takes float32; no model runs. decode_and_crop({SIDE}) in partial_fn, "
       f"rand_augment() there or behind, then random_crop({PADDING}), random_flip() and normalize(): by the accelerator, or "
-      f"on whole batches of {BATCH} where there is no fuse, its fastest form. Share: of the policies on the accelerator. "
+      f"on whole batches of {BATCH} where there is no offload, its fastest form. Share: of the policies on the accelerator. "
       "CPU time of all threads of an epoch after the first.", rows)
