@@ -48,12 +48,12 @@ def measure(quick):
 
 def layers(side):
   """By name: the layers of each row, and whether its input is the larger image."""
-  crop, flip, cutout = augment.random_crop(PADDING), augment.random_flip(), augment.cutout(side // 4)
+  crop, flip, cutout = augment.random_crop(padding=PADDING), augment.random_flip(), augment.cutout(side // 4)
   normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16")}
   resized = augment.random_resized_crop(side)
   return {
       peers.CROP: ([crop], False),
-      "crop, reflected": ([augment.random_crop(PADDING, "reflect")], False),
+      "crop, reflected": ([augment.random_crop(padding=PADDING, padding_mode="reflect")], False),
       peers.FLIP: ([flip], False),
       peers.CUTOUT: ([cutout], False),
       peers.NORMALIZE: ([normalize["float32"]], False),
@@ -66,7 +66,7 @@ def layers(side):
       peers.RESIZE_SMOOTH: ([augment.resize(side)], True),
       peers.RAND_ONE: (augment.rand_augment(1), False),
       peers.JITTER: ([augment.color_jitter(*[peers.STRENGTH] * 3, peers.TURN)], False),
-      peers.SOLARIZE: ([augment.solarize(128, p=1)], False),
+      peers.SOLARIZE: ([augment.random_solarize(128, p=1)], False),
       peers.BLUR: ([augment.gaussian_blur(peers.SIGMA, 1, peers.kernel_size(side))], False),
       peers.ERASING: ([augment.random_erasing(1)], False),
       peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
@@ -78,7 +78,7 @@ def layers(side):
 def policies(module, side):
   """The papers' policies, of our layers or of TensorFlow's operations; and a pipeline with ours at its end."""
   which = "cifar10" if side == 32 else "imagenet"
-  end = [augment.random_crop(PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
+  end = [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
   return {
       RAND: (module.rand_augment(2, 9), False),
       AUTO: (module.auto_augment(which), False),

@@ -58,7 +58,7 @@ def load(framework, model, side, batch, images, steps, rounds):
   source, decode, _ = _source(side, batch, images, steps)
 
   def batches():
-    return source.refurbish([*decode, *augment.rand_augment(2, MAGNITUDE)], [augment.random_crop(PADDING), augment.random_flip()], 3,
+    return source.refurbish([*decode, *augment.rand_augment(2, MAGNITUDE)], [augment.random_crop(padding=PADDING), augment.random_flip()], 3,
                             seed=7).batch(batch, drop_remainder=True).prefetch(2)
 
   if framework == "torch":
@@ -112,7 +112,7 @@ def _source(side, batch, images, steps):
   array = np.array(images, object) if is_encoded else images
   array = array[np.arange(steps * batch) % len(array)]
   labels = np.arange(len(array), dtype=np.int32) % CLASSES
-  return tf.data.Dataset.from_tensor_slices((array, labels)), [augment.decode_and_crop(side)] if is_encoded else [], is_encoded
+  return tf.data.Dataset.from_tensor_slices((array, labels)), [augment.decode_random_resized_crop(side)] if is_encoded else [], is_encoded
 
 
 def _ways(side, batch, images, steps, ways):
@@ -153,7 +153,7 @@ def _ways(side, batch, images, steps, ways):
 
 
 def _final(augment):
-  return [augment.random_crop(PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
+  return [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
 
 
 def _compiled(model, side, layers):

@@ -29,7 +29,7 @@ def measure(quick):
 
 
 def _final_layers():
-  return [augment.random_crop(PADDING), augment.random_flip(), augment.normalize()]
+  return [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()]
 
 
 def _on_batches(dataset):
@@ -58,7 +58,7 @@ def _seconds(batches, skipped, counted, train=0.0, device=0.0):
 
 def _reuse(quick, files, whence):
   """Behind refurbish"""
-  decode, policies = augment.decode_and_crop(SIDE), augment.rand_augment(2, MAGNITUDE)
+  decode, policies = augment.decode_random_resized_crop(SIDE), augment.rand_augment(2, MAGNITUDE)
   layers = [*policies, *_final_layers()]
   source = tf.data.Dataset.from_tensor_slices(files)
   steps = len(files) // BATCH
@@ -88,7 +88,7 @@ def _reuse(quick, files, whence):
              common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"]))]
   return common.Section(
       _reuse.__doc__,
-      f"{whence}, in memory: decode_and_crop({SIDE}) in partial_fn, rand_augment(), random_crop({PADDING}), random_flip() "
+      f"{whence}, in memory: decode_random_resized_crop({SIDE}) in partial_fn, rand_augment(), random_crop(padding={PADDING}), random_flip() "
       "and normalize() behind it. A simulated accelerator: t_train is a fourth of the time that the CPU takes for "
       f"a batch without offload, r = 1, {1e3 * train:.1f} ms, t_device a tenth. {turn[1]} batches of {BATCH} a turn. "
       "FusionFlow's figure 11 has 1.52 times, on another machine, with a cache of a part of the samples.", rows)
@@ -96,7 +96,7 @@ def _reuse(quick, files, whence):
 
 def _cpu_time(quick, files, whence):
   """The input's CPU time"""
-  decode, policies, final = augment.decode_and_crop(SIDE), augment.rand_augment(2, MAGNITUDE), _final_layers()
+  decode, policies, final = augment.decode_random_resized_crop(SIDE), augment.rand_augment(2, MAGNITUDE), _final_layers()
   source = tf.data.Dataset.from_tensor_slices(files)
   rows = []
   for r in REUSE_FACTORS:
@@ -120,7 +120,7 @@ def _cpu_time(quick, files, whence):
                  ("share_1", "policies fresh, share 1", "share 1", "fresh, without", MOST_OF_CPU.get(r)))]
   return common.Section(
       _cpu_time.__doc__,
-      f"{whence}, in memory, to a model that takes float32; no model runs. decode_and_crop({SIDE}) in partial_fn, "
-      f"rand_augment() there or behind, then random_crop({PADDING}), random_flip() and normalize(): by the accelerator, or "
+      f"{whence}, in memory, to a model that takes float32; no model runs. decode_random_resized_crop({SIDE}) in partial_fn, "
+      f"rand_augment() there or behind, then random_crop(padding={PADDING}), random_flip() and normalize(): by the accelerator, or "
       f"on whole batches of {BATCH} where there is no offload, its fastest form. Share: of the policies on the accelerator. "
       "CPU time of all threads of an epoch after the first.", rows)

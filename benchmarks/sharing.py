@@ -131,7 +131,7 @@ def photographs(quick):
 
   return common.Section(
       PHOTOGRAPHS,
-      f"{whence}. partial_fn is decode_and_crop({SIDE}) and rand_augment(), final_fn random_crop(4), random_flip() and "
+      f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), random_flip() and "
       f"normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
       f"{room} of them; apart: each in memory.",
       [*(common.Row(f"photographs_{way}", way, "images/s", values) for way, values in speed.items()),
@@ -154,8 +154,8 @@ def _images_per_second(jobs):
 
 
 def _photographs_job(k, barrier, path, files, epochs, max_bytes):
-  layers = ([rtf.augment.decode_and_crop(SIDE), *rtf.augment.rand_augment()],
-            [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()])
+  layers = ([rtf.augment.decode_random_resized_crop(SIDE), *rtf.augment.rand_augment()],
+            [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()])
   dataset = tf.data.Dataset.from_tensor_slices(pickle.loads(files.read_bytes())).refurbish(
       *layers, r=1, seed=1, order_seed=k,
       store=max_bytes and rtf.CacheStore(path / "store", max_bytes=max_bytes)).batch(PHOTOGRAPHS_BATCH)

@@ -61,7 +61,7 @@ def measure(quick):
 
 
 def small_augmentations():
-  final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "cifar10") for module in MODULES)
   # The later layers of Deep AutoAugment do the crop and flip.
   return [
@@ -72,9 +72,9 @@ def small_augmentations():
 
 def large_augmentations():
   end = [rtf.augment.normalize()]
-  final = [rtf.augment.random_crop(4), rtf.augment.random_flip(), *end]
+  final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), *end]
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "imagenet") for module in MODULES)
-  decode = rtf.augment.decode_and_crop(SIDE)
+  decode = rtf.augment.decode_random_resized_crop(SIDE)
 
   return [Augmentation(key, name, [decode, *layers, *last], [decode_part, *in_ops, *last], 3)
           for key, name, layers, in_ops, last in (
@@ -88,7 +88,7 @@ def _policies(module, name):
 
 
 def decode_part(record, seed):
-  """What `decode_and_crop(SIDE)` does, by TensorFlow's operations."""
+  """What `decode_random_resized_crop(SIDE)` does, by TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
       tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
       use_image_if_no_bounding_boxes=True)
@@ -123,7 +123,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
       f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
       f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
-      f"random_crop(4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: the policies and "
+      f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: the policies and "
       "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
       "the augmentation holds never changes.", speeds)

@@ -14,7 +14,7 @@ from refurbish_tf.experiments import plots
 
 SIDE, EPOCHS, SEED = 192, 6, 23
 EXPENSIVE = [rtf.augment.random_resized_crop(SIDE, scale=(0.5, 1)), *rtf.augment.rand_augment(2, 9)]
-CHEAP = [rtf.augment.random_crop(24), rtf.augment.random_flip()]
+CHEAP = [rtf.augment.random_crop(padding=24), rtf.augment.random_flip()]
 PREPARED, REUSED = plots.ORANGE, plots.BLUE
 
 

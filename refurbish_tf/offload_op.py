@@ -31,7 +31,7 @@ def offload(
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
-  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]
+  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()]
   >>> train = images.refurbish(lambda image, label: (image, label), None, r=3).offload(layers, 4).prefetch(2)
   >>> batch, labels = next(iter(train))
   >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
@@ -55,7 +55,7 @@ def offload(
 
   Args:
     layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `trivial_augment`,
-      `random_crop` with `mode="zeros"`, `random_flip`, `cutout`, `grayscale`, `solarize`, and `normalize` as the last. Other
+      `random_crop` with `mode="zeros"`, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and `normalize` as the last. Other
       layers stay on the host, in front of `offload`.
     batch_size: how many elements a batch has, a whole number.
     device_fraction: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.

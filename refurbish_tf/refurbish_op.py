@@ -39,7 +39,7 @@ def refurbish(
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> train = images.refurbish(
-  ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3, seed=7)
+  ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], r=3, seed=7)
   >>> train = train.batch(4).prefetch(tf.data.AUTOTUNE)
   >>> for epoch in range(2):
   ...   for batch in train:

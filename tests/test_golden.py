@@ -65,7 +65,7 @@ def of_sizes(name, function, channels=(1, 3, 4), sizes=SIZES):
 def final_layers():
   """The layers that take any number of channels, by name."""
   layers = [augment.random_flip(), *map(augment.cutout, (1, 2, 8, 301))]
-  layers += [augment.random_crop(padding) for padding in (0, 1, 4, 400)]
+  layers += [augment.random_crop(padding=padding) for padding in (0, 1, 4, 400)]
   for antialias in (False, True):
     layers += [augment.resize(size, antialias) for size in ((1, 1), (3, 70), (24, 24), (224, 16))]
     layers += [augment.random_resized_crop(size, antialias=antialias) for size in ((1, 1), (24, 24), (50, 9))]
@@ -101,7 +101,7 @@ POLICIES = {
 # Lists of layers for images of three channels, which may be split anywhere.
 COMPOSITIONS = {
     "rand_augment to normalize": lambda: [
-        augment.rand_augment(2), augment.random_crop(4), augment.random_flip(), augment.cutout(8), augment.normalize()],
+        augment.rand_augment(2), augment.random_crop(padding=4), augment.random_flip(), augment.cutout(8), augment.normalize()],
     "resized crop to normalize": lambda: [
         augment.random_resized_crop(24), augment.auto_augment("imagenet"), augment.random_flip(),
         augment.normalize(dtype="bfloat16")],
@@ -109,19 +109,19 @@ COMPOSITIONS = {
         augment.auto_augment("cifar10"), augment.random_resized_crop((20, 31), (0.3, 1), antialias=True),
         augment.rand_augment(1, 10), augment.resize(40), augment.cutout(5)],
     "flips and crops": lambda: [
-        augment.random_flip(), augment.random_crop(3), augment.random_flip(), augment.random_crop(9),
-        augment.random_crop(1, "reflect"), augment.random_flip(), augment.normalize(0.5, 0.25, "float16")],
+        augment.random_flip(), augment.random_crop(padding=3), augment.random_flip(), augment.random_crop(padding=9),
+        augment.random_crop(padding=1, padding_mode="reflect"), augment.random_flip(), augment.normalize(0.5, 0.25, "float16")],
     "reflecting crops and cutouts": lambda: [
-        augment.random_crop(5, "reflect"), augment.cutout(9), augment.random_crop(4, "reflect"), augment.cutout(6),
-        augment.random_flip(), augment.cutout(3), augment.random_crop(2)],
+        augment.random_crop(padding=5, padding_mode="reflect"), augment.cutout(9), augment.random_crop(padding=4, padding_mode="reflect"), augment.cutout(6),
+        augment.random_flip(), augment.cutout(3), augment.random_crop(padding=2)],
     "deep_auto_augment to cutout": lambda: [
         augment.deep_auto_augment("cifar10"), augment.resize((29, 18)), augment.cutout(4), augment.normalize(0.4, 0.2)],
     "final layers before a policy": lambda: [
-        augment.cutout(12), augment.random_crop(4), augment.random_flip(), augment.resize((30, 44), False),
+        augment.cutout(12), augment.random_crop(padding=4), augment.random_flip(), augment.resize((30, 44), False),
         augment.deep_auto_augment("imagenet")[:2], augment.rand_augment(1, 7)],
     "a function between": lambda: [
-        augment.random_crop(4), augment.rand_augment(1), tf.identity, augment.random_flip(), augment.normalize()],
-    "more layers than one op takes": lambda: [augment.random_crop(1), augment.random_flip(), augment.cutout(1)] * 23,
+        augment.random_crop(padding=4), augment.rand_augment(1), tf.identity, augment.random_flip(), augment.normalize()],
+    "more layers than one op takes": lambda: [augment.random_crop(padding=1), augment.random_flip(), augment.cutout(1)] * 23,
 }
 
 
@@ -164,8 +164,8 @@ def of_final_layers(kind):
 def of_other_layers(kind):
   """Layers of uint8 with three channels, and those that take more."""
   layers = [
-      augment.color_jitter(0.8, 0.8, 0.8, 0.2), augment.color_jitter((0, 3), hue=(-0.5, 0.5)), augment.grayscale(0.5),
-      augment.solarize(), augment.solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur((0.5, 6), p=1),
+      augment.color_jitter(0.8, 0.8, 0.8, 0.2), augment.color_jitter((0, 3), hue=(-0.5, 0.5)), augment.random_grayscale(0.5),
+      augment.random_solarize(), augment.random_solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur((0.5, 6), p=1),
       augment.gaussian_blur(3, p=0.7, kernel_size=23), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
       augment.random_affine(20), augment.random_affine((-180, 180), (0.3, 0.1), (0.3, 3), (-40, 40, -10, 10)),
       augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1), augment.random_flip(), augment.gaussian_blur()], 0.8),
@@ -182,8 +182,8 @@ def of_other_layers(kind):
 
 def of_reflecting_crops():
   for padding, sizes in ((0, SIZES), (1, SIZES[1:]), (4, SIZES[2:]), (32, SIZES[2:]), (332, SIZES[3:])):
-    yield from of_sizes(f"padding {padding}", augment.random_crop(padding, "reflect"), sizes=sizes)
-  yield "batches", [augment.random_crop(20, "reflect")(pictures(33, 47, 4), seed=seed) for seed in SEEDS]
+    yield from of_sizes(f"padding {padding}", augment.random_crop(padding=padding, padding_mode="reflect"), sizes=sizes)
+  yield "batches", [augment.random_crop(padding=20, padding_mode="reflect")(pictures(33, 47, 4), seed=seed) for seed in SEEDS]
 
 
 def of_normalize():
@@ -210,7 +210,7 @@ def of_policies(kind):
 
 def of_draws():
   yield "seed_at", [augment.seed_at(seed, index) for seed in SEEDS for index in (0, 1, [2, 63, 2**40])]
-  layers = {**final_layers(), "normalize": augment.normalize(), "reflecting": augment.random_crop(4, "reflect")}
+  layers = {**final_layers(), "normalize": augment.normalize(), "reflecting": augment.random_crop(padding=4, padding_mode="reflect")}
   layers.update((f"{name}, {i}", layer) for name, make in POLICIES.items() for i, layer in enumerate(make()))
   layers.update((name, augment.compose(make())) for name, make in POLICIES.items())
   for name, layer in layers.items():

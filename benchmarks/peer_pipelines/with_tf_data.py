@@ -28,11 +28,11 @@ def small(images):
 
 def large(files):
   source = tf.data.Dataset.from_tensor_slices(files)
-  read = throughput.decode_part if IN_OPS else rtf.augment.decode_and_crop(throughput.SIDE)
+  read = throughput.decode_part if IN_OPS else rtf.augment.decode_random_resized_crop(throughput.SIDE)
   if DECODED:
     source = source.map(lambda file: tf.io.decode_jpeg(file, **throughput.LIKE_DECODE), common.PARALLEL_CALLS).cache()
     read = rtf.augment.random_resized_crop(throughput.SIDE)
-  final = [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
+  final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
   return _epochs(source, len(files), [read, *_rand_augment()], final)
 
 

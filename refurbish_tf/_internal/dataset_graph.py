@@ -103,7 +103,7 @@ def operations(wrapper):
 
 
 def decodes(source, *functions):
-  """Whether a source, or one of these traced functions, calls `decode` or `decode_and_crop`."""
+  """Whether a source, or one of these traced functions, calls `decode` or `decode_random_resized_crop`."""
   functions = [*functions, *(function for dataset in upstream_first(source) for function in dataset._functions())]
   return any("RefurbishTf>DecodeAndCrop" in operations(function) for function in functions)
 

@@ -32,7 +32,7 @@ def advise(
   """Measures a source and layers, and says which way to prepare the samples is the fastest, with its lines of code.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([256, 32, 32, 3], tf.uint8))
-  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
   >>> advice = rtf.advise(images, layers, batch_size=32, max_seconds=2)
   >>> print(advice)  # doctest: +SKIP
   >>> train = advice.apply(images)
@@ -183,7 +183,7 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
         "4,608 images of CIFAR-10 in 80 epochs.")
   if best.form and setting.form(best.form).apart:
     reasons.append(
-        "Decoded whole and then cropped: the bytes differ from those of decode_and_crop, which decodes a large window of a JPEG "
+        "Decoded whole and then cropped: the bytes differ from those of decode_random_resized_crop, which decodes a large window of a JPEG "
         "file at a smaller size; and other windows are drawn. The list has one layer more then.")
   for is_part, what in ((best.form and best.share < 1, "elements"), (not best.fits, "samples")):
     if is_part:

@@ -3,7 +3,7 @@
 >>> import tensorflow as tf
 >>> from refurbish_tf import augment
 >>> partial_fn, final_fn = augment.split(
-...     [augment.rand_augment(num_layers=2, magnitude=9), augment.random_crop(3), augment.random_flip()], at=2)
+...     [augment.rand_augment(num_layers=2, magnitude=9), augment.random_crop(padding=3), augment.random_flip()], at=2)
 >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
 >>> seeds = tf.data.Dataset.from_tensor_slices(tf.random.split([7, 0], 8))
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
@@ -19,7 +19,7 @@ from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
 from .color_layers import color_jitter, gaussian_blur, grayscale, solarize
 from .composition import compose, split
-from .decoding import decode, decode_and_crop
+from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
 from .layers import seed_at
@@ -32,7 +32,7 @@ from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 
 __all__ = [
-    "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_and_crop", "deep_auto_augment",
+    "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_random_resized_crop", "deep_auto_augment",
     "gaussian_blur", "grayscale", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
     "random_apply", "random_crop", "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_resized_crop", "resize",
     "sanitize_boxes", "seed_at", "solarize", "split", "trivial_augment"]

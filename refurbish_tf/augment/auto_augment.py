@@ -72,7 +72,7 @@ def auto_augment(policy: str) -> list[Any]:
   """Returns the two layers of AutoAugment: the first and the second operation of one drawn sub-policy.
 
   >>> partial_fn, final_fn = rtf.augment.split(
-  ...     [*rtf.augment.auto_augment("cifar10"), rtf.augment.random_crop(4), rtf.augment.random_flip()], at=2)
+  ...     [*rtf.augment.auto_augment("cifar10"), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], at=2)
   >>> partial_fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 

@@ -45,7 +45,7 @@ def color_jitter(
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML
-  2020, appendix A, of which `random_apply` and `grayscale` are the rest.
+  2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
   ranges = {
       name: _checked_amounts(name, value, (1, 0, _LARGEST_FACTOR))
@@ -58,11 +58,11 @@ def color_jitter(
       ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()), outcomes=(number, number))
 
 
-def grayscale(p: float = 0.1) -> Any:
+def random_grayscale(p: float = 0.1) -> Any:
   """Returns a layer that makes the image grey with probability `p`, and keeps its three channels.
 
   >>> image = tf.constant([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], tf.uint8)
-  >>> rtf.augment.grayscale(p=1)(image, seed=[7, 0]).numpy().tolist()
+  >>> rtf.augment.random_grayscale(p=1)(image, seed=[7, 0]).numpy().tolist()
   [[[76, 76, 76], [150, 150, 150], [29, 29, 29]]]
 
   Args:
@@ -77,14 +77,14 @@ def grayscale(p: float = 0.1) -> Any:
 
   It has Pillow's weights: (19595 red + 38470 green + 7471 blue) / 65536, rounded.
   """
-  return ChanceLayer("grayscale", p)
+  return ChanceLayer("random_grayscale", p)
 
 
-def solarize(threshold: int = 128, p: float = 0.5) -> Any:
+def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
   """Returns a layer that, with probability `p`, inverts all values from a threshold on.
 
   >>> image = tf.constant([[[0, 127, 128], [129, 200, 255]]], tf.uint8)
-  >>> rtf.augment.solarize(threshold=128, p=1)(image, seed=[7, 0]).numpy().tolist()
+  >>> rtf.augment.random_solarize(threshold=128, p=1)(image, seed=[7, 0]).numpy().tolist()
   [[[0, 127, 127], [126, 55, 0]]]
 
   Args:
@@ -102,7 +102,7 @@ def solarize(threshold: int = 128, p: float = 0.5) -> Any:
   """
   threshold = checked_whole(
       "threshold of solarize", threshold, 0, 256, "Pass 128, as Pillow and the papers have it, to invert what is bright.")
-  return ChanceLayer("solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
+  return ChanceLayer("random_solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
 
 
 def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, kernel_size: int | None = None) -> Any:

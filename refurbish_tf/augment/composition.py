@@ -22,7 +22,7 @@ def compose(
     layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
-  >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()])
+  >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -105,7 +105,7 @@ def split(
     clips: bool | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
-  >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
   >>> partial_fn, final_fn = rtf.augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape

@@ -16,7 +16,7 @@ from .native_layers import of_rank, pieces, target_arguments
 MAX_PIXELS = 178_956_970
 
 
-def decode_and_crop(
+def decode_random_resized_crop(
     size: int | Sequence[int] | None = None, *, scale: Sequence[float] = (0.08, 1.0),
     ratio: Sequence[float] = (3 / 4, 4 / 3), apply_exif_orientation: bool | None = None,
     max_pixels: int = MAX_PIXELS, dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
@@ -24,8 +24,8 @@ def decode_and_crop(
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(
-  ...     [rtf.augment.decode_and_crop(224), rtf.augment.rand_augment()],
-  ...     [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3)
+  ...     [rtf.augment.decode_random_resized_crop(224), rtf.augment.rand_augment()],
+  ...     [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], r=3)
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
@@ -71,20 +71,20 @@ def decode_and_crop(
   layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial augmentation
   for ImageNet.
   """
-  scale = checked_range("decode_and_crop", "scale", scale, 1)
-  ratio = checked_range("decode_and_crop", "ratio", ratio, math.inf)
+  scale = checked_range("decode_random_resized_crop", "scale", scale, 1)
+  ratio = checked_range("decode_random_resized_crop", "ratio", ratio, math.inf)
   # Without a size, only the window of the crop is used.
-  to_size = 1 if size is None else checked_size(size, "decode_and_crop")
+  to_size = 1 if size is None else checked_size(size, "decode_random_resized_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
   return _DrawingDecoder(
-      "decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation,
+      "decode_random_resized_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation,
       max_pixels, dtype)
 
 
 def decode(
     size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool | None = None, max_pixels: int = MAX_PIXELS,
     dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
-  """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_and_crop` is for training.
+  """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_random_resized_crop` is for training.
 
   >>> rtf.augment.decode(224)(tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))).shape
   TensorShape([224, 224, 3])
@@ -94,10 +94,10 @@ def decode(
 
   Args:
     size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the image's own.
-    apply_exif_orientation, max_pixels, dtype: as for `decode_and_crop`.
+    apply_exif_orientation, max_pixels, dtype: as for `decode_random_resized_crop`.
 
   Returns:
-    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that `decode_and_crop` returns. It
+    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that `decode_random_resized_crop` returns. It
     returns `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, and raises the same errors.
 
   Raises:

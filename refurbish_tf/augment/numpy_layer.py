@@ -264,7 +264,7 @@ class _Call:
         raise ValueError(
             f"{whose} must return a row for each one that it is given, got {self._names[number]!r} of shape {list(made[number].shape)} for one "
             f"of {list(values[number].shape)}: what lies beside it, such as labels, would be that of other rows. Return zeros for a "
-            "box that is gone, and let sanitize_boxes(along=...) drop them.")
+            "box that is gone, and let sanitize_boxes(with_rows=...) drop them.")
     return [self._checked(each, whose, number) for number, each in enumerate(made)]
 
   def _checked(self, value, whose, number):

@@ -20,8 +20,8 @@ source = tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file, tf.data.
 # As docs/photographs.md recommends.
 _LAYERS = """\
 layers = [
-    rtf.augment.decode_and_crop({size}), *rtf.augment.rand_augment(),
-    rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]"""
+    rtf.augment.decode_random_resized_crop({size}), *rtf.augment.rand_augment(),
+    rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()]"""
 
 
 def run(args):

@@ -112,8 +112,8 @@ def measure(photographs, reuse):
   """
   ways = _Ways(
       dataclasses.replace(photographs, decode=tf.identity, shape=()),
-      [augment.decode_and_crop(SIZE), augment.rand_augment(2, MAGNITUDE),
-       augment.random_crop(PADDING), augment.random_flip(), augment.normalize()],
+      [augment.decode_random_resized_crop(SIZE), augment.rand_augment(2, MAGNITUDE),
+       augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()],
       at=3, seed=0, batch_size=min(BATCH_SIZE, len(photographs.train)))
   rows = _rows(reuse)
   pipelines = {row.name: row.make(ways) for row in rows}

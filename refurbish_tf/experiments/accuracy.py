@@ -26,7 +26,7 @@ SETTINGS = {
 
 def layers():
   """Two expensive layers, those of RandAugment, a random crop and a random flip."""
-  return [*augment.rand_augment(2, MAGNITUDE), augment.random_crop(PADDING), augment.random_flip()]
+  return [*augment.rand_augment(2, MAGNITUDE), augment.random_crop(padding=PADDING), augment.random_flip()]
 
 
 def found(model, history, train, setting, samples, validation_images, seconds):

@@ -112,7 +112,7 @@ def pipeline(data, row):
   """The batches that `row` is trained on, from a pair of arrays."""
   policies = {"RandAugment": lambda: augment.rand_augment(2, accuracy.MAGNITUDE),
               "TrivialAugment": lambda: [augment.trivial_augment()], NO_POLICY: list}[row["policy"]]()
-  layers = [*policies, augment.random_crop(accuracy.PADDING), augment.random_flip()]
+  layers = [*policies, augment.random_crop(padding=accuracy.PADDING), augment.random_flip()]
   loaded = _as_images(data)
   ways = Pipelines(loaded, layers, len(layers) if row["setting"] == ALL_PARTIAL else len(policies), row["seed"],
                    row["batch_size"], drop_remainder=True)

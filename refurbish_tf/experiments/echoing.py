@@ -30,7 +30,7 @@ def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
   """Endless batches; "baseline" is an echo by 1."""
   return decoded(images.train, images).repeat().echo(
       e, "before_augment" if where == "baseline" else where, augment_fn=augment.compose(
-          [augment.random_crop(PADDING), augment.random_flip()]),
+          [augment.random_crop(padding=PADDING), augment.random_flip()]),
       batch_size=batch_size, shuffle_buffer_size=shuffle_buffer_size, seed=seed).prefetch(tf.data.AUTOTUNE)
 
 

@@ -20,7 +20,7 @@ class Pipelines:
   an epoch (exactly so if the number of images is divisible by the factors and by `batch_size`).
 
   >>> from refurbish_tf.experiments.images import shapes
-  >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(4), rtf.augment.random_flip()], at=1, seed=1)
+  >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], at=1, seed=1)
   >>> [len(pipeline) for pipeline in (pipelines.standard(), pipelines.refurbished(3), pipelines.echoed(3, "after_batch"))]
   [3, 3, 3]
 

@@ -73,7 +73,7 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
       placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
   after_policies = functools.partial(_after_policies, group=group, num_tables=min(group, num_tables))
-  doing = {"policy": after_policies, "grayscale": _recolored, "solarize": _recolored}
+  doing = {"policy": after_policies, "random_grayscale": _recolored, "random_solarize": _recolored}
   for do, run in itertools.groupby(placed, lambda each: doing.get(each[0].kind, _rearranged)):
     x = do(x, list(run))
   return x
@@ -193,7 +193,7 @@ def _recolored(x, run):
     changes = drawn[:, 0] <= layer.number("below") - 1  # All of 32 bits for a probability of 1.
     if todo is not None:
       changes = ops.logical_and(changes, todo > 0)
-    if layer.kind == "grayscale":
+    if layer.kind == "random_grayscale":
       made = _grey(_planes(x)) * 0x10101
     else:
       made = _joined([_solarized(value, layer.number("threshold")) for value in _planes(x)])

@@ -33,14 +33,14 @@ def image_folder(
   >>> source.class_names, [int(label) for _, label in source]
   (['cats', 'dogs'], [0, 0, 1])
   >>> train = source.refurbish(
-  ...     [rtf.augment.decode(32)], [rtf.augment.random_crop(4)], r=3, seed=7)
+  ...     [rtf.augment.decode(32)], [rtf.augment.random_crop(padding=4)], r=3, seed=7)
   >>> len(train)
   3
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
   and the same split for the same seed, as long as there are no WebP files, which Keras leaves out. But it reads files one
   by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
-  `rtf.augment.decode_and_crop` and `rtf.augment.decode` decode all of them.
+  `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` decode all of them.
 
   Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and
   below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case. `rtf.describe` counts the

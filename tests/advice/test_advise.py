@@ -22,7 +22,7 @@ IMAGES = tf.data.Dataset.from_tensor_slices(
 FILES = tf.data.Dataset.from_tensor_slices(
     ([tf.io.encode_jpeg(np.random.default_rng(i).integers(0, 256, [60, 80 + i, 3], np.uint8)).numpy() for i in range(12)],
      np.arange(12)))
-CHEAP = [AUGMENT.random_crop(2), AUGMENT.random_flip()]
+CHEAP = [AUGMENT.random_crop(padding=2), AUGMENT.random_flip()]
 QUICK = {"batch_size": 4, "max_seconds": 0.2}
 
 
@@ -44,7 +44,7 @@ def labels(dataset):
 
 @pytest.mark.alone
 def test_measures_and_counts_and_is_right_where_it_is_clear():
-  layers = [[busy], (AUGMENT.random_crop(2), [AUGMENT.random_flip(), lambda image: image // 3])]
+  layers = [[busy], (AUGMENT.random_crop(padding=2), [AUGMENT.random_flip(), lambda image: image // 3])]
   advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=1)
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
   assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
@@ -61,7 +61,7 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
 
 
 def test_the_lines_of_every_way_are_run(tmp_path):
-  layers = [AUGMENT.decode_and_crop(8), [*CHEAP, AUGMENT.normalize()]]
+  layers = [AUGMENT.decode_random_resized_crop(8), [*CHEAP, AUGMENT.normalize()]]
   advice = rtf.advise(FILES, layers, memory=30_000, disk=tmp_path, epochs=3, min_diversity=0.5, **QUICK)
   kinds = {(way.kind, way.form, way.form_in, way.samples_in, way.batched is not None) for way in advice.ways}
   assert {kind for kind, *_ in kinds} == {"standard", "batched", "kept", "refurbish", "both"}
@@ -83,7 +83,7 @@ def test_decoded_alone_or_behind_its_first_layer():
   kept = next(way for way in advice.strategies if way.kind == "kept" and way.form == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
   # Behind layers that have a state nothing is kept for ever.
-  found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(2)], memory=1e9, **QUICK)
+  found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
   assert not [way for way in found.ways if way.form == "decoded"]
 
 
@@ -148,7 +148,7 @@ def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
 
 def test_what_the_source_draws_is_not_kept():
   source = IMAGES.map(lambda image, label: (tf.image.random_flip_left_right(image), label))
-  advice = rtf.advise(source, [AUGMENT.random_crop(2)], memory=1e9, **QUICK)
+  advice = rtf.advise(source, [AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
   assert not [way for way in advice.strategies if way.form] and "draws random numbers" in str(advice)
 
 

@@ -237,9 +237,9 @@ def test_counting_ends_when_the_time_is_up():
 @pytest.mark.parametrize("layers, expected", [
     (rtf.augment.rand_augment(1, magnitude=9), (19, 17.04)),
     (rtf.augment.auto_augment("cifar10"), (56 * 2.12, 68.0)),
-    ([rtf.augment.random_crop(4), rtf.augment.random_flip()], (162, 162)),
-    ([rtf.augment.grayscale(0.1)], (2, 1 / 0.82)), ([rtf.augment.grayscale(0)], (1, 1)),
-    ([rtf.augment.decode_and_crop(8)], (math.inf, math.inf)), ([rtf.augment.normalize(), rtf.augment.decode()], (1, 1))])
+    ([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], (162, 162)),
+    ([rtf.augment.random_grayscale(0.1)], (2, 1 / 0.82)), ([rtf.augment.random_grayscale(0)], (1, 1)),
+    ([rtf.augment.decode_random_resized_crop(8)], (math.inf, math.inf)), ([rtf.augment.normalize(), rtf.augment.decode()], (1, 1))])
 def test_layers_of_the_package_know_their_outcomes(layers, expected):
   numbers, effective = zip(*(layer.outcomes for layer in layers))
   assert (math.prod(numbers), math.prod(effective)) == pytest.approx(expected, rel=1e-3)

@@ -90,8 +90,8 @@ class TestPolicies:
 
   def test_behind_and_before_final_layers_equal_one_layer_at_a_time(self, name):
     function, arguments = POLICIES[name]
-    layers = [augment.random_crop(3), *getattr(augment, function)(*arguments), augment.random_flip(),
-              augment.random_crop(2, "reflect"), augment.cutout(9), *getattr(augment, function)(*arguments),
+    layers = [augment.random_crop(padding=3), *getattr(augment, function)(*arguments), augment.random_flip(),
+              augment.random_crop(padding=2, padding_mode="reflect"), augment.cutout(9), *getattr(augment, function)(*arguments),
               augment.random_resized_crop((30, 41)), augment.random_flip(), augment.normalize()]
     seeds = make_seeds(100 if cases.exhaustive else 40)
     at_once = mapped(augment.compose(layers), TELLING, seeds)

@@ -18,7 +18,7 @@ class TestRandomCropAndFlipBatch:
   @pytest.mark.parametrize("known", [True, False])
   def test_is_what_compose_makes_of_each_image(self, known):
     batched, images = augment.random_crop_and_flip_batch(4, MEAN, STD), _images(30, 8, 9)
-    single = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize(MEAN, STD)])
+    single = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.normalize(MEAN, STD)])
     function = tf.function(batched, autograph=False).get_concrete_function(
         tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
     np.testing.assert_array_equal(

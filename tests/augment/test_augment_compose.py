@@ -35,8 +35,8 @@ def _noisy(image, seed):
   return image + tf.cast(tf.random.stateless_uniform(image.shape, seed, 0, 200, tf.int32), tf.uint8)
 
 
-PIPELINE = [_noisy, _adding(3), _noisy, augment.random_crop(2), augment.random_flip()]
-PICKLED = [*augment.rand_augment(1), _noisy, augment.random_crop(2), augment.random_flip()]
+PIPELINE = [_noisy, _adding(3), _noisy, augment.random_crop(padding=2), augment.random_flip()]
+PICKLED = [*augment.rand_augment(1), _noisy, augment.random_crop(padding=2), augment.random_flip()]
 
 
 class TestCompose:
@@ -201,7 +201,7 @@ def test_refuses_layers(whose, function, given, error, said):
 class TestLists:
   """Lists within lists stand for their members, and two lists for the functions of a stage."""
 
-  NESTED = [[_noisy, (_adding(3), [_noisy])], [], (augment.random_crop(2),), augment.random_flip()]
+  NESTED = [[_noisy, (_adding(3), [_noisy])], [], (augment.random_crop(padding=2),), augment.random_flip()]
 
   def test_members_have_positions_of_their_own(self):
     seeds, image = make_seeds(20), IMAGES["noise"]
@@ -215,7 +215,7 @@ class TestLists:
       augment.split(self.NESTED, 6)
 
   def test_adjacent_layers_of_two_lists_are_one_op(self):
-    fn = tf.function(augment.compose([[augment.random_crop(2)], [[augment.random_flip()]]]))
+    fn = tf.function(augment.compose([[augment.random_crop(padding=2)], [[augment.random_flip()]]]))
     graph = fn.get_concrete_function(tf.TensorSpec([8, 8, 3], tf.uint8), seed=tf.TensorSpec([2], tf.int32)).graph
     assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
 

@@ -120,7 +120,7 @@ class TestPolicy:
       assert counted == pytest.approx(expected), f"operation {position} of sub-policy {number}"
 
 
-PIPELINE = [*augment.auto_augment("cifar10"), augment.random_crop(2), augment.random_flip()]
+PIPELINE = [*augment.auto_augment("cifar10"), augment.random_crop(padding=2), augment.random_flip()]
 
 
 class TestSplit:
@@ -180,7 +180,7 @@ class TestRefusal:
       ("fi", "'cifar10'.*first .*at position 0")])
   def test_of_one_layer_without_the_other(self, positions, said):
     first, second = augment.auto_augment("cifar10")
-    layer = {"f": first, "s": second, "c": augment.random_crop(1), "i": augment.auto_augment("imagenet")[1]}
+    layer = {"f": first, "s": second, "c": augment.random_crop(padding=1), "i": augment.auto_augment("imagenet")[1]}
     for whose in (augment.compose, lambda layers: augment.split(layers, 1)):
       with pytest.raises(ValueError, match=f"^layers of .*{said}"):
         whose([layer[position] for position in positions])

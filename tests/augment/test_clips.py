@@ -13,17 +13,17 @@ from support.images import make_seeds
 
 SIZE, FRAMES = (20, 26), 8
 EVERY_LAYER = {
-    "random_crop": [augment.random_crop(5)], "random_crop, reflected": [augment.random_crop(5, "reflect")],
+    "random_crop": [augment.random_crop(padding=5)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
     "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
-    "resize": [augment.resize(13)], "cutout": [augment.cutout(7)], "grayscale": [augment.grayscale(0.5)],
-    "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)], "solarize": [augment.solarize()], "gaussian_blur": [augment.gaussian_blur()],
+    "resize": [augment.resize(13)], "cutout": [augment.cutout(7)], "grayscale": [augment.random_grayscale(0.5)],
+    "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)], "solarize": [augment.random_solarize()], "gaussian_blur": [augment.gaussian_blur()],
     "random_erasing": [augment.random_erasing()], "random_affine": [augment.random_affine(30, (0.2, 0.2), (0.7, 1.5), 10)],
-    "random_apply": [augment.random_apply([augment.random_flip(), augment.random_crop(5)])], "trivial_augment": augment.trivial_augment(),
+    "random_apply": [augment.random_apply([augment.random_flip(), augment.random_crop(padding=5)])], "trivial_augment": augment.trivial_augment(),
     "normalize": [augment.normalize()], "rand_augment": augment.rand_augment(2, 10),
     "auto_augment, cifar10": augment.auto_augment("cifar10"), "auto_augment, imagenet": augment.auto_augment("imagenet"),
     "deep_auto_augment, cifar10": composition.flattened([augment.deep_auto_augment("cifar10")]),
     "deep_auto_augment, imagenet": composition.flattened([augment.deep_auto_augment("imagenet")]),
-    "a function between": [augment.random_crop(5), lambda image: image // 2, *augment.rand_augment(1), augment.random_flip()]}
+    "a function between": [augment.random_crop(padding=5), lambda image: image // 2, *augment.rand_augment(1), augment.random_flip()]}
 KINDS = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
 
 
@@ -106,7 +106,7 @@ def test_draws_and_pixels(layers):
 
 
 def test_static_shapes():
-  fn = augment.compose([augment.random_crop(3), augment.resize(9)], KINDS, clips=True)
+  fn = augment.compose([augment.random_crop(padding=3), augment.resize(9)], KINDS, clips=True)
   spec = {
       "image": tf.TensorSpec([None, *SIZE, 3], tf.uint8), "mask": tf.TensorSpec([None, None, None], tf.uint8),
       "depth": tf.TensorSpec([4, *SIZE, 1], tf.float16), "boxes": tf.TensorSpec([None, None, 4], tf.float32),
@@ -143,7 +143,7 @@ class TestTakenForABatch:
   @pytest.mark.parametrize("clips", [True, False])
   def test_unless_it_is_said(self, clips):
     frames = np.random.default_rng(3).integers(0, 256, [1, *SIZE, 3], np.uint8).repeat(16, axis=0)
-    stage = tf.data.Dataset.from_tensors(frames).refurbish(augment.compose([augment.random_crop(5)], clips=clips), seed=7)
+    stage = tf.data.Dataset.from_tensors(frames).refurbish(augment.compose([augment.random_crop(padding=5)], clips=clips), seed=7)
     found = next(stage.as_numpy_iterator())
     assert (len({each.tobytes() for each in found}) == 1) == clips
 
@@ -189,7 +189,7 @@ class TestTakenForABatch:
   def test_volumes(self):
     """One more axis of space, of one channel."""
     volume = np.random.default_rng(3).integers(0, 256, [1, 28, 28, 1], np.uint8).repeat(28, axis=0)
-    stage = tf.data.Dataset.from_tensors(volume).refurbish([augment.random_crop(6)], [augment.random_flip()], seed=3)
+    stage = tf.data.Dataset.from_tensors(volume).refurbish([augment.random_crop(padding=6)], [augment.random_flip()], seed=3)
     assert len({each.tobytes() for each in next(stage.as_numpy_iterator())}) == 1
 
 
@@ -198,7 +198,7 @@ class TestFiles:
   FILES = [tf.io.encode_png(frame(number)["image"]).numpy() for number in range(4)]
 
   @pytest.mark.parametrize("layer", [
-      augment.decode_and_crop(11), augment.decode_and_crop(), augment.decode((30, 12)), augment.decode(),
+      augment.decode_random_resized_crop(11), augment.decode_random_resized_crop(), augment.decode((30, 12)), augment.decode(),
       augment.decode(apply_exif_orientation=False)], ids=repr)
   @pytest.mark.parametrize("encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"])
   def test_are_a_clip_of_one_window(self, layer, encode):
@@ -215,7 +215,7 @@ class TestFiles:
     frames = [frame(number) for number in range(4)]
     given = {"image": tf.constant(self.FILES), "mask": np.stack([each["mask"] for each in frames]),
              "boxes": np.stack([in_format(each["boxes"], "rel_xyxy", SIZE) for each in frames])}
-    layers = [augment.decode_and_crop(16, apply_exif_orientation=True), *augment.rand_augment(1)], [augment.random_flip()]
+    layers = [augment.decode_random_resized_crop(16, apply_exif_orientation=True), *augment.rand_augment(1)], [augment.random_flip()]
     stage = tf.data.Dataset.from_tensors(given).refurbish(*layers, targets=kinds, seed=3)
     assert [spec.shape.as_list() for spec in stage.element_spec.values()] == [[4, 16, 16, 3], [4, 16, 16], [4, 3, 4]]
     fn = augment.compose([*layers[0], *layers[1]], kinds, clips=True)
@@ -229,12 +229,12 @@ class TestFiles:
   def test_are_no_batch(self):
     """Before, decoding drew once for all, and what stands behind it for each."""
     for clips in (None, False):
-      fn = augment.compose([augment.decode_and_crop(16), augment.random_flip()], clips=clips)
-      with pytest.raises(ValueError, match=r"file of decode_and_crop must be a single one.*shape \(4,\).*clips=True"):
+      fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
+      with pytest.raises(ValueError, match=r"file of decode_random_resized_crop must be a single one.*shape \(4,\).*clips=True"):
         fn(tf.constant(self.FILES), seed=[7, 0])
     source = tf.data.Dataset.from_tensors(0).map(lambda _: tf.numpy_function(lambda: np.array(self.FILES, object), [], tf.string))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(files, \[None\]\)"):
-      next(iter(source.refurbish([augment.decode_and_crop(16)])))
+      next(iter(source.refurbish([augment.decode_random_resized_crop(16)])))
 
   def test_of_unequal_size(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
@@ -252,7 +252,7 @@ class TestFiles:
 
 
 def test_describe_says_clips():
-  layers = [augment.random_crop(5)], [augment.random_flip()]
+  layers = [augment.random_crop(padding=5)], [augment.random_flip()]
   assert "  sample  a clip of 4 frames, which have the same draws\n" in rtf.describe(CLIP.refurbish(*layers))
   assert "a clip of 4 frames" in rtf.describe(CLIP.map(lambda clip: {"image": clip, "label": 3}).refurbish(*layers))
   assert "a clip of 4 frames" in rtf.describe(CLIP.refurbish(augment.compose(layers[0], clips=True)))

@@ -1,4 +1,4 @@
-"""`color_jitter`, `solarize` and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
+"""`color_jitter`, `random_solarize` and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
 import itertools
 import json
 import math
@@ -36,7 +36,7 @@ class TestRivals:
 
   @pytest.mark.parametrize("case", RIVALS["solarized"], ids=lambda case: str(case["threshold"]))
   def test_solarize(self, case):
-    made = augment.solarize(case["threshold"], p=1)(IMAGE, SEED)
+    made = augment.random_solarize(case["threshold"], p=1)(IMAGE, SEED)
     assert levels_apart(made, case["torchvision"]) == levels_apart(made, case["pillow"]) == 0
 
   @pytest.mark.parametrize("case", RIVALS["blurred"], ids=lambda case: f"{case['sigma']} {case['kernel']}")
@@ -52,7 +52,7 @@ def pairs():
   yield augment.color_jitter(**JITTER), reference.ColorJitter(**JITTER)
   yield augment.color_jitter(0.4, 0.4, 0.2, 0.1), reference.ColorJitter((0.6, 1.4), (0.6, 1.4), (0.8, 1.2), (-0.1, 0.1))
   yield augment.color_jitter(brightness=(2, 9), hue=0.5), reference.ColorJitter(brightness=(2, 9), hue=(-0.5, 0.5))
-  yield augment.solarize(100, p=0.6), reference.Solarize(0.6, 100)
+  yield augment.random_solarize(100, p=0.6), reference.Solarize(0.6, 100)
   yield augment.gaussian_blur(), reference.GaussianBlur(0.5)
   yield augment.gaussian_blur((0.5, 4), p=0.7, kernel_size=9), reference.GaussianBlur(0.7, (0.5, 4), 9)
 
@@ -101,19 +101,19 @@ class TestDraws:
     assert tenths.shape == (10, 4) and np.abs(tenths - 2400).max() < 250
     assert abs(np.corrcoef(draws[:, 1:].T) - np.eye(4)).max() < 0.03
 
-  @pytest.mark.parametrize("make", [augment.solarize, augment.gaussian_blur])
+  @pytest.mark.parametrize("make", [augment.random_solarize, augment.gaussian_blur])
   def test_how_often(self, make):
     draws = make(p=0.3).draws(SEED, 20_000).numpy()
     assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
     images = noise(50, 6, 7, 3)
     for p, expected in ((0, 0), (1, 50)):
-      made = make(p=p)(images, SEED).numpy() if make is augment.solarize else make((1, 2), p=p)(images, SEED).numpy()
+      made = make(p=p)(images, SEED).numpy() if make is augment.random_solarize else make((1, 2), p=p)(images, SEED).numpy()
       assert (made != images).any((1, 2, 3)).sum() == expected
 
   def test_the_number_of_outcomes(self):
     assert augment.color_jitter(0.4).outcomes == (math.inf, math.inf)
     assert augment.color_jitter((2, 2), (3, 3)).outcomes == (2, 2) and augment.color_jitter().outcomes == (1, 1)
-    assert augment.solarize(p=0.5).outcomes == (2, 2) and augment.solarize(p=1).outcomes == (1, 1)
+    assert augment.random_solarize(p=0.5).outcomes == (2, 2) and augment.random_solarize(p=1).outcomes == (1, 1)
     number, effective = augment.gaussian_blur(p=0.5).outcomes
     assert number == math.inf and effective == 4
 
@@ -121,8 +121,8 @@ class TestDraws:
 def test_whole_is_one_by_one():
   """Random sequences with blurs, whose bytes have no exact reference: as each layer by itself."""
   random = np.random.default_rng(3)
-  choices = [augment.random_crop(4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(p=0.8), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
-             augment.solarize(), augment.resize((17, 22)), augment.rand_augment(1)[0], augment.grayscale(0.3)]
+  choices = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(p=0.8), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
+             augment.random_solarize(), augment.resize((17, 22)), augment.rand_augment(1)[0], augment.random_grayscale(0.3)]
   for number in range(cases.examples(30)):
     layers = [choices[k] for k in random.integers(len(choices), size=6)]
     image = made = noise(int(random.integers(1, 40)), int(random.integers(1, 40)), 3)
@@ -155,12 +155,12 @@ class TestBadInput:
   def test_solarize(self):
     for threshold, error in ((-1, ValueError), (257, ValueError), (1.5, TypeError)):
       with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
-        augment.solarize(threshold)
+        augment.random_solarize(threshold)
     with pytest.raises(ValueError, match="p of solarize must be a probability"):
-      augment.solarize(p=-1)
+      augment.random_solarize(p=-1)
 
   def test_other_pixels(self):
-    for layer in (augment.color_jitter(0.4), augment.solarize()):
+    for layer in (augment.color_jitter(0.4), augment.random_solarize()):
       with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype uint16"):
         layer(np.zeros([4, 4, 3], np.uint16), SEED)
       with pytest.raises(ValueError, match=f"image of {layer.__name__} must have 3 channels, got shape"):

@@ -1,4 +1,4 @@
-"""`decode_and_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
+"""`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
 import collections
 import functools
 import io
@@ -40,7 +40,7 @@ def _places(height, width):
 
 
 def _window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
-  part = augment.decode_and_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
+  part = augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
   top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
   return [top, left, *part.shape[:2]]
 
@@ -65,7 +65,7 @@ def test_windows_are_those_of_the_reference(scale, ratio):
 def test_it_is_that_part_of_the_decoded_image(height, width, channels):
   file = _file(height, width, channels)
   decoded = decode_jpeg(file).numpy()
-  layer = augment.decode_and_crop()
+  layer = augment.decode_random_resized_crop()
   for seed in make_seeds(10):
     top, left, h, w = _window(height, width, seed)
     part = layer(file, seed=seed).numpy()
@@ -103,7 +103,7 @@ def test_pixels_are_pillows(mode, options):
     assert np.abs(_levels(decoded, expected)).max() <= (mode == "CMYK")
     for seed in make_seeds(8):
       top, left, h, w = _window(*expected.shape[:2], seed)
-      part = augment.decode_and_crop(apply_exif_orientation=True)(file, seed=seed)
+      part = augment.decode_random_resized_crop(apply_exif_orientation=True)(file, seed=seed)
       np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
 
 
@@ -112,7 +112,7 @@ class TestSize:
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
   def test_is_that_part_resized(self, size):
     """At full scale within a level. At the others at the same place, to a part of a pixel: a ramp would show it."""
-    layer = augment.decode_and_crop(size)
+    layer = augment.decode_random_resized_crop(size)
     for ramp in np.mgrid[:301, :403] * 0.6:
       file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
       for seed in make_seeds(12):
@@ -155,16 +155,16 @@ class TestSize:
       part = decode_and_crop_jpeg(file, _window(203, 300, seed))
       for size in (24, 150):
         expected = tf.image.resize(part, [size, size], antialias=True)
-        assert np.abs(_levels(augment.decode_and_crop(size)(file, seed=seed), expected)).mean() <= 2
+        assert np.abs(_levels(augment.decode_random_resized_crop(size)(file, seed=seed), expected)).mean() <= 2
 
   def test_of_four_colours(self):
     file = _saved(Image.fromarray(_photograph(60, 80)).convert("CMYK"), "JPEG")
     part = decode_and_crop_jpeg(file, _window(60, 80, [1, 2]))
-    np.testing.assert_array_equal(augment.decode_and_crop()(file, seed=[1, 2]), part)
+    np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=[1, 2]), part)
     assert augment.decode((30, 40))(file).shape == [30, 40, 3]
 
   def test_is_known_before_it_runs(self):
-    for layer, shape in ((augment.decode_and_crop((20, 30)), [20, 30, 3]), (augment.decode_and_crop(), [None, None, 3])):
+    for layer, shape in ((augment.decode_random_resized_crop((20, 30)), [20, 30, 3]), (augment.decode_random_resized_crop(), [None, None, 3])):
       dataset = tf.data.Dataset.from_tensors(_file(40, 50)).map(lambda file, layer=layer: layer(file, seed=[1, 2]))
       assert dataset.element_spec == tf.TensorSpec(shape, tf.uint8)
     for layer, shape in ((augment.decode(20), [20, 20, 3]), (augment.decode(), [None, None, 3])):
@@ -203,9 +203,9 @@ class TestOtherFormats:
     for seed in make_seeds(4):
       top, left, h, w = _window(60, 80, seed)
       part = whole[top:top + h, left:left + w]
-      np.testing.assert_array_equal(augment.decode_and_crop()(file, seed=seed), part)
+      np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=seed), part)
       resized = tf.image.resize(part, [25, 30], antialias=True)
-      assert np.abs(_levels(augment.decode_and_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
+      assert np.abs(_levels(augment.decode_random_resized_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
 
   def test_of_a_folder(self, tmp_path):
     """Everything that image_folder lists, in one stage."""
@@ -215,7 +215,7 @@ class TestOtherFormats:
     (tmp_path / "a" / "one.jpeg").write_bytes(_file(60, 80).numpy())
     (tmp_path / "a" / "with alpha.png").write_bytes(_formats()["png with alpha"])
     source = rtf.sources.image_folder(tmp_path)
-    stage = source.refurbish(augment.compose([augment.decode_and_crop(24)]), r=2, seed=1)
+    stage = source.refurbish(augment.compose([augment.decode_random_resized_crop(24)]), r=2, seed=1)
     assert stage.element_spec[0].shape == [24, 24, 3]
     assert len(list(stage)) == len(source) >= 5
 
@@ -224,7 +224,7 @@ def test_layers_can_be_sent_to_other_processes():
   file, image = _file(30, 40), tf.zeros([30, 40, 3], tf.uint8)
   seed = {"seed": [1, 2]}
   for layer, given, more in [
-      (augment.decode_and_crop(), file, seed), (augment.decode_and_crop((8, 9), scale=(0.5, 1)), file, seed),
+      (augment.decode_random_resized_crop(), file, seed), (augment.decode_random_resized_crop((8, 9), scale=(0.5, 1)), file, seed),
       (augment.decode(), file, {}), (augment.decode(8), file, {}), (augment.random_resized_crop(8), image, seed),
       (augment.rand_augment()[0], image, seed), (augment.normalize(), image, {})]:
     sent = pickle.loads(pickle.dumps(layer))
@@ -232,8 +232,8 @@ def test_layers_can_be_sent_to_other_processes():
     assert repr(sent) == repr(layer) and sent.__name__ in repr(sent)
 
 
-NOT_WHOLE = {"decode_and_crop": lambda file: augment.decode_and_crop()(file, seed=[1, 2]),
-             "decode_and_crop to a size": lambda file: augment.decode_and_crop(8)(file, seed=[1, 2]),
+NOT_WHOLE = {"decode_random_resized_crop": lambda file: augment.decode_random_resized_crop()(file, seed=[1, 2]),
+             "decode_random_resized_crop to a size": lambda file: augment.decode_random_resized_crop(8)(file, seed=[1, 2]),
              "decode": augment.decode(), "decode to a size": augment.decode((8, 9))}
 
 
@@ -304,7 +304,7 @@ def test_a_jpeg_of_more_values_than_tf_io_takes():
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       augment.decode(size, **arguments)(bytes(file))
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-      augment.decode_and_crop(size, **arguments)(bytes(file), seed=[1, 2])
+      augment.decode_random_resized_crop(size, **arguments)(bytes(file), seed=[1, 2])
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000
 
 
@@ -313,8 +313,8 @@ def test_a_jpeg_of_more_values_than_tf_io_takes():
     (tf.constant([["a", "b"]]), ValueError, r"\(1, 2\)")])
 def test_other_elements(file, error, match):
   for size in (None, 8):
-    with pytest.raises(error, match=f"^file of decode_and_crop .*{match}"):
-      augment.decode_and_crop(size)(file, seed=[1, 2])
+    with pytest.raises(error, match=f"^file of decode_random_resized_crop .*{match}"):
+      augment.decode_random_resized_crop(size)(file, seed=[1, 2])
     with pytest.raises(error, match=f"^file of decode .*{match}"):
       augment.decode(size)(file)
 
@@ -327,8 +327,8 @@ def test_other_elements(file, error, match):
     ({"size": 8.0}, TypeError), ({"size": (8,)}, TypeError), ({"size": True}, TypeError)])
 def test_arguments(arguments, error):
   name, = arguments
-  with pytest.raises(error, match=f"^{name} of decode_and_crop "):
-    augment.decode_and_crop(**arguments)
+  with pytest.raises(error, match=f"^{name} of decode_random_resized_crop "):
+    augment.decode_random_resized_crop(**arguments)
   if name == "size":
     with pytest.raises(error, match="^size of decode "):
       augment.decode(**arguments)

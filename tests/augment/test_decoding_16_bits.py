@@ -69,9 +69,9 @@ class TestPixels:
       assert len(np.unique(np.asarray(made) % 256)) > 200
       for arguments in ({}, {"scale": (0.3, 0.5), "ratio": (0.2, 0.4)}):
         crop = augment.random_resized_crop(size, antialias=True, **arguments)
-        decode_and_crop = augment.decode_and_crop(size, dtype=tf.uint16, **arguments)
+        decode_random_resized_crop = augment.decode_random_resized_crop(size, dtype=tf.uint16, **arguments)
         for seed in make_seeds(3):
-          np.testing.assert_array_equal(decode_and_crop(file, seed=seed), crop(whole, seed=seed))
+          np.testing.assert_array_equal(decode_random_resized_crop(file, seed=seed), crop(whole, seed=seed))
 
   @pytest.mark.parametrize("number", TURNED)
   def test_of_a_file_that_lies(self, number, channels):
@@ -81,8 +81,8 @@ class TestPixels:
       options = {"dtype": tf.uint16}
       np.testing.assert_array_equal(augment.decode(size, **options)(file), augment.decode(size, **options)(standing))
       for seed in make_seeds(2):
-        made = augment.decode_and_crop(size, **options)(file, seed=seed)
-        np.testing.assert_array_equal(made, augment.decode_and_crop(size, **options)(standing, seed=seed))
+        made = augment.decode_random_resized_crop(size, **options)(file, seed=seed)
+        np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size, **options)(standing, seed=seed))
     made = augment.decode(apply_exif_orientation=False, dtype=tf.uint16)(file)
     np.testing.assert_array_equal(made, image[..., COLOURS[channels]])
 
@@ -91,13 +91,13 @@ def test_a_window_is_that_of_8_bits():
   """It is drawn from the seed and the size alone."""
   high, low = (_noise(33, 47) // 256 * 257), (_noise(33, 47) // 256).astype(np.uint8)
   for seed in make_seeds(5):
-    made = augment.decode_and_crop(dtype=tf.uint16)(_png(high), seed=seed)
-    np.testing.assert_array_equal(made.numpy() // 257, augment.decode_and_crop()(_png(low), seed=seed))
+    made = augment.decode_random_resized_crop(dtype=tf.uint16)(_png(high), seed=seed)
+    np.testing.assert_array_equal(made.numpy() // 257, augment.decode_random_resized_crop()(_png(low), seed=seed))
 
 
 @pytest.mark.parametrize("layer, name", [
-    (augment.decode, "decode"), (lambda *size, **options: lambda file: augment.decode_and_crop(*size, **options)(file, seed=[1, 2]),
-                                 "decode_and_crop")], ids=["decode", "decode_and_crop"])
+    (augment.decode, "decode"), (lambda *size, **options: lambda file: augment.decode_random_resized_crop(*size, **options)(file, seed=[1, 2]),
+                                 "decode_random_resized_crop")], ids=["decode", "decode_random_resized_crop"])
 @pytest.mark.parametrize("size", [(), (8,)])
 class TestOtherBits:
 
@@ -123,7 +123,7 @@ class TestOtherBits:
         layer(*size, dtype=tf.uint16)(file[:keep])
 
 
-@pytest.mark.parametrize("layer", [augment.decode, augment.decode_and_crop])
+@pytest.mark.parametrize("layer", [augment.decode, augment.decode_random_resized_crop])
 class TestDtype:
 
   @pytest.mark.parametrize("dtype", ["float32", tf.float32, np.int16, tf.string, "16", None, 16])
@@ -139,7 +139,7 @@ class TestDtype:
       assert "dtype" not in repr(layer(*size, dtype="uint8"))
 
   def test_is_known_before_it_runs(self, layer):
-    seed = {"seed": [1, 2]} if layer is augment.decode_and_crop else {}
+    seed = {"seed": [1, 2]} if layer is augment.decode_random_resized_crop else {}
     for size, shape in (((), [None, None, 3]), (((20, 30),), [20, 30, 3])):
       files = tf.data.Dataset.from_tensors(_png(_noise(33, 47)))
       dataset = files.map(lambda file, size=size: layer(*size, dtype=tf.uint16)(file, **seed))

@@ -24,7 +24,7 @@ SOME = settings(max_examples=cases.examples(12), derandomize=True)
 def built(layer):
   """The layer that corresponds to the reference."""
   return {
-      "random_crop": lambda: augment.random_crop(layer.padding, layer.mode),
+      "random_crop": lambda: augment.random_crop(padding=layer.padding, padding_mode=layer.mode),
       "random_flip": augment.random_flip,
       "cutout": lambda: augment.cutout(layer.side),
       "random_resized_crop": lambda: augment.random_resized_crop(
@@ -131,7 +131,7 @@ class TestSeeds:
 
   def test_int32_and_int64_are_the_same(self):
     for seed in ([7, 0], [-2**31, -1]):
-      layer = augment.random_crop(4)
+      layer = augment.random_crop(padding=4)
       assert_same(layer.draws(np.array(seed, np.int64)), layer.draws(np.array(seed, np.int32)).numpy())
       assert_same(augment.seed_at(np.array(seed, np.int64), 3), reference.seed_at(seed, 3))
 
@@ -174,7 +174,7 @@ class TestDraws:
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_each_place_and_direction_is_as_likely(self, padding):
     """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are independent."""
-    fn = augment.compose([augment.random_crop(padding), augment.random_flip()])
+    fn = augment.compose([augment.random_crop(padding=padding), augment.random_flip()])
     count = 200 * 2 * (2 * padding + 1)**2
     by_seed = np.array([reference.composed_draws([reference.Crop(padding), reference.Flip()], seed)
                         for seed in make_seeds(count)])
@@ -277,7 +277,7 @@ class TestPixels:
     image = noise(2, 3, 3)
     for draws in ([0, 0], [300, 300], [301, 299], [600, 600], [302, 300], [299, 303]):
       assert_same(built(layer).pixels(image, draws), layer.pixels(image, draws))
-    furthest = augment.random_crop(16_383)
+    furthest = augment.random_crop(padding=16_383)
     assert_same(furthest.pixels(image, [16_383, 16_383]), image)
     assert not furthest.pixels(image, [0, 32_766]).numpy().any()
 
@@ -301,7 +301,7 @@ class TestPixels:
 
   def test_what_it_is_given_stays_as_it_was(self):
     """Though the output could be written over the input."""
-    fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.cutout(3)])
+    fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
 
     @tf.function

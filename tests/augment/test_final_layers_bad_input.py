@@ -8,8 +8,8 @@ import tensorflow as tf
 from refurbish_tf import augment
 
 LAYERS = {
-    "random_crop": augment.random_crop(2),
-    "random_crop reflected": augment.random_crop(2, "reflect"),
+    "random_crop": augment.random_crop(padding=2),
+    "random_crop reflected": augment.random_crop(padding=2, padding_mode="reflect"),
     "random_flip": augment.random_flip(),
     "cutout": augment.cutout(3),
     "random_resized_crop": augment.random_resized_crop((5, 6)),
@@ -17,7 +17,7 @@ LAYERS = {
     "normalize": augment.normalize(0.5, 0.25),
 }
 SEEDLESS = ("resize", "normalize")
-COMPOSED = augment.compose([augment.random_crop(2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)])
+COMPOSED = augment.compose([augment.random_crop(padding=2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)])
 IMAGE = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
 INT32 = 2**31 - 1
 
@@ -139,7 +139,7 @@ class TestReflected:
 
   @pytest.mark.parametrize("shape", [(3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1)])
   def test_refuses_a_padding_beyond_the_image(self, shape):
-    layer = augment.random_crop(3, "reflect")
+    layer = augment.random_crop(padding=3, padding_mode="reflect")
     images = np.zeros(shape, np.uint8)
     with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
       layer(images, [7, 0])
@@ -151,12 +151,12 @@ class TestReflected:
       traced(tf.constant(images), tf.constant([7, 0]))
 
   def test_refuses_it_behind_a_resized_crop(self):
-    fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(3, "reflect")])
+    fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(padding=3, padding_mode="reflect")])
     with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
       fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
 
   def test_zeros_know_no_such_limit(self):
-    assert augment.random_crop(3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
+    assert augment.random_crop(padding=3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
 
 
 class TestArguments:
@@ -164,14 +164,14 @@ class TestArguments:
   @pytest.mark.parametrize("mode", ["constant", "", None, 0, b"zeros"])
   def test_of_the_mode(self, mode):
     with pytest.raises((TypeError, ValueError), match="^mode of random_crop .*'zeros' or 'reflect'"):
-      augment.random_crop(4, mode)
+      augment.random_crop(padding=4, padding_mode=mode)
 
   @pytest.mark.parametrize("padding, error", [
       (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)])
   def test_of_a_padding(self, padding, error):
     for mode in ("zeros", "reflect"):
       with pytest.raises(error, match=f"padding of random_crop .*{padding}"):
-        augment.random_crop(padding, mode)
+        augment.random_crop(padding=padding, padding_mode=mode)
 
   @pytest.mark.parametrize("size, error", [
       (0, ValueError), (-3, ValueError), (2**31, ValueError), (2.0, TypeError), (None, TypeError), (True, TypeError),
@@ -266,6 +266,6 @@ class TestArguments:
 
 def test_an_image_of_unknown_rank():
   images = tf.data.Dataset.from_generator(lambda: iter([[[[1], [2]]]]), output_types=tf.uint8)
-  assert next(iter(images.map(lambda image: augment.random_crop(0)(image, [7, 0])))).shape == [1, 2, 1]
+  assert next(iter(images.map(lambda image: augment.random_crop(padding=0)(image, [7, 0])))).shape == [1, 2, 1]
   with pytest.raises(tf.errors.InvalidArgumentError, match="It must be .height, width, channels. where the rank is not known"):
-    next(iter(images.batch(2).map(lambda batch: augment.random_crop(0)(batch, [7, 0]))))
+    next(iter(images.batch(2).map(lambda batch: augment.random_crop(padding=0)(batch, [7, 0]))))

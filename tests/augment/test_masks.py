@@ -24,13 +24,13 @@ def brighter(image):
 
 
 LAYERS = {
-    "random_crop": lambda: augment.random_crop(6),
-    "random_crop, reflected": lambda: augment.random_crop(6, "reflect"),
+    "random_crop": lambda: augment.random_crop(padding=6),
+    "random_crop, reflected": lambda: augment.random_crop(padding=6, padding_mode="reflect"),
     "random_flip": augment.random_flip,
     "random_resized_crop": lambda: augment.random_resized_crop((40, 56), scale=(0.3, 1)),
     "all of these": lambda: [
         augment.random_resized_crop(48, scale=(0.5, 1), antialias=True), brighter, augment.random_flip(),
-        augment.random_crop(8)],
+        augment.random_crop(padding=8)],
     "rand_augment": lambda: augment.rand_augment(2, 10),
     "auto_augment, cifar10": lambda: augment.auto_augment("cifar10"),
     "auto_augment, imagenet": lambda: augment.auto_augment("imagenet"),
@@ -55,13 +55,13 @@ class TestAligned:
         assert found == [True] * 40
 
   def test_would_not_be_if_they_stayed(self):
-    stage = SOURCE.refurbish([augment.random_flip(), augment.random_crop(16)], targets={}, seed=7)
+    stage = SOURCE.refurbish([augment.random_flip(), augment.random_crop(padding=16)], targets={}, seed=7)
     assert sum(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator()) < 5
 
   @pytest.mark.parametrize("layers", [
-      [augment.random_crop(5)], [augment.random_crop(16, "reflect")], [augment.random_flip()],
-      [augment.random_crop(2), augment.random_flip(), augment.random_crop(3, "reflect"), augment.random_crop(1)],
-      [augment.random_flip(), tf.identity, augment.random_crop(2), augment.random_flip()]], ids=range(5))
+      [augment.random_crop(padding=5)], [augment.random_crop(padding=16, padding_mode="reflect")], [augment.random_flip()],
+      [augment.random_crop(padding=2), augment.random_flip(), augment.random_crop(padding=3, padding_mode="reflect"), augment.random_crop(padding=1)],
+      [augment.random_flip(), tf.identity, augment.random_crop(padding=2), augment.random_flip()]], ids=range(5))
   def test_to_the_pixel(self, layers):
     for image, mask in EXACT.refurbish(layers, targets={1: "mask"}, seed=7).as_numpy_iterator():
       np.testing.assert_array_equal(image, np.repeat(mask, 3, axis=-1))
@@ -99,7 +99,7 @@ class TestAligned:
   @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda dtype: dtype.name)
   def test_any_dtype_and_number_of_channels(self, dtype):
     """With the largest values that it holds."""
-    fn = augment.compose([augment.random_crop(3), augment.random_flip()], targets={"mask": "mask", 1: "mask"})
+    fn = augment.compose([augment.random_crop(padding=3), augment.random_flip()], targets={"mask": "mask", 1: "mask"})
     values = next(EXACT.as_numpy_iterator())[1]
     scale = 1 if dtype.is_bool else dtype.max // 255
     as_mask = lambda image: np.repeat(image[..., :1], 5, -1).astype(dtype.as_numpy_dtype) * dtype.as_numpy_dtype(scale)
@@ -116,14 +116,14 @@ class TestAligned:
         "image": tf.TensorSpec([*sides, 3], tf.uint8), "mask": tf.TensorSpec(sides, tf.int32),
         "edges": tf.TensorSpec([*sides, 2], tf.bool)})
     cropped = source.map(lambda element: augment.compose(
-        [augment.random_crop(4)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
+        [augment.random_crop(padding=4)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
     assert cropped == source.element_spec
     resized = source.map(lambda element: augment.compose(
         [brighter, augment.random_resized_crop(24)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
     assert [resized[name].shape.as_list() for name in ("image", "mask", "edges")] == [[24, 24, 3], [24, 24], [24, 24, 2]]
 
   def test_structures_keep_their_form(self):
-    fn = augment.compose([augment.random_crop(4)], targets={"mask": "mask", 2: "mask", "other": None, 3: None})
+    fn = augment.compose([augment.random_crop(padding=4)], targets={"mask": "mask", 2: "mask", "other": None, 3: None})
     image, mask = next(EXACT.as_numpy_iterator())
     given = {"label": "three", "mask": mask, "image": image, "other": mask}
     element, label, second, boxes = fn(given, 3, mask, np.zeros([2, 4]), seed=[7, 0])
@@ -144,7 +144,7 @@ class TestAligned:
 
   def test_functions_of_colour_stand_among_the_layers(self):
     layers = [
-        augment.random_crop(6), tf.keras.layers.RandomBrightness(0.2), lambda image: tf.cast(image, tf.uint8),
+        augment.random_crop(padding=6), tf.keras.layers.RandomBrightness(0.2), lambda image: tf.cast(image, tf.uint8),
         functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9), augment.random_flip()]
     stage = SOURCE.refurbish(layers[:3], layers[3:], targets={1: "mask"}, seed=7)
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
@@ -154,7 +154,7 @@ class TestAligned:
     def encoded(image, mask, label):
       return tf.io.encode_png(image), mask, label
 
-    layers = [functools.partial(tf.io.decode_png, channels=3), augment.random_crop(6)], [augment.random_flip()]
+    layers = [functools.partial(tf.io.decode_png, channels=3), augment.random_crop(padding=6)], [augment.random_flip()]
     stage = SOURCE.map(encoded).refurbish(*layers, targets={1: "mask"}, seed=7)
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
     with pytest.raises(ValueError, match="targets={1: \"mask\"}"):
@@ -162,7 +162,7 @@ class TestAligned:
           tf.py_function(lambda: mask, [], tf.int32), [None, None, 1]), label)).refurbish(*layers)
 
   def test_advise_takes_them(self):
-    layers = [augment.random_flip(), augment.random_crop(6)]
+    layers = [augment.random_flip(), augment.random_crop(padding=6)]
     advice = rtf.advise(SOURCE, layers, batch_size=4, epochs=9, max_seconds=0.2, targets={1: "mask"})
     assert {way.kind for way in advice.ways} == {"standard", "kept", "refurbish", "both"}
     for way in advice.shown:

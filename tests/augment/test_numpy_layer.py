@@ -68,7 +68,7 @@ class TestBytes:
 
   def test_in_a_map_and_among_layers(self):
     layer = augment.numpy_layer(noise, processes=2)
-    fn = augment.compose([augment.random_crop(2), layer, augment.random_flip(), augment.normalize()])
+    fn = augment.compose([augment.random_crop(padding=2), layer, augment.random_flip(), augment.normalize()])
     seeds = tf.data.Dataset.from_tensor_slices(np.arange(2 * N, dtype=np.int32).reshape(N, 2))
     mapped = tf.data.Dataset.zip(SOURCE, seeds).map(lambda image, seed: fn(image, seed=seed), num_parallel_calls=4)
     assert mapped.element_spec == tf.TensorSpec([None, None, 3], tf.float32)

@@ -54,8 +54,8 @@ def _assert_stands(file, standing, size, seeds):
   made = augment.decode(size)(file)
   np.testing.assert_array_equal(made, augment.decode(size)(standing))
   for seed in make_seeds(seeds):
-    made = augment.decode_and_crop(size)(file, seed=seed)
-    np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+    made = augment.decode_random_resized_crop(size)(file, seed=seed)
+    np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size)(standing, seed=seed))
 
 
 def _noise(height, width):
@@ -82,11 +82,11 @@ class TestIsPillows:
     np.testing.assert_array_equal(whole[0], standing)
     np.testing.assert_array_equal(whole[1], standing)
     np.testing.assert_array_equal(whole[2], boxes)
-    window = augment.compose([augment.decode_and_crop(apply_exif_orientation=True)], kinds)
+    window = augment.compose([augment.decode_random_resized_crop(apply_exif_orientation=True)], kinds)
     for seed in make_seeds(5):
       image, mask, moved = window(file, standing, boxes, seed=seed)
       np.testing.assert_array_equal(image, mask)
-      expected = augment.compose([augment.decode_and_crop(apply_exif_orientation=True)], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
+      expected = augment.compose([augment.decode_random_resized_crop(apply_exif_orientation=True)], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
       np.testing.assert_array_equal(image, expected[0])
       np.testing.assert_array_equal(moved, expected[2])
       np.testing.assert_array_equal(moved[1], [0, 0, *image.shape[1::-1]])
@@ -106,8 +106,8 @@ class TestIsPillows:
     np.testing.assert_array_equal(augment.decode()(file), turned)
     for seed in make_seeds(3):
       for arguments in ({}, {"scale": (0.3, 0.5), "ratio": (0.2, 0.4)}):
-        expected = augment.decode_and_crop(**arguments)(standing, seed=seed)
-        made = augment.decode_and_crop(**arguments)(file, seed=seed)
+        expected = augment.decode_random_resized_crop(**arguments)(standing, seed=seed)
+        made = augment.decode_random_resized_crop(**arguments)(file, seed=seed)
         np.testing.assert_array_equal(made, expected)
 
   @pytest.mark.parametrize("kind", decoded(KINDS))
@@ -134,8 +134,8 @@ class TestIsPillows:
       file, standing = _lying(image, "JPEG", number, quality=98), _saved(_turned(image, number), "PNG")
       pairs = [(augment.decode(size)(file), augment.decode(size)(standing))]
       pairs += [
-          (augment.decode_and_crop(size)(file, seed=seed),
-           augment.decode_and_crop(size)(standing, seed=seed)) for seed in make_seeds(4)]
+          (augment.decode_random_resized_crop(size)(file, seed=seed),
+           augment.decode_random_resized_crop(size)(standing, seed=seed)) for seed in make_seeds(4)]
       for made, expected in pairs:
         difference = made.numpy().astype(float) - expected.numpy()
         assert np.abs(difference).max() <= 3 and np.abs(difference[1:-1, 1:-1].mean()) < 0.4
@@ -180,8 +180,8 @@ class TestWebp:
     standing = _saved(expected, "PNG")
     for size in (None, 20):
       for seed in make_seeds(3):
-        made = augment.decode_and_crop(size)(file, seed=seed)
-        np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+        made = augment.decode_random_resized_crop(size)(file, seed=seed)
+        np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size)(standing, seed=seed))
 
   def test_that_is_animated(self):
     """Its first picture, with alpha. Without, an error: TensorFlow would write beyond the end of the image."""
@@ -267,12 +267,12 @@ class TestMaxPixels:
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
           layer(file)
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-        augment.decode_and_crop(8)(file, seed=[1, 2])
+        augment.decode_random_resized_crop(8)(file, seed=[1, 2])
 
   @pytest.mark.parametrize("kind", decoded([*KINDS, "GIF", "BMP"]))
   def test_may_be_reached(self, kind):
     file = _saved(_noise(20, 30), kind)
-    for layer in (augment.decode, lambda **arguments: augment.decode_and_crop(scale=(1, 1), **arguments)):
+    for layer in (augment.decode, lambda **arguments: augment.decode_random_resized_crop(scale=(1, 1), **arguments)):
       seed = {} if layer is augment.decode else {"seed": [1, 2]}
       np.testing.assert_array_equal(layer(max_pixels=600)(file, **seed), layer()(file, **seed))
       with pytest.raises(tf.errors.InvalidArgumentError, match="at most max_pixels=599 pixels, got .* 20 x 30 pixels"):
@@ -305,7 +305,7 @@ def test_16_bits_are_not_cut(before):
       layer(_png(20, 30, before, bits=16))
 
 
-@pytest.mark.parametrize("layer", [augment.decode, augment.decode_and_crop])
+@pytest.mark.parametrize("layer", [augment.decode, augment.decode_random_resized_crop])
 @pytest.mark.parametrize("arguments, error", [
     ({"apply_exif_orientation": "yes"}, TypeError), ({"apply_exif_orientation": 1}, TypeError),
     ({"max_pixels": 0}, ValueError),
@@ -324,11 +324,11 @@ def test_arguments_are_shown():
   assert repr(augment.decode(8, apply_exif_orientation=False)) == "decode(8, apply_exif_orientation=False)"
 
 
-@pytest.mark.parametrize("make", [augment.decode, augment.decode_and_crop])
+@pytest.mark.parametrize("make", [augment.decode, augment.decode_random_resized_crop])
 def test_only_their_user_knows_where_targets_were_drawn(make):
   """Also where they are not named; labels are no targets."""
   file = _lying(_noise(33, 47), "PNG", 6)
-  seeds = {"seed": [7, 0]} if make is augment.decode_and_crop else {}
+  seeds = {"seed": [7, 0]} if make is augment.decode_random_resized_crop else {}
   for layer in (make(), make(24)):
     for targets in ({1: "xyxy"}, {"objects": {"bbox": "rel_yxyx"}}, {"mask": "mask", "depth": None}):
       for layers in ([layer], [augment.decode(apply_exif_orientation=True), layer]):
@@ -348,7 +348,7 @@ def test_a_store_of_photographs_that_lie_is_not_taken_for_one_of_turned_ones():
   source, seed = tf.data.Dataset.from_tensors(b""), tf.TensorSpec([2], tf.int32)
 
   def of(**arguments):
-    layer = augment.compose([augment.decode_and_crop(8, **arguments)])
+    layer = augment.compose([augment.decode_random_resized_crop(8, **arguments)])
     function = tf.function(lambda file, seed: layer(file, seed=seed)).get_concrete_function(tf.TensorSpec([], tf.string), seed)
     return fingerprint.of_stage(source, function)
 

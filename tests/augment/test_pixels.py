@@ -32,12 +32,12 @@ def pairs(dtype, channels, size):
   mean, std = (np.linspace(low, high, channels).tolist() for low, high in ((0.1, 0.6), (0.2, 0.5)))
   unit = UNITS.get(dtype)
   made = [
-      (augment.random_crop(3), reference.Crop(3)), (augment.random_flip(), reference.Flip()),
+      (augment.random_crop(padding=3), reference.Crop(3)), (augment.random_flip(), reference.Flip()),
       (augment.cutout(4), reference.Cutout(4)), (augment.normalize(-30, 58.4), reference.Normalize(-30, 58.4)),
       *((augment.normalize(*given, max_pixel_value=unit), reference.Normalize(*given, max_pixel_value=unit)) for given in (
           (mean, std), (0.5, 0.25, "bfloat16"), (mean, std, "float16")))]
   if min(size) > 1:
-    made.append((augment.random_crop(min(size) - 1, "reflect"), reference.Crop(min(size) - 1, "reflect")))
+    made.append((augment.random_crop(padding=min(size) - 1, padding_mode="reflect"), reference.Crop(min(size) - 1, "reflect")))
   for antialias in (False, True):
     made += [
         (augment.resize((6, 11), antialias), reference.Resize(6, 11, antialias=antialias)),
@@ -80,7 +80,7 @@ def test_of_a_large_image(dtype, channels):
 def test_sequences_are_one_operation(dtype):
   """Also behind a normalisation, whose floats go on, and in a batch."""
   unit = UNITS.get(dtype)
-  layers = [augment.random_crop(2), augment.normalize(0.4, 0.2, max_pixel_value=unit), augment.random_flip(), augment.resize((9, 7)),
+  layers = [augment.random_crop(padding=2), augment.normalize(0.4, 0.2, max_pixel_value=unit), augment.random_flip(), augment.resize((9, 7)),
             augment.cutout(3)]
   expected = [reference.Crop(2), reference.Normalize(0.4, 0.2, max_pixel_value=unit), reference.Flip(), reference.Resize(9, 7),
               reference.Cutout(3)]
@@ -174,7 +174,7 @@ def test_of_what_is_not_dense():
 def test_in_a_graph_that_is_run_later():
   image = noise(np.uint16, 8, 9, 5)
   with tf.Graph().as_default() as graph:
-    made = augment.compose([augment.random_crop(2), augment.normalize(1000, 250)])(tf.constant(image), seed=SEED)
+    made = augment.compose([augment.random_crop(padding=2), augment.normalize(1000, 250)])(tf.constant(image), seed=SEED)
     with pytest.raises(TypeError, match="must be uint8, got dtype uint16"):
       augment.rand_augment(1)[0](tf.constant(image[..., :3]), SEED)
   with tf.compat.v1.Session(graph=graph) as session:

@@ -16,7 +16,7 @@ def noise(*shape):
 
 def pairs():
   """Layers with their references: one, several, and layers in layers in layers."""
-  crop, jitter = (augment.random_crop(3), final_reference.Crop(3)), (augment.color_jitter(0.4, hue=0.2), reference.ColorJitter(
+  crop, jitter = (augment.random_crop(padding=3), final_reference.Crop(3)), (augment.color_jitter(0.4, hue=0.2), reference.ColorJitter(
       (0.6, 1.4), hue=(-0.2, 0.2)))
   flip, cutout = (augment.random_flip(), final_reference.Flip()), (augment.cutout(4), final_reference.Cutout(4))
 
@@ -42,15 +42,15 @@ def test_is_as_its_reference():
 
 
 def test_how_often():
-  layer = augment.random_apply([augment.random_apply([augment.solarize(0, p=1)], p=0.5)], p=0.6)
+  layer = augment.random_apply([augment.random_apply([augment.random_solarize(0, p=1)], p=0.5)], p=0.6)
   images = np.zeros([4000, 1, 1, 3], np.uint8)
   assert abs((layer(images, SEED).numpy() == 255).all((1, 2, 3)).mean() - 0.3) < 0.02
   for p, expected in ((0, 0), (1, 255)):
-    assert (augment.random_apply([augment.solarize(0, p=1)], p)(images, SEED).numpy() == expected).all()
+    assert (augment.random_apply([augment.random_solarize(0, p=1)], p)(images, SEED).numpy() == expected).all()
 
 
 def test_in_compositions_with_targets_and_splits():
-  layers = [augment.random_flip(), augment.random_apply([augment.random_crop(3), *augment.rand_augment(2), augment.random_flip()], 0.7),
+  layers = [augment.random_flip(), augment.random_apply([augment.random_crop(padding=3), *augment.rand_augment(2), augment.random_flip()], 0.7),
             augment.random_apply([augment.color_jitter(0.5)], 0.5), augment.random_apply(augment.auto_augment("cifar10"), 0.6),
             augment.normalize(MEAN, STD)]
   kinds = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
@@ -70,7 +70,7 @@ def test_in_compositions_with_targets_and_splits():
 
 
 def test_targets_move_as_those_of_its_layers():
-  inner = [augment.random_crop(5), augment.random_flip(), augment.random_affine(40)]
+  inner = [augment.random_crop(padding=5), augment.random_flip(), augment.random_affine(40)]
   layer = augment.random_apply(inner, 0.5)
   fn, plain = augment.compose([layer], {1: "mask", 2: "xyxy"}), augment.compose(inner, {1: "mask", 2: "xyxy"})
   element = noise(15, 22, 3), noise(15, 22), np.float32([[3, 4, 12, 9]])
@@ -118,4 +118,4 @@ def test_what_it_refuses():
   with pytest.raises(ValueError, match="p of random_apply must be a probability"):
     augment.random_apply([augment.random_flip()], 1.5)
   with pytest.raises(ValueError, match="must have 3 channels"):
-    augment.random_apply([augment.random_flip(), augment.solarize()])(noise(4, 4, 1), SEED)
+    augment.random_apply([augment.random_flip(), augment.random_solarize()])(noise(4, 4, 1), SEED)

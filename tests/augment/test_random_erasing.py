@@ -45,7 +45,7 @@ def test_rectangles_are_as_large_and_as_often_as_said():
 
 
 def test_in_a_walk_with_cutouts_of_another_color():
-  layers = [augment.random_crop(4), augment.random_erasing(1, value=(5, 6, 7)), augment.cutout(3), augment.random_flip()]
+  layers = [augment.random_crop(padding=4), augment.random_erasing(1, value=(5, 6, 7)), augment.cutout(3), augment.random_flip()]
   for number in range(8):
     image = made = noise(np.uint8, 20, 23, 3)
     for position, layer in enumerate(layers):

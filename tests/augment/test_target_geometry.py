@@ -19,7 +19,7 @@ SIZE = (64, 72)
 TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
 # What each layer does to boxes can be found again: these lie in the middle.
 LAYERS = {
-    "random_crop": [augment.random_crop(16)], "random_crop, reflected": [augment.random_crop(5, "reflect")],
+    "random_crop": [augment.random_crop(padding=16)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
     "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
     "resize": [augment.resize((50, 90))],
     "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
@@ -130,7 +130,7 @@ def test_any_split_gives_the_same_bytes(layers):
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
 def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
   """Where a sum of two rounded numbers lies beyond the image."""
-  layers = [augment.random_resized_crop((33, 41), scale=(0.25, 1)), augment.random_crop(4), augment.random_flip()]
+  layers = [augment.random_resized_crop((33, 41), scale=(0.25, 1)), augment.random_crop(padding=4), augment.random_flip()]
   whole = augment.compose(layers, {1: name})
   splits = [augment.split(layers, at, {1: name}) for at in (1, 2)]
   corners = np.random.default_rng(3).integers(0, 54, [60, 2])
@@ -145,7 +145,7 @@ def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
 
 def test_a_point_that_comes_to_where_padding_is_goes_on():
   """[n, 2] has no padding: (-1, -1) is a place."""
-  layers = [augment.random_crop(4), augment.random_flip()]
+  layers = [augment.random_crop(padding=4), augment.random_flip()]
   for seed in make_seeds(200):
     _, near, far = augment.compose(layers, {1: "xy", 2: "xy"})(
         np.zeros([32, 32, 3], np.uint8), np.float32([[x, x] for x in range(8)]), np.float32([[x + 0.25, x + 0.25] for x in range(8)]), seed=seed)
@@ -174,7 +174,7 @@ def layer_of(move):
   if move["operation"] == "horizontal_flip":
     return augment.random_flip(), [1]
   if move["operation"] == "crop":
-    return augment.random_crop(6), [arguments["top"] + 6, arguments["left"] + 6]
+    return augment.random_crop(padding=6), [arguments["top"] + 6, arguments["left"] + 6]
   if move["operation"] == "resize":
     return augment.resize(arguments["size"]), []
   if move["operation"] == "rotate":
@@ -214,7 +214,7 @@ def test_formats_are_those_of_keras(name):
   size, boxes = tuple(RIVALS["formats"]["image"]), np.array(RIVALS["formats"]["boxes"]["xyxy"])
   given = np.array(RIVALS["formats"]["boxes"][name])
   np.testing.assert_allclose(in_format(boxes, name, size), given, rtol=0, atol=1e-3)
-  fn = augment.compose([augment.random_crop(3), augment.resize((31, 90))], {1: name, 2: "xyxy"})
+  fn = augment.compose([augment.random_crop(padding=3), augment.resize((31, 90))], {1: name, 2: "xyxy"})
   for seed in make_seeds(5):
     _, found, expected = fn(np.zeros([*size, 3], np.uint8), given, boxes, seed=seed)
     tolerance = 1e-4 if name.startswith("rel_") else 5e-3
@@ -267,7 +267,7 @@ class TestRows:
     spec = {
         "image": tf.TensorSpec([None, None, 3], tf.uint8), "boxes": tf.TensorSpec([number, 4], tf.float32),
         "points": tf.TensorSpec([number, 3], tf.float32), "one": tf.TensorSpec([4], tf.int32)}
-    fn = augment.compose([augment.random_crop(3), lambda image: image, augment.resize(9)], {
+    fn = augment.compose([augment.random_crop(padding=3), lambda image: image, augment.resize(9)], {
         "boxes": "xyxy", "points": "xy", "one": "yxyx"})
     traced = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec)
     shapes = {name: each.shape.as_list() for name, each in traced.structured_outputs.items()}
@@ -309,7 +309,7 @@ class TestRows:
       assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [[1, 2, 4, 5]]
 
   @pytest.mark.parametrize("layer", [
-      lambda: augment.decode_and_crop(40, apply_exif_orientation=True), lambda: augment.decode_and_crop(apply_exif_orientation=True),
+      lambda: augment.decode_random_resized_crop(40, apply_exif_orientation=True), lambda: augment.decode_random_resized_crop(apply_exif_orientation=True),
       lambda: augment.decode((50, 30), apply_exif_orientation=False), lambda: augment.decode(apply_exif_orientation=False)], ids=["crop", "window", "resize", "whole"])
   def test_beside_files(self, layer):
     """Targets belong to the image as it stands, and go where the same part of it goes."""
@@ -331,7 +331,7 @@ class TestRows:
 class TestBlendedMaps:
 
   @pytest.mark.parametrize("layers", [
-      [augment.random_crop(5)], [augment.random_crop(5, "reflect")],
+      [augment.random_crop(padding=5)], [augment.random_crop(padding=5, padding_mode="reflect")],
     [augment.random_flip()],
       [PolicyLayer("x", [("translate_x", 0.3)], [1])], [PolicyLayer("x", [("translate_y", -0.2)], [1])],
       [augment.decode(apply_exif_orientation=True)]], ids=range(6))

@@ -60,7 +60,7 @@ class TestSegmentation:
       return tf.io.read_file(image), tf.io.decode_png(tf.io.read_file(mask), channels=1)
 
     stage = tf.data.Dataset.from_tensor_slices((images, masks)).map(load).refurbish(
-        [augment.decode_and_crop(48, scale=(0.3, 1), apply_exif_orientation=True)], [augment.random_crop(6), augment.random_flip()], r=2,
+        [augment.decode_random_resized_crop(48, scale=(0.3, 1), apply_exif_orientation=True)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
         targets={1: "mask"}, seed=SEED)
     train = stage.map(lambda image, mask: (tf.cast(image, tf.float32) / 255, tf.cast(mask, tf.int32) - 1)).batch(4)
     for batches in two_epochs(stage, train):
@@ -75,7 +75,7 @@ class TestSegmentation:
     source = tf.data.Dataset.from_tensor_slices({
         "image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)})
     stage = source.refurbish(
-        [augment.resize(48), augment.rand_augment(1, 5)], [augment.random_crop(6), augment.random_flip()], r=2,
+        [augment.resize(48), augment.rand_augment(1, 5)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
         targets={"segmentation_mask": "mask"}, seed=SEED)
     for elements in two_epochs(stage, stage):
       assert sorted(element["label"] for element in elements) == list(range(N))
@@ -114,7 +114,7 @@ class TestDetection:
   def stage_of(self, source):
     # The example crops nothing, so crops are added to its flip.
     return source.refurbish(
-        [augment.random_crop(9)], [augment.random_crop(3), augment.random_flip()], r=2, targets={"objects": "rel_yxyx"},
+        [augment.random_crop(padding=9)], [augment.random_crop(padding=3), augment.random_flip()], r=2, targets={"objects": "rel_yxyx"},
         seed=SEED)
 
   def test_as_in_keras_retina_net(self):
@@ -140,7 +140,7 @@ class TestDetection:
         "images": np.stack(images), "bounding_boxes": {"boxes": boxes, "labels": labels}})
     stage = source.refurbish(
         [augment.random_resized_crop(48, scale=(0.25, 1))],
-        [augment.random_crop(4), augment.random_flip(), augment.cutout(1)], r=2, targets=targets, seed=SEED)
+        [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(1)], r=2, targets=targets, seed=SEED)
     train = stage.map(augment.sanitize_boxes("bounding_boxes", "xyxy", along="labels", min_size=2)).padded_batch(
         4, padding_values={"images": None, "bounding_boxes": {"boxes": -1.0, "labels": -1}})
     found = []
@@ -186,7 +186,7 @@ class TestPose:
 
   def test_as_coco_has_them(self):
     stage = self.people().map(self.with_marks).refurbish(
-        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(4), augment.random_flip()], r=2,
+        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(padding=4), augment.random_flip()], r=2,
         targets={"keypoints": "xy"}, seed=SEED)
     mirrors, outside = [], 0
     for elements in two_epochs(stage, stage.map(self.without_marks)):
@@ -245,9 +245,9 @@ class TestVideo:
     clips = self.clips()
     if kind == "files":
       clips = np.array([[tf.io.encode_png(frame).numpy() for frame in clip] for clip in clips])
-    crop = augment.decode_and_crop if kind == "files" else augment.random_resized_crop
+    crop = augment.decode_random_resized_crop if kind == "files" else augment.random_resized_crop
     stage = tf.data.Dataset.from_tensor_slices((clips, np.arange(N))).refurbish(
-        [crop(16, scale=(0.3, 1))], [self.window, augment.random_crop(3, "reflect"), augment.random_flip()], r=2, seed=SEED)
+        [crop(16, scale=(0.3, 1))], [self.window, augment.random_crop(padding=3, padding_mode="reflect"), augment.random_flip()], r=2, seed=SEED)
     assert "sample  a clip of 10 frames, which have the same draws" in rtf.describe(stage)
     first, second = (self.begins(epoch, [16, 16]) for epoch in two_epochs(stage, stage.batch(4)))
     # A window is drawn anew also for a clip from the store.
@@ -263,7 +263,7 @@ class TestVideo:
       clips[-1][1][..., 2], boxes[-1][1][2] = 0, -1
     source = tf.data.Dataset.from_tensor_slices({"image": np.array(clips), "boxes": np.array(boxes), "label": np.arange(N)})
     stage = source.refurbish(
-        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(4), augment.random_flip()], r=2,
+        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(padding=4), augment.random_flip()], r=2,
         targets={"boxes": "xyxy"}, seed=SEED)
     for elements in two_epochs(stage, stage):
       for element in elements:

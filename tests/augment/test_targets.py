@@ -101,7 +101,7 @@ class TestUnnamed:
     assert augment.compose([tf.identity], {1: "mask", 2: None})(IMAGES[0], MASKS[0], other)[2] is other
 
   @pytest.mark.parametrize("decoder", [
-      lambda file: tf.io.decode_png(file, 3), augment.decode(), augment.decode_and_crop(32), augment.decode(64)], ids=range(4))
+      lambda file: tf.io.decode_png(file, 3), augment.decode(), augment.decode_random_resized_crop(32), augment.decode(64)], ids=range(4))
   def test_beside_a_file(self, decoder):
     """What has the size of any image, `[None, None]`, or that of what is decoded."""
     composed = augment.compose([decoder, augment.random_flip()])
@@ -120,13 +120,13 @@ class TestUnnamed:
     source = tf.data.Dataset.from_tensors({"image": IMAGES[0], **({"objects": held} if nested else held)})
     path = f"'objects'\\['{name}'\\]" if nested else f"'{name}'"
     movers = [
-        augment.random_flip(), augment.random_crop(3), augment.random_resized_crop(32), augment.resize(32),
+        augment.random_flip(), augment.random_crop(padding=3), augment.random_resized_crop(32), augment.resize(32),
         augment.rand_augment(), augment.auto_augment("imagenet"), tf.image.flip_left_right,
         lambda image: tf.image.resize(image, [32, 32]), tf.keras.layers.Resizing(32, 32)]
     for layer in movers:
       with pytest.raises(ValueError, match=f"targets must say what the component {path} .*Pass targets=.* else targets="):
         source.refurbish([layer])
-    still = [augment.normalize(), augment.cutout(3), augment.grayscale(), augment.decode, lambda image: image // 2]
+    still = [augment.normalize(), augment.cutout(3), augment.random_grayscale(), augment.decode, lambda image: image // 2]
     source.refurbish([still[1], still[2], still[4]], [still[0]])
     source.refurbish([augment.random_flip()], targets={})
     source.refurbish([augment.random_flip()], targets={"objects": {name: None}} if nested else {name: None})
@@ -297,7 +297,7 @@ class TestBadInput:
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
       (lambda: augment.random_crop_and_flip_batch(4), "themselves"),
-      (lambda: augment.decode_and_crop(apply_exif_orientation=True), "file of decode_and_crop"),
+      (lambda: augment.decode_random_resized_crop(apply_exif_orientation=True), "file of decode_random_resized_crop"),
       (lambda: lambda image: tf.image.resize(image, [8, 8]), r"<lambda> at position 1 .*returned \[8, 8\]"),
       (lambda: tf.keras.layers.Resizing(8, 8), "at position 1 .*returned"),
       (lambda: lambda image: image[0, 0, 0], "at position 1 .*returned")])

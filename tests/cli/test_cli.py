@@ -148,7 +148,7 @@ def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
   write_images(*(tmp_path / kind / f"{number}.png" for kind in ("cat's", "dogs") for number in range(20)))
   assert startup.main(["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--seconds", "0.3", "--memory", "1GB"]) == 0
   printed = capsys.readouterr().out
-  assert "decode_and_crop" in printed and "samples/s" in printed and printed.count("import tensorflow") == 1
+  assert "decode_random_resized_crop" in printed and "samples/s" in printed and printed.count("import tensorflow") == 1
   names = {}
   exec(program_in(printed), names)
   images, labels = next(iter(names["train"]))
@@ -159,7 +159,7 @@ def test_what_advise_is_asked(tmp_path, asked):
   write_images(tmp_path / "a" / "1.png")
   source, layers, options = asked(
       tmp_path, "--step-ms", "250", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--seconds", "2")
-  assert source.class_names == ["a"] and layers[0].__name__ == "decode_and_crop"
+  assert source.class_names == ["a"] and layers[0].__name__ == "decode_random_resized_crop"
   assert options == {
       "batch_size": 64, "step_seconds": 0.25, "epochs": 9, "memory": 1_500_000, "disk": tmp_path, "max_seconds": 2}
   _, _, options = asked(tmp_path)

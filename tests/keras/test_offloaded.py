@@ -12,15 +12,15 @@ from support import cases
 from support import unfinished
 from support.unfinished import MEAN, STD
 
-FINAL = [augment.random_crop(4), augment.random_flip(), augment.cutout(7)]
+FINAL = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(7)]
 EVERYWHERE = [
-    augment.cutout(5), augment.random_crop(4), augment.random_flip(), augment.random_crop(2), *augment.rand_augment(1, 3),
-    augment.random_crop(1), augment.cutout(3), augment.solarize(90), augment.grayscale(0.4), *augment.rand_augment(2, 10),
-    augment.random_flip(), augment.random_crop(3), augment.random_flip(), augment.normalize(MEAN, STD)]
+    augment.cutout(5), augment.random_crop(padding=4), augment.random_flip(), augment.random_crop(padding=2), *augment.rand_augment(1, 3),
+    augment.random_crop(padding=1), augment.cutout(3), augment.random_solarize(90), augment.random_grayscale(0.4), *augment.rand_augment(2, 10),
+    augment.random_flip(), augment.random_crop(padding=3), augment.random_flip(), augment.normalize(MEAN, STD)]
 # An inversion of all values, after which the edges of a crop are white, and both ends of each argument.
 COLORS = [
-    augment.random_crop(3), augment.solarize(0, p=0.5), augment.cutout(4), augment.grayscale(0.3), augment.solarize(200, p=1),
-    augment.random_flip(), augment.solarize(256, p=1), augment.grayscale(0), augment.solarize(128, p=0), augment.solarize(255)]
+    augment.random_crop(padding=3), augment.random_solarize(0, p=0.5), augment.cutout(4), augment.random_grayscale(0.3), augment.random_solarize(200, p=1),
+    augment.random_flip(), augment.random_solarize(256, p=1), augment.random_grayscale(0), augment.random_solarize(128, p=0), augment.random_solarize(255)]
 # Layers, height, width and how many images.
 CASES = {
     "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
@@ -32,9 +32,9 @@ CASES = {
     "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
     "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
     "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
-    "grey": ([augment.grayscale(1)], 9, 8, 30),
+    "grey": ([augment.random_grayscale(1)], 9, 8, 30),
     "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
-    **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(1), augment.cutout(1)], height, width, n)
+    **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(padding=1), augment.cutout(1)], height, width, n)
        for height, width, n in ((1, 1, 56), (1, 9, 56), (9, 1, 56), (2, 5, 56), (5, 2, 56), (3, 3, 56), (224, 224, 24),
                                 (500, 333, 3), (1, 500, 16))}}
 # With the one that a sample has of each case. It has a graph in `test_batches_of_any_size_in_one_trace`. To compile takes seconds.
@@ -97,7 +97,7 @@ def test_no_more_is_done_than_the_share():
 
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=cases.slow), pytest.param(True, marks=cases.only_exhaustive)])
 def test_batches_of_any_size_in_one_trace(jit_compile):
-  layers = [*augment.rand_augment(2, 9), augment.random_crop(4)]
+  layers = [*augment.rand_augment(2, 9), augment.random_crop(padding=4)]
   finish, traces = rtf.keras.Offloaded(layers), []
   fingerprint = DeviceLayers.of(layers, "test").fingerprint
 
@@ -118,7 +118,7 @@ def test_batches_of_any_size_in_one_trace(jit_compile):
     augment.normalize(0.3, 0.7, "bfloat16", max_pixel_value=130.5)], ids=["within 1", "in units of bytes", "told"])
 def test_finished_batches_are_normalized_and_nothing_else(normalize):
   images = unfinished.images_like(np.random.default_rng(1), 5, 6, 7)
-  layers = [*augment.rand_augment(2, 9), augment.random_crop(4), normalize]
+  layers = [*augment.rand_augment(2, 9), augment.random_crop(padding=4), normalize]
   made = made_by(rtf.keras.Offloaded(layers), unfinished.finished(images))
   np.testing.assert_array_equal(made, augment.compose(layers[-1:])(images).numpy())
   made = made_by(rtf.keras.Offloaded(layers[:-1]), unfinished.finished(images))

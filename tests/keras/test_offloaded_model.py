@@ -13,7 +13,7 @@ pytestmark = cases.slow
 
 N, SIDE = 32, 8
 # Without a policy, which takes seconds to trace.
-LAYERS = [augment.random_crop(2), augment.random_flip(), augment.normalize(0.5, 0.25)]
+LAYERS = [augment.random_crop(padding=2), augment.random_flip(), augment.normalize(0.5, 0.25)]
 POLICIES = [*augment.rand_augment(1, 9), *LAYERS]
 IMAGES = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)
 LABELS = np.arange(N) % 3
@@ -194,7 +194,7 @@ def test_an_unknown_size_is_refused():
 
 @pytest.mark.parametrize("layers, model, error, message", [
     ([augment.random_resized_crop(8)], None, ValueError, "layers of Offloaded cannot have random_resized_crop"),
-    ([augment.random_crop(4, "reflect")], None, ValueError, "resizing and reflecting stay on the host"),
+    ([augment.random_crop(padding=4, padding_mode="reflect")], None, ValueError, "resizing and reflecting stay on the host"),
     ([], None, ValueError, "at least one layer"), ([tf.identity], None, TypeError, "must be layers of rtf.augment"),
     ([augment.normalize([0.5] * 4, 1)], None, ValueError, "have 3 channels"),
     (LAYERS, keras.layers.Dense(1), TypeError, "model of with_offloaded must be a keras.Model")])

@@ -183,7 +183,7 @@ def test_elements_of_other_shapes_are_an_error():
 @pytest.mark.parametrize("change, error, message", [
     ({"layers": []}, ValueError, "at least one layer"),
     ({"layers": [augment.random_resized_crop(8)]}, ValueError, "stay on the host"),
-    ({"layers": [augment.random_crop(2, mode="reflect")]}, ValueError, "mode='zeros'"),
+    ({"layers": [augment.random_crop(padding=2, padding_mode="reflect")]}, ValueError, "mode='zeros'"),
     ({"layers": [tf.image.random_flip_left_right]}, TypeError, "must be layers of rtf.augment"),
     ({"layers": augment.auto_augment("cifar10")[:1]}, ValueError, "must have both layers"),
     ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1"),
@@ -224,7 +224,7 @@ def test_behind_refurbish_a_seed_is_refused():
 
 
 def test_layers_without_policies_are_all_the_accelerator_s():
-  made_of = [augment.random_crop(2), augment.normalize()]
+  made_of = [augment.random_crop(padding=2), augment.normalize()]
   short = list(source(N).offload(made_of, 8, seed=1, drop_remainder=False))[-1][0]
   assert unfinished(short) == [0] * 7
   dataset = source(N).offload(made_of, 8, device_fraction=0, seed=1)

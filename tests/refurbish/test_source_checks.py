@@ -356,7 +356,7 @@ SAME = {
     "echo": lambda: arrays().echo(1.5, seed=3),
     "generator of the same order": lambda: generator(range(N), lambda keys: random.Random(3).sample(keys, N)),
     "Python": lambda: rtf.sources.data_source(list(range(N))),
-    "augment": lambda: arrays().map(lambda x, y: (rtf.augment.compose([rtf.augment.random_crop(1)])(x, seed=[1, 2]), y)),
+    "augment": lambda: arrays().map(lambda x, y: (rtf.augment.compose([rtf.augment.random_crop(padding=1)])(x, seed=[1, 2]), y)),
 }
 
 

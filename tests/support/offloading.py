@@ -20,7 +20,7 @@ def policies(number=2):
 
 
 def layers():
-  return [*policies(), augment.random_crop(2), augment.random_flip(), augment.normalize()]
+  return [*policies(), augment.random_crop(padding=2), augment.random_flip(), augment.normalize()]
 
 
 def unfinished(batch):

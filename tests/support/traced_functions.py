@@ -16,7 +16,7 @@ def functions(constant=3, layers=(1, 2)):
   tensor, large, array = tf.constant(constant), tf.constant(LARGE * constant), np.full(5, constant, np.uint8)
   table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(9), tf.range(9)), -1)
   variable = tf.Variable(np.random.rand(), dtype=tf.float32)
-  augment = [rtf.augment.rand_augment(1, constant), rtf.augment.random_crop(1), rtf.augment.random_flip()]
+  augment = [rtf.augment.rand_augment(1, constant), rtf.augment.random_crop(padding=1), rtf.augment.random_flip()]
   preprocess = [keras.layers.RandomFlip(), keras.layers.Rescaling(1 / constant), keras.layers.Resizing(5, 6)]
   preprocess = [preprocess[0], *(preprocess[place] for place in layers)]
 

@@ -23,7 +23,7 @@ class Grayscale : public ChanceLayer {
   const PreparedDistortion without_color_{Distortion::kColor, 0};
 };
 
-const LayerType kGrayscale("grayscale", 1, LayerType::MakeAs<Grayscale>);
+const LayerType kGrayscale("random_grayscale", 1, LayerType::MakeAs<Grayscale>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -25,7 +25,7 @@ class Solarize : public ChanceLayer {
   const PreparedDistortion solarization_;
 };
 
-const LayerType kSolarize("solarize", 1, LayerType::MakeAs<Solarize>);
+const LayerType kSolarize("random_solarize", 1, LayerType::MakeAs<Solarize>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -1,4 +1,4 @@
-// The op of `decode_and_crop` and `decode`.
+// The op of `decode_random_resized_crop` and `decode`.
 //
 // JPEG files are decoded here: only the window that is wanted, at one of
 // libjpeg's scales where it has many more pixels than the result (jpeg.h), and
@@ -131,7 +131,7 @@ class DecodeAndCropOp : public OpKernel {
 
   const Layer& layer() const { return *chain_.links()[0].layer; }
   absl::string_view whose() const {
-    return chain_.num_draws() == 0 ? "decode" : "decode_and_crop";
+    return chain_.num_draws() == 0 ? "decode" : "decode_random_resized_crop";
   }
   Pixel pixel() const {
     return {
