@@ -37,7 +37,7 @@ class CacheStoreStats:
     segments: the number of log files on disk.
     compactions: log files that this process has emptied because most of their samples had been replaced.
     moved_bytes: bytes that these compactions have moved.
-    corrupt: samples on disk that could not be read, or whose checksum or types were wrong. They count as absent.
+    corrupt: samples on disk that could not be read, or whose checksum or types were wrong. They count as missing.
     from_other_jobs: hits on samples that another process, running or earlier, has prepared.
     failed_writes: how often the disk was full or could not be written.
     epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.
@@ -83,7 +83,7 @@ class CacheStore:
 
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
-  absent and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
+  missing and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
   that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
 
   >>> import os, tempfile
@@ -235,7 +235,7 @@ class CacheStore:
   def verify(self) -> tuple[int, int]:
     """Reads every sample of a store on disk; returns how many are intact and how many are damaged.
 
-    Damaged samples are absent from then on. Not in a `tf.function`.
+    Damaged samples are missing from then on. Not in a `tf.function`.
     """
     right, wrong = map(int, native.ops().refurbish_tf_cache_store_verify(store=self._id))
     return right, wrong

@@ -18,7 +18,7 @@ class EpochStats:
     from_other_jobs: how many of the cached samples another process prepared: a job that runs at the same time, or one
       that ran before. They were kept in the store, or in transit in it. 0 for a store in memory.
     evicted: samples that the schedule evicted when the epoch began.
-    absent: how many of the fresh samples should have been in the store by the schedule. They were not there because an
+    missing: how many of the fresh samples should have been in the store by the schedule. They were not there because an
       earlier epoch was stopped early, because they were removed, or because there was no room.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
     fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
@@ -29,7 +29,7 @@ class EpochStats:
   cached: int
   from_other_jobs: int
   evicted: int
-  absent: int
+  missing: int
   bytes: int
   fresh_wait: float
   store_wait: float

@@ -24,7 +24,7 @@ def random_crop_and_flip_batch(
   >>> train.map(batched, tf.data.AUTOTUNE).element_spec[0]
   TensorSpec(shape=(None, 32, 32, 3), dtype=tf.float32, name=None)
 
-  It is `compose([random_crop(padding=padding), random_flip(), normalize(mean, std)])`, except that the seed may be left out. On
+  It is `compose([random_crop(padding=...), random_flip(), normalize(mean, std)])`, except that the seed may be left out. On
   a batch it takes a fraction of the time, as an operation's cost before it touches a pixel is the same for many images
   as for one. So it is the right final augmentation for small images: `refurbish(partial_fn, None,
   r).batch(B).map(batched)`.

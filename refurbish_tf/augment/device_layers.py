@@ -113,7 +113,7 @@ def _reason_against(layer, last):
   if layer.kind in ("random_resized_crop", "resize") or layer.arguments.get("reflect") == ["1"]:
     return (
         "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
-        "into Dataset.map, and for a crop take random_crop(padding=padding) with mode='zeros'.")
+        "into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'.")
   if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn or final_fn of refurbish, or into Dataset.map."
   others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)

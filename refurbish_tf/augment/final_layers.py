@@ -18,7 +18,7 @@ _MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> Any:
+def random_crop(*, padding: int = 0, padding_mode: Literal["constant", "reflect"] = "constant") -> Any:
   """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
 
   >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
@@ -29,7 +29,7 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
 
   Args:
     padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
-    mode: the padding: "zeros", or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which
+    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which
       needs a padding smaller than both sides of the image.
 
   Returns:
@@ -50,13 +50,13 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
   outcomes for little work, which suits the final augmentation.
   """
   padding = checked_padding(padding, "random_crop")
-  if not isinstance(mode, str) or mode not in ("zeros", "reflect"):
+  if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
-        f"mode of random_crop must be 'zeros' or 'reflect', got {mode!r}. Pass 'zeros' for the crop of the papers.")
-  reflects = mode == "reflect"
+        f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the crop of the papers.")
+  reflects = padding_mode == "reflect"
   places = (2 * padding + 1)**2
   return DrawingLayer(
-      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}", outcomes=(places, places))
+      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, padding_mode={padding_mode!r}", outcomes=(places, places))
 
 
 def random_flip() -> Any:

@@ -14,11 +14,11 @@ from .target_kinds import BOX_NAMES, BOXES, BoxFormat
 
 
 def sanitize_boxes(
-    boxes: str | int, format: BoxFormat = "xyxy", *, along: str | int | Sequence[str | int] = (), min_size: float = 1,
+    boxes: str | int, format: BoxFormat = "xyxy", *, with_rows: str | int | Sequence[str | int] = (), min_size: float = 1,
     min_area: float = 1) -> Callable[..., Any]:
   """Returns a function for `Dataset.map` that drops boxes which are too small, with their rows of other components.
 
-  >>> clean = rtf.augment.sanitize_boxes("boxes", along=("labels",), min_size=2)
+  >>> clean = rtf.augment.sanitize_boxes("boxes", with_rows=("labels",), min_size=2)
   >>> element = clean({"image": tf.zeros([32, 32, 3], tf.uint8), "boxes": [[0.0, 0, 9, 9], [0, 0, 1, 9]], "labels": [3, 7]})
   >>> element["boxes"].numpy().tolist(), element["labels"].numpy().tolist()
   ([[0.0, 0.0, 9.0, 9.0]], [3])
@@ -30,7 +30,7 @@ def sanitize_boxes(
     boxes: the component that holds them, `[n, 4]`: the name of a dict's entry, or a position in a tuple. A dict there, as
       Keras' `"bounding_boxes"`, has them under `boxes`, `bbox` or `bboxes`.
     format: how they are written, as for `compose`. For a relative one the image must be in the element.
-    along: the components that have a row for each box, such as labels: a name or position, or several. Names are first looked
+    with_rows: the components that have a row for each box, such as labels: a name or position, or several. Names are first looked
       for beside the boxes, in a dict that holds them.
     min_size: the least height and width, in pixels, a real number of at least 0.
     min_area: the least height times width, in pixels, a real number of at least 0.
@@ -43,12 +43,12 @@ def sanitize_boxes(
     TypeError: an argument is of the wrong type.
     ValueError: there is no such format, or a number is below 0.
   """
-  along = (along,) if isinstance(along, (str, numbers.Integral)) else along
-  is_list = isinstance(along, (list, tuple))
-  for name, value in (("boxes", boxes), *(("along", each) for each in (along if is_list else [along]))):
+  with_rows = (with_rows,) if isinstance(with_rows, (str, numbers.Integral)) else with_rows
+  is_list = isinstance(with_rows, (list, tuple))
+  for name, value in (("boxes", boxes), *(("with_rows", each) for each in (with_rows if is_list else [with_rows]))):
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Integral)):
       raise TypeError(
-          f"{name} of sanitize_boxes must be a name or a position{', or several' * (name == 'along')}, got {value!r}. Pass "
+          f"{name} of sanitize_boxes must be a name or a position{', or several' * (name == 'with_rows')}, got {value!r}. Pass "
           '"boxes" for the entry of a dict, 1 for the second component of a tuple.')
   if not isinstance(format, str) or format not in BOXES:
     raise ValueError(f"format of sanitize_boxes must be one of {', '.join(BOXES)}, got {format!r}. Pass that of the boxes.")
@@ -57,15 +57,15 @@ def sanitize_boxes(
       raise (ValueError if is_real(value) else TypeError)(
           f"{name} of sanitize_boxes must be a real number of at least 0, in pixels, got {value!r}. Pass 1 to drop what is "
           "less than a pixel.")
-  return _Sanitizer(boxes, format, tuple(dict.fromkeys(along)), float(min_size), float(min_area))
+  return _Sanitizer(boxes, format, tuple(dict.fromkeys(with_rows)), float(min_size), float(min_area))
 
 
 class _Sanitizer:
   """A class, so that it can be pickled."""
   __name__ = "sanitize_boxes"
 
-  def __init__(self, boxes, format, along, min_size, min_area):
-    self._boxes, self._format, self._along = boxes, format, along
+  def __init__(self, boxes, format, with_rows, min_size, min_area):
+    self._boxes, self._format, self._with_rows = boxes, format, with_rows
     self._min_size, self._min_area = min_size, min_area
 
   @tf.autograph.experimental.do_not_convert
@@ -89,12 +89,12 @@ class _Sanitizer:
           f"boxes of sanitize_boxes must be [n, 4], got {self._boxes!r} of shape {boxes.shape}. Put it before batch, and give a "
           "single box a row, boxes[tf.newaxis]. Boxes of clips keep their rows: those that are all 0 are gone.")
     keep = self._kept(tf.ensure_shape(boxes, [None, 4]), element)
-    places = [(holder, name) if isinstance(holder, dict) and name in holder else _place(made, name) for name in self._along]
+    places = [(holder, name) if isinstance(holder, dict) and name in holder else _place(made, name) for name in self._with_rows]
     for place, name in [(holder, key), *places]:
       rows = place[name] if isinstance(place[name], tf.RaggedTensor) else tf.convert_to_tensor(place[name])
       if rows.shape.rank == 0 or rows.shape.rank and not rows.shape[:1].is_compatible_with(boxes.shape[:1]):
         raise ValueError(
-            f"along of sanitize_boxes must name components with a row for each box, got {name!r} of shape {rows.shape} for "
+            f"with_rows of sanitize_boxes must name components with a row for each box, got {name!r} of shape {rows.shape} for "
             f"boxes of shape {boxes.shape}. Leave it out, or give it as many rows.")
       place[name] = (tf.ragged if isinstance(rows, tf.RaggedTensor) else tf).boolean_mask(rows, keep)
     return tuple(made) if rest else made[0]

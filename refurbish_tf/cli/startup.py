@@ -152,7 +152,7 @@ def _add_store(commands):
   parser.add_argument("path", metavar="PATH", help="the directory of the store")
   parser.add_argument(
       "--verify", action="store_true",
-      help="read every sample; samples with a wrong checksum are absent from then on, and the exit status is 1")
+      help="read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1")
   parser.set_defaults(parser=parser)
 
 

@@ -56,7 +56,7 @@ def _print(store, settings, verify):
   damaged = 0
   if verify:
     right, damaged = store.verify()
-    facts["verified"] = f"{right:,} intact, {damaged:,} damaged and now absent"
+    facts["verified"] = f"{right:,} intact, {damaged:,} damaged and now missing"
   print(f"cache store {store.path}")
   for name, fact in facts.items():
     lines = [part for line in fact.splitlines() for part in textwrap.wrap(line, 68)]

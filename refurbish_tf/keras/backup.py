@@ -21,7 +21,7 @@ _FORMAT = 2  # Of a backup. Raise it for a change that another package cannot re
 
 
 class Backup:
-  """A backup in a directory, which is complete or absent.
+  """A backup in a directory, which is complete or missing.
 
   A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to
   "latest". A process killed between the two renames leaves the previous one, which then counts.

@@ -221,7 +221,7 @@ CASES = {
         lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
         lambda: augment.compose([FLIP], targets={1: "mask"}), callable),
     "padding as large as the image": Case(
-        lambda: augment.random_crop(padding=4, padding_mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or mode='zeros'",
+        lambda: augment.random_crop(padding=4, padding_mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or padding_mode='constant'",
         lambda: (augment.random_crop(padding=3, padding_mode="reflect")(COLORED, seed=SEED), augment.random_crop(padding=4)(COLORED, seed=SEED)), len),
     "a mean for each of four channels": Case(
         lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",

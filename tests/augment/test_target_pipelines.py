@@ -119,7 +119,7 @@ class TestDetection:
 
   def test_as_in_keras_retina_net(self):
     stage = self.stage_of(self.tfds())
-    clean = augment.sanitize_boxes("objects", "rel_yxyx", along="label", min_size=2)
+    clean = augment.sanitize_boxes("objects", "rel_yxyx", with_rows="label", min_size=2)
     train = stage.map(clean).map(self.preprocess).padded_batch(4, padding_values=(0.0, 1e-8, -1), drop_remainder=True)
     for batches in two_epochs(stage, train):
       assert len(batches) == N // 4
@@ -141,7 +141,7 @@ class TestDetection:
     stage = source.refurbish(
         [augment.random_resized_crop(48, scale=(0.25, 1))],
         [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(1)], r=2, targets=targets, seed=SEED)
-    train = stage.map(augment.sanitize_boxes("bounding_boxes", "xyxy", along="labels", min_size=2)).padded_batch(
+    train = stage.map(augment.sanitize_boxes("bounding_boxes", "xyxy", with_rows="labels", min_size=2)).padded_batch(
         4, padding_values={"images": None, "bounding_boxes": {"boxes": -1.0, "labels": -1}})
     found = []
     for batches in two_epochs(stage, train):

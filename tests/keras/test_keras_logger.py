@@ -57,7 +57,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
   assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
   assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"], strict=True)] == [
       epoch["second partial"] for epoch in by_epoch]
-  for name in ("evicted", "absent", "bytes", "fresh_wait", "store_wait"):
+  for name in ("evicted", "missing", "bytes", "fresh_wait", "store_wait"):
     assert len(history[f"first_{name}"]) == EPOCHS
   assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
   # TensorBoard gets the same.

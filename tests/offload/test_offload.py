@@ -183,7 +183,7 @@ def test_elements_of_other_shapes_are_an_error():
 @pytest.mark.parametrize("change, error, message", [
     ({"layers": []}, ValueError, "at least one layer"),
     ({"layers": [augment.random_resized_crop(8)]}, ValueError, "stay on the host"),
-    ({"layers": [augment.random_crop(padding=2, padding_mode="reflect")]}, ValueError, "mode='zeros'"),
+    ({"layers": [augment.random_crop(padding=2, padding_mode="reflect")]}, ValueError, "padding_mode='constant'"),
     ({"layers": [tf.image.random_flip_left_right]}, TypeError, "must be layers of rtf.augment"),
     ({"layers": augment.auto_augment("cifar10")[:1]}, ValueError, "must have both layers"),
     ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1"),

@@ -84,7 +84,7 @@ def test_options(name, source):
   for _ in range(3):
     assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
   assert fresh(dataset) == [20, 10, 10]
-  assert stats(dataset).total.absent == 0
+  assert stats(dataset).total.missing == 0
 
 
 def shuffled_by_time(x):

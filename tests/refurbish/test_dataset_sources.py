@@ -111,7 +111,7 @@ def test_sources(kind, warm_start):
     assert sorted(dataset.as_numpy_iterator()) == sorted(expected)
   assert all(store.get(i) == sample for i, sample in enumerate(expected) if i in store)
   found = stats(dataset)
-  assert len(found.epochs) == 2 and found.total.absent == 0
+  assert len(found.epochs) == 2 and found.total.missing == 0
   assert found.epochs[0].fresh == len(expected)
 
 

@@ -46,7 +46,7 @@ def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
       assert total == math.floor(number * n / r + 1e-9)
     assert_spread(fresh, len(calls))  # G4.
   stats = pipeline.stats
-  assert [epoch.absent for epoch in stats.epochs] == [0] * len(stats.epochs)
+  assert [epoch.missing for epoch in stats.epochs] == [0] * len(stats.epochs)
   assert stats.total.fresh == n + total
   assert stats.total.evicted == total
   if r == int(r):

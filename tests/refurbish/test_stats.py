@@ -61,13 +61,13 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   assert [epoch.fresh + epoch.cached for epoch in found.epochs] == used == [n] * epochs
   # The first epoch evicts nothing, as the store is empty.
   assert [epoch.evicted for epoch in found.epochs] == ([0] + fresh[1:] if epochs else [])
-  assert [epoch.absent for epoch in found.epochs] == [0] * epochs
+  assert [epoch.missing for epoch in found.epochs] == [0] * epochs
   assert (found.total.fresh, found.total.cached) == (sum(fresh), n * epochs - sum(fresh))
-  assert found.total.evicted == sum(fresh[1:]) and found.total.absent == 0
+  assert found.total.evicted == sum(fresh[1:]) and found.total.missing == 0
 
 
 def test_early_stop():
-  """A stopped epoch counts the samples used; those it did not put into the store are absent in the next one."""
+  """A stopped epoch counts the samples used; those it did not put into the store are missing in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
@@ -77,12 +77,12 @@ def test_early_stop():
     assert stage.stats.total.fresh == int(stage.partial_calls)
     assert stage.stats.total.fresh + stage.stats.total.cached == int(stage.final_calls) == used
   first, second, third, fourth = stage.stats.epochs
-  assert (first.fresh, first.cached, first.absent) == (5, 0, 0)
+  assert (first.fresh, first.cached, first.missing) == (5, 0, 0)
   assert second.fresh + second.cached == 3
-  assert second.absent == second.fresh
-  assert (third.fresh, third.cached, third.absent) == (12 - 5 - second.fresh, 5 + second.fresh, third.fresh)
-  assert (fourth.fresh, fourth.cached, fourth.absent) == (0, 12, 0)
-  assert stage.stats.total.absent == second.absent + third.absent
+  assert second.missing == second.fresh
+  assert (third.fresh, third.cached, third.missing) == (12 - 5 - second.fresh, 5 + second.fresh, third.fresh)
+  assert (fourth.fresh, fourth.cached, fourth.missing) == (0, 12, 0)
+  assert stage.stats.total.missing == second.missing + third.missing
 
 
 def test_removed_samples_are_absent():
@@ -94,15 +94,15 @@ def test_removed_samples_are_absent():
   store.remove(7)
   list(stage.dataset)
   epoch = stage.stats.epochs[1]
-  assert (epoch.fresh, epoch.cached, epoch.evicted, epoch.absent, epoch.bytes) == (2, 10, 0, 2, 12 * 8)
+  assert (epoch.fresh, epoch.cached, epoch.evicted, epoch.missing, epoch.bytes) == (2, 10, 0, 2, 12 * 8)
 
 
 def test_samples_without_room_are_absent_or_fresh():
-  """Under max_bytes samples that cannot be kept are prepared by schedule: no expected sample is absent."""
+  """Under max_bytes samples that cannot be kept are prepared by schedule: no expected sample is missing."""
   stage = Stage(12, r=100, store=rtf.CacheStore(max_bytes=5 * 8))
   for _ in range(3):
     list(stage.dataset)
-  assert [(epoch.fresh, epoch.cached, epoch.absent, epoch.bytes) for epoch in stage.stats.epochs] == [
+  assert [(epoch.fresh, epoch.cached, epoch.missing, epoch.bytes) for epoch in stage.stats.epochs] == [
       (12, 0, 0, 40), (7, 5, 0, 40), (7, 5, 0, 40)]
 
 
@@ -150,7 +150,7 @@ def test_printing():
   lines = str(stage.stats).splitlines()
   assert lines[0] == "train"
   assert lines[1].split() == [
-      "epoch", "fresh", "cached", "from_other_jobs", "evicted", "absent", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
+      "epoch", "fresh", "cached", "from_other_jobs", "evicted", "missing", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
   waits = [f"{epoch.fresh_wait:.2f}" for epoch in (*stage.stats.epochs, stage.stats.total)]
   assert [line.split() for line in lines[2:]] == [
       ["0", "1,200", "0", "0", "0", "0", "4,800", waits[0], "0.00"],

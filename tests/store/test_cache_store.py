@@ -113,7 +113,7 @@ def test_bad_indices(call, filled):
 
 
 def test_absent():
-  """get of an absent sample raises NotFoundError with the index; remove and in return False."""
+  """get of an missing sample raises NotFoundError with the index; remove and in return False."""
   store = rtf.CacheStore()
   for _ in range(2):
     with pytest.raises(tf.errors.NotFoundError, match="index 3"):

@@ -116,7 +116,7 @@ def test_a_sample_of_another_kind_is_absent(root, kind):
     assert {image.dtype.name for image in found} == {"uint8"}
     np.testing.assert_array_equal(found, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
     counts = rtf.stats(dataset)[0].epochs[epoch]
-    assert (counts.cached, counts.absent) == ((0, N // 2) if epoch == 0 else (N // 2, 0))
+    assert (counts.cached, counts.missing) == ((0, N // 2) if epoch == 0 else (N // 2, 0))
   stats = rtf.CacheStore(path).stats()
   assert (stats.corrupt, stats.hits) == (N // 2, 2 * N // 2)
 

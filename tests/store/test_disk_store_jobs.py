@@ -206,13 +206,13 @@ def test_a_place_is_decided_though_others_are_preparing_all(root):
   beside = iter(other.dataset)
   next(beside)
   job = Pipeline("range", n, 2, seed=5, store=path, num_parallel_calls=None)
-  seen, absent = [], []
+  seen, missing = [], []
   for element in job.dataset:
     seen.append(element.numpy()[0])
     stage, = rtf.stats(job.dataset)
-    absent.append(stage.total.absent)
+    missing.append(stage.total.missing)
   assert sorted(seen) == list(range(n))  # G1.
-  # What is deferred to the end of the order counts as absent.
-  assert absent[3] == 0 < absent[-1] < n - 10
+  # What is deferred to the end of the order counts as missing.
+  assert missing[3] == 0 < missing[-1] < n - 10
   drop(job)
   drop(other)

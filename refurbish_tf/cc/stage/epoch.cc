@@ -159,7 +159,7 @@ Epoch::Step Epoch::Next(Place* place) {
   }
   if (num_missing_claimed_ == missing_.size()) return Step::kEnd;
   *place = Place();
-  place->absent = true;
+  place->missing = true;
   place->new_input = num_missing_claimed_ == 0;
   if (random_access_) place->index = missing_[num_missing_claimed_];
   ++num_missing_claimed_;

@@ -38,7 +38,7 @@ struct EpochCounters : Counters {
   Count cached{this, "cached"};
   Count from_other_jobs{this, "from_other_jobs"};
   Count evicted{this, "evicted"};
-  Count absent{this, "absent"};
+  Count missing{this, "missing"};
   Count bytes{this, "bytes"};
   Count fresh_wait_nanos{this, "fresh_wait_nanos"};
   Count store_wait_nanos{this, "store_wait_nanos"};
@@ -58,12 +58,12 @@ struct Place {
   WantedSample wanted;       // Of `kReading`.
   int64_t bytes_ahead = 0;   // As counted in `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
-  bool absent = false;     // Prepared although the schedule expects it cached.
+  bool missing = false;     // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
 };
 
 // The schedule plans which places are fresh (`Slot::fresh`); what the store
-// holds decides (`Decide`), and `absent` counts the difference. The order is
+// holds decides (`Decide`), and `missing` counts the difference. The order is
 // walked once. A place is decided at its turn, with up to seven others from a
 // store in memory, or earlier, when the source asks ahead for what to prepare
 // or a disk is read ahead.
@@ -231,7 +231,7 @@ class Epoch {
   void NoteOthers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool DecideFromRing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddFromSource(uint32_t index, bool absent)
+  void AddFromSource(uint32_t index, bool missing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Decisions. ----------------------------------------------------------------

@@ -78,7 +78,7 @@ void Epoch::DecideNext() {
     return DecideUnkept();
   }
   const uint32_t position = next_position_++;
-  if (!schedule_.has_value()) return AddFromSource(position, /*absent=*/false);
+  if (!schedule_.has_value()) return AddFromSource(position, /*missing=*/false);
   const Slot slot = At(position);
   Unkept(slot.index) ? DecideUnkept() : DecidePlace(slot);
 }
@@ -95,7 +95,7 @@ void Epoch::DecideUnkept() {
   if (with_others_ && DecideFromRing()) return;
   if (num_unkept_ahead_ > 0) {
     --num_unkept_ahead_;
-    return AddFromSource(/*index=*/0, /*absent=*/false);
+    return AddFromSource(/*index=*/0, /*missing=*/false);
   }
   const std::optional<uint32_t> own = transit_->NextOwn(
       [this](uint32_t position) { return At(position); },
@@ -106,7 +106,7 @@ void Epoch::DecideUnkept() {
         return Decide(occasion, index) == SampleState::kAsked;
       });
   // It has a value, as there is an open sample for each place.
-  if (own.has_value()) AddFromSource(*own, /*absent=*/false);
+  if (own.has_value()) AddFromSource(*own, /*missing=*/false);
 }
 
 void Epoch::NoteOthers() {
@@ -135,9 +135,9 @@ bool Epoch::DecideFromRing() {
 }
 
 // A source that is read by index yields this sample, a stream its next one.
-void Epoch::AddFromSource(uint32_t index, bool absent) {
+void Epoch::AddFromSource(uint32_t index, bool missing) {
   Place place;
-  place.absent = absent;
+  place.missing = missing;
   if (random_access_) {
     place.index = index;
     requests_.push_back(index);

@@ -37,7 +37,7 @@ MUTANTS = [
            "Purpose::kPartialFunction, generation, piece));",
            "Purpose::kPartialFunction, epoch_->number(), piece));",
            "tests/refurbish/test_guarantees.py::test_any_history"),
-    Mutant("samples that were to be cached are not counted as absent when they are not", DECIDE,
+    Mutant("samples that were to be cached are not counted as missing when they are not", DECIDE,
            "AddFromSource(slot.index, !slot.fresh);", "AddFromSource(slot.index, false);", "tests/refurbish/test_stats.py::test_removed_samples_are_absent"),
     # Echo.
     Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",

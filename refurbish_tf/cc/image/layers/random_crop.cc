@@ -30,9 +30,9 @@ class RandomCrop : public Layer {
       if (reflects_ && side != kUnknown && padding_ >= side) {
         return absl::InvalidArgumentError(
             absl::StrCat("have sides above the padding, ", padding_,
-                         ", for mode='reflect', got ", image.size.height, " x ",
+                         ", for padding_mode='reflect', got ", image.size.height, " x ",
                          image.size.width,
-                         " pixels. Pass a smaller padding, or mode='zeros'"));
+                         " pixels. Pass a smaller padding, or padding_mode='constant'"));
       }
     }
     return image;

@@ -103,7 +103,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   const bool last = epoch_->HandedOut(sample.place.index);
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
-  if (sample.place.absent) ++counters.absent;
+  if (sample.place.missing) ++counters.missing;
   if (sample.place.from_other_jobs) ++counters.from_other_jobs;
   *out_tensors = std::move(sample.tensors);
   // Now, and not when the end is asked for: a consumer that knows the number of

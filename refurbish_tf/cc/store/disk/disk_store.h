@@ -73,7 +73,7 @@ struct DiskStoreOptions {
 // left to the page cache, which is the memory tier. After a loss of power the
 // checksums decide, and the store's id, which is in every record and changes
 // when a store begins anew: deleted files may be there again. A record that is
-// torn, corrupt, of another sample or of an earlier store counts as absent.
+// torn, corrupt, of another sample or of an earlier store counts as missing.
 //
 // A large sample has no file of its own: to open and close it would cost two
 // more system calls a read, and a punched hole frees its space as exactly.
@@ -189,7 +189,7 @@ class DiskStore {
   void Compact() { writer_->Compact(/*all=*/false); }
 
   // Reads every record. Returns how many are intact and how many were damaged
-  // and are absent from now on.
+  // and are missing from now on.
   std::pair<int64_t, int64_t> Verify();
 
  private:

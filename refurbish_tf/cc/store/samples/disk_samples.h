@@ -19,7 +19,7 @@ class DiskSamples : public CacheStore<Sample> {
 
   DiskStore& disk() { return *disk_; }
 
-  // From the first call on, a sample that `types` do not allow is absent. False
+  // From the first call on, a sample that `types` do not allow is missing. False
   // if another call has given others.
   bool Expect(const SampleTypes& types);
 

@@ -98,7 +98,7 @@ class SampleStore {
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // On disk: a stored sample of other types or shapes is absent from now on, as
+  // On disk: a stored sample of other types or shapes is missing from now on, as
   // one that is damaged. Fails if such samples cannot be stored, or if another
   // stage expects others.
   absl::Status Expect(const SampleTypes& types);
