@@ -18,7 +18,7 @@ from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
 from refurbish_tf.advice.advise import advise
 from refurbish_tf.advice.report import Advice, AdviceLayer
-from refurbish_tf.advice.strategies import Way
+from refurbish_tf.advice.strategies import Strategy
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE, echo
@@ -31,9 +31,33 @@ from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, OffloadStats, StageStats, stats
 
 __all__ = [
-    "AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition", "EpochStats",
-    "OffloadStats", "Loader", "PipelineWarning", "StageStats", "Way", "advise", "augment", "describe", "diversity", "echo",
-    "as_offloaded", "offload", "jax_loader", "keras", "refurbish", "sources", "stats", "torch_loader"]
+    "AUTOTUNE",
+    "Advice",
+    "AdviceLayer",
+    "CacheStore",
+    "CacheStoreStats",
+    "EchoStats",
+    "EpochPosition",
+    "EpochStats",
+    "Loader",
+    "OffloadStats",
+    "PipelineWarning",
+    "StageStats",
+    "Strategy",
+    "advise",
+    "as_offloaded",
+    "augment",
+    "describe",
+    "diversity",
+    "echo",
+    "jax_loader",
+    "keras",
+    "offload",
+    "refurbish",
+    "sources",
+    "stats",
+    "torch_loader",
+]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.offload = _as_method(offload)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from refurbish_tf import diversity
 from refurbish_tf._internal import checks, machine, native
 from refurbish_tf.advice import measure, order, plan, report, samples
-from refurbish_tf.advice import ways as ways_of
+from refurbish_tf.advice import strategies
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.native_layers import NativeLayer
 from refurbish_tf.augment.target_kinds import checked_targets
@@ -29,7 +29,7 @@ def advise(
     epochs: int = 90, memory: float | None = None, disk: str | os.PathLike[str] | None = None, min_diversity: float = 0.95,
     num_outcomes: Sequence[float | None] | None = None, num_batched_outcomes: float = 1,
     targets: dict[str | int, Any] | None = None, max_seconds: float = 30) -> report.Advice:
-  """Measures a source and layers, and says which way to prepare the samples is the fastest, with its lines of code.
+  """Measures a source and layers, and says which strategy to prepare the samples is the fastest, with its lines of code.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([256, 32, 32, 3], tf.uint8))
   >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
@@ -42,10 +42,10 @@ def advise(
   It compares standard training by plain `tf.data` with elements kept as they are read, or behind their first layers if
   these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` behind each layer; with both; each in
   memory and, with `disk`, on a disk; and with the last layers on whole batches. If memory is short, a part is kept. For
-  each way it predicts the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity
+  each strategy it predicts the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity
   (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
   Times add up; the samples a second are the least of what processors, disk and accelerator allow. The proposal is the
-  fastest way with enough diversity, or standard training if no way is a tenth faster.
+  fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
 
   It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else then.
 
@@ -71,7 +71,7 @@ def advise(
     max_seconds: about how long it takes, in seconds. Tracing slow layers may take longer.
 
   Returns:
-    An `Advice`: what to do, all ways that were compared, and `apply(source)`.
+    An `Advice`: what to do, all strategies that were compared, and `apply(source)`.
 
   Raises:
     ValueError: `layers` is empty, a layer fails or returns another structure than it was given; `source` is empty, infinite,
@@ -123,26 +123,26 @@ def advise(
     bar.update(max_seconds, finalize=True)
 
   rows = _layer_rows(layers, counted, measured.costs)
-  setting = ways_of.Given(
+  setting = strategies.Settings(
       measured.costs, forms, splits, num_samples, is_by_index, epochs, batch_size, machine.processors(),
       step_seconds, step_seconds is not None and not machine.has_accelerator(), memory, disk_bytes, max(machine.free_memory(), memory),
       tuple(row.seconds if each.calls_python else 0.0 for row, each in zip(rows, traced)),
       # Fewer partial outcomes would overstate what standard training loses.
-      tuple(ways_of.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
+      tuple(strategies.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
       (*(row.effective_outcomes for row in rows), num_batched_outcomes))
   made = plan.Plan(
       source, given, layers, forms, specs, traced, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk)
-  found = tuple(ways_of.Model(setting, made).ways())
+  found = tuple(strategies.Model(setting, made).strategies())
   return _advice(found, rows, layers, specs, traced, setting, min_diversity)
 
 
 def _advice(found, rows, layers, specs, traced, setting, min_diversity):
-  standard = next(way for way in found if way.kind == "standard")
+  standard = next(strategy for strategy in found if strategy.kind == "standard")
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
-    input_waits = standard.input_per_second < ways_of.LEAST_GAIN * setting.batch_size / setting.step_seconds
-  # Standard where no input is waited for: the step decides, and no way is faster.
-  best = ways_of.picked(found, min_diversity)
+    input_waits = standard.input_per_second < strategies.LEAST_GAIN * setting.batch_size / setting.step_seconds
+  # Standard where no input is waited for: the step decides, and no strategy is faster.
+  best = strategies.picked(found, min_diversity)
   reasons, hints = [], []
   if input_waits is not None:
     reasons.append(
@@ -159,7 +159,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
     hints += _hints(setting, best)
     if len(setting.splits) > 1 and setting.num_samples is not None:
-      same = [way.later_cpu_seconds for way in found if way.kind == "refurbish" and way.diversity >= min_diversity]
+      same = [strategy.later_cpu_seconds for strategy in found if strategy.kind == "refurbish" and strategy.diversity >= min_diversity]
       better = order.better_order(
           rows, specs, setting, min([standard.later_cpu_seconds, *same]), min_diversity,
           setting.costs.hit[len(layers)] + setting.costs.batch)
@@ -172,14 +172,14 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
   number = setting.num_samples
   if number is None:
     reasons.append(
-        "The source does not know its number of elements, so ways that keep something are left out. "
+        "The source does not know its number of elements, so strategies that keep something are left out. "
         "source.apply(tf.data.experimental.assert_cardinality(n)) tells it.")
   elif not setting.forms[0].kept:
     reasons.append("The source draws random numbers, so its elements are not kept: they would be the same in each epoch. Make "
                    "layers of the functions that draw.")
-  if number is not None and number < ways_of.FEW_SAMPLES:
+  if number is not None and number < strategies.FEW_SAMPLES:
     reasons.append(
-        f"Below {ways_of.FEW_SAMPLES:,} samples r = 2 is the most: with r = 3 a small ResNet lost 0.5 points of accuracy on "
+        f"Below {strategies.FEW_SAMPLES:,} samples r = 2 is the most: with r = 3 a small ResNet lost 0.5 points of accuracy on "
         "4,608 images of CIFAR-10 in 80 epochs.")
   if best.form and setting.form(best.form).apart:
     reasons.append(
@@ -201,28 +201,28 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
 
 
 def _why_nothing(found, rows, setting, standard, min_diversity):
-  if setting.trains_on_cpu and max(way.input_per_second for way in found) >= ways_of.LEAST_GAIN * standard.input_per_second:
+  if setting.trains_on_cpu and max(strategy.input_per_second for strategy in found) >= strategies.LEAST_GAIN * standard.input_per_second:
     return ["Another input would be faster, but most of the time is training's."]
-  reused = [way for way in found if way.r > 1]
+  reused = [strategy for strategy in found if strategy.r > 1]
   if not reused:
     return []
-  allowed = [way for way in reused if way.diversity >= min_diversity]
+  allowed = [strategy for strategy in reused if strategy.diversity >= min_diversity]
   if not allowed:
-    most = max(reused, key=lambda way: way.diversity)
+    most = max(reused, key=lambda strategy: strategy.diversity)
     return [
         f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
         f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers with "
         "more outcomes at the end."]
-  last = max(way.split for way in allowed)
+  last = max(strategy.split for strategy in allowed)
   share = sum(row.seconds for row in rows[last:]) / max(1e-9, sum(row.seconds for row in rows))
   return [
-      f"No way helps much: keeping samples takes time, too. The layers behind layer {last}, the last place for a split with "
+      f"No strategy helps much: keeping samples takes time, too. The layers behind layer {last}, the last place for a split with "
       f"enough diversity, take {100 * share:.0f} % of the time of all layers."]
 
 
 def _hints(setting, best):
   hints, costs = [], setting.costs
-  # By the clock, of what the way reads.
+  # By the clock, of what the strategy reads.
   read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)

@@ -1,7 +1,7 @@
 """Whether another order of the layers would help, for `rtf.advise`."""
 import math
 
-from refurbish_tf.advice import ways
+from refurbish_tf.advice import strategies
 
 # The least gain over the best split of the present order for which another one is suggested. It is computed from
 # differences of times, so it is less exact.
@@ -22,7 +22,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
     return specs[one[0]] == specs[one[-1] + 1] == specs[other[0]] == specs[other[-1] + 1]
 
   def cost_of_outcomes(unit):
-    outcomes = min(ways.UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
+    outcomes = min(strategies.UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
     return sum(layers[i].seconds for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
 
   # The layers with the most outcomes for their time go last.
@@ -40,7 +40,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
       continue
     for r in given.factors():
       seconds = beside + sum(layers[i].seconds / (1 if i in final else r) for i in range(count))
-      found.append((seconds, r, ways.diversity_of(given, {*final, count}, r), final))
+      found.append((seconds, r, strategies.diversity_of(given, {*final, count}, r), final))
   found = [each for each in found if each[2] >= min_diversity]
   # The present order, computed in the same way, is what another order must beat.
   same = [seconds for seconds, _, _, final in found if min(final) == count - len(final)]

@@ -1,4 +1,4 @@
-"""The lines of code of a way, which are also what is run."""
+"""The lines of code of a strategy, which are also what is run."""
 import os
 import sys
 import zlib
@@ -24,32 +24,32 @@ class Plan:
     # The frames of a clip: as images, or each as a file.
     self._clips = rank == (1 if isinstance(image, tf.TensorSpec) and image.dtype == tf.string else 4)
 
-  def apply(self, way, source):
+  def apply(self, strategy, source):
     # The package, which imports this module.
     names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]], "source": source, "layers": self._given, "targets": self._targets}
-    exec(self.code(way), names)
+    exec(self.code(strategy), names)
     return names["train"]
 
-  def code(self, way):
+  def code(self, strategy):
     lines = []
-    is_cut = way.split is not None or way.batched is not None or self._front(way)
+    is_cut = strategy.split is not None or strategy.batched is not None or self._front(strategy)
     if is_cut and list(self._given) != list(self._layers):
       lines.append("layers = tf.nest.flatten(layers)")
-    lines += self._standard() if way.kind == "standard" else self._stage(way)
-    batch = "batch" if samples.is_fixed(self._specs[way.batched if way.batched is not None else -1]) else "ragged_batch"
+    lines += self._standard() if strategy.kind == "standard" else self._stage(strategy)
+    batch = "batch" if samples.is_fixed(self._specs[strategy.batched if strategy.batched is not None else -1]) else "ragged_batch"
     tail = f".{batch}({self._batch_size})"
-    if way.batched is None:
+    if strategy.batched is None:
       return "\n".join([*lines, f"train = train{tail}.prefetch(tf.data.AUTOTUNE)"])
-    return "\n".join([*lines, f"train = train{tail}", *self._on_batches(way), "train = train.prefetch(tf.data.AUTOTUNE)"])
+    return "\n".join([*lines, f"train = train{tail}", *self._on_batches(strategy), "train = train.prefetch(tf.data.AUTOTUNE)"])
 
-  def _front(self, way):
+  def _front(self, strategy):
     """The form of which the first layers stand in front of what is kept."""
-    form = self._forms.get(way.form)
+    form = self._forms.get(strategy.form)
     return form if form is not None and form.prefix else None
 
-  def _more(self, way):
+  def _more(self, strategy):
     """Of layers taken apart there is one more."""
-    front = self._front(way)
+    front = self._front(strategy)
     return int(bool(front and front.apart))
 
   def _standard(self):
@@ -58,8 +58,8 @@ class Plan:
             *self._mapped("source.shuffle(1000)", "augment", "sample", self._is_tuple, takes_seed,
                           dataset_graph.PLAIN_MAP_CALLS)]
 
-  def _stage(self, way):
-    lines, front, before = [], self._front(way), "source"
+  def _stage(self, strategy):
+    lines, front, before = [], self._front(strategy), "source"
     start = front.prefix if front else 0
     if front and front.apart:
       whole, crop = (f"rtf.augment.{layer!r}" for layer in front.layers[:2])
@@ -68,30 +68,30 @@ class Plan:
       composed = self._composed(_cut(0, start), clips=self._clips)
       lines.append(f"decoded = source.map({composed}, num_parallel_calls=tf.data.AUTOTUNE)")
       before = "decoded"
-    if way.form:
-      lines.append(f"kept = {self._kept(way, before)}")
+    if strategy.form:
+      lines.append(f"kept = {self._kept(strategy, before)}")
       before = "kept"
-    more = self._more(way)
-    stop = None if way.batched is None else way.batched + more
+    more = self._more(strategy)
+    stop = None if strategy.batched is None else strategy.batched + more
     targets = ", targets=targets" if self._targets else ""
-    if way.split is None:
+    if strategy.split is None:
       lines.append(f"train = {before}.refurbish({_cut(start, stop)}, r=1{targets})")
     else:
-      at = way.split + more
+      at = strategy.split + more
       lists = _cut(start, at if at < len(self._layers) + more else None)
       if at < (stop if stop is not None else len(self._layers) + more):
         lists += f", {_cut(at, stop)}"
-      made_by = (*(front.layers[:front.prefix] if front else ()), *self._layers[:way.split], way.r)
-      store = self._store(way.samples_in, way.samples_limit, made_by, "samples")
-      lines.append(f"train = {before}.refurbish(\n    {lists}, r={way.r:g}{store and f', store={store}'}{targets})")
+      made_by = (*(front.layers[:front.prefix] if front else ()), *self._layers[:strategy.split], strategy.r)
+      store = self._store(strategy.samples_in, strategy.samples_limit, made_by, "samples")
+      lines.append(f"train = {before}.refurbish(\n    {lists}, r={strategy.r:g}{store and f', store={store}'}{targets})")
     return lines
 
-  def _kept(self, way, before):
-    front = self._front(way)
+  def _kept(self, strategy, before):
+    front = self._front(strategy)
     layers = front.layers[:front.prefix] if front else ()
     if not self._is_by_index:
       return f"{before}.cache()"
-    store = self._store(way.form_in, way.elements_limit, layers, "elements")
+    store = self._store(strategy.form_in, strategy.elements_limit, layers, "elements")
     return f"rtf.sources.cached({before}{store and f', {store}'})"
 
   def _store(self, place, limit, layers, what):
@@ -105,11 +105,11 @@ class Plan:
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
-  def _on_batches(self, way):
-    start = way.batched
+  def _on_batches(self, strategy):
+    start = strategy.batched
     takes_seed = any(each.takes_seed for each in self._traced[start:])
     several = type(self._specs[start]) is tuple
-    return [f"last = rtf.augment.compose({_cut(start + self._more(way), None)})",
+    return [f"last = rtf.augment.compose({_cut(start + self._more(strategy), None)})",
             *self._mapped("train", "last", "batch", several, takes_seed, "tf.data.AUTOTUNE")]
 
   def _composed(self, layers, clips):

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf._internal import machine
-from refurbish_tf.advice import ways as ways_of
+from refurbish_tf.advice.strategies import Settings, Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,58 +37,58 @@ class Advice:
   """What `rtf.advise` found. Prints as tables, reasons and lines of code; `apply(source)` runs these lines.
 
   Attributes:
-    best: the way to take, a `Way`; standard if nothing is gained.
-    ways: a tuple of all ways, the fastest first.
+    best: the strategy to take, a `Strategy`; standard if nothing is gained.
+    strategies: a tuple of all strategies, the fastest first.
     layers: a tuple of `AdviceLayer`.
     input_waits: whether an accelerator waits for standard training's input; None if `step_seconds` is not given, or if the
       processors train.
     reasons: a tuple of sentences: why, and what was left out.
     hints: a tuple of sentences: what only training tells.
-    given: what it reckoned with: `num_samples`, `epochs`, `batch_size`, `processors`, `step_seconds`, `memory` and `disk` in
+    settings: what it reckoned with: `num_samples`, `epochs`, `batch_size`, `processors`, `step_seconds`, `memory` and `disk` in
       bytes, and what was measured, `costs`.
     min_diversity: as given.
   """
-  best: ways_of.Way
-  ways: tuple[ways_of.Way, ...]
+  best: Strategy
+  strategies: tuple[Strategy, ...]
   layers: tuple[AdviceLayer, ...]
   input_waits: bool | None
   reasons: tuple[str, ...]
   hints: tuple[str, ...]
-  given: ways_of.Given
+  settings: Settings
   min_diversity: float
 
   @property
-  def standard(self) -> ways_of.Way:
+  def standard(self) -> Strategy:
     """Standard training by plain `tf.data`."""
-    return next(way for way in self.ways if way.kind == "standard")
+    return next(strategy for strategy in self.strategies if strategy.kind == "standard")
 
   @property
-  def shown(self) -> tuple[ways_of.Way, ...]:
-    """The ways that are printed: the best of each kind, the one to take first."""
+  def best_per_kind(self) -> tuple[Strategy, ...]:
+    """The strategies that are printed: the best of each kind, the one to take first."""
     found = {self._kind(self.best): self.best}
-    allowed = [way for way in self.ways if way.diversity >= self.min_diversity]
-    for way in [*allowed, *self.ways]:
-      found.setdefault(self._kind(way), way)
-    return tuple([self.best] + [way for way in sorted(found.values(), key=self.ways.index) if way != self.best])
+    allowed = [strategy for strategy in self.strategies if strategy.diversity >= self.min_diversity]
+    for strategy in [*allowed, *self.strategies]:
+      found.setdefault(self._kind(strategy), strategy)
+    return tuple([self.best] + [strategy for strategy in sorted(found.values(), key=self.strategies.index) if strategy != self.best])
 
   @staticmethod
-  def _kind(way):
-    if way.kind == "both":
-      return way.kind, way.form
-    return way.kind, way.form, way.form_in, way.samples_in, way.samples_in == "memory" and way.r
+  def _kind(strategy):
+    if strategy.kind == "both":
+      return strategy.kind, strategy.form
+    return strategy.kind, strategy.form, strategy.form_in, strategy.samples_in, strategy.samples_in == "memory" and strategy.r
 
   @property
   def code(self) -> str:
-    """The lines of the best way, for variables `source` and `layers`."""
+    """The lines of the best strategy, for variables `source` and `layers`."""
     return self.best.code
 
   def apply(self, source: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
-    """Runs the lines of the best way: batches of `source`, for `model.fit`."""
+    """Runs the lines of the best strategy: batches of `source`, for `model.fit`."""
     return self.best.apply(source)
 
   def __str__(self) -> str:
     return "\n".join([
-        self._headline(), "", *table(self._layer_rows()), "", self._reading(), "", *table(self._way_rows()), "",
+        self._headline(), "", *table(self._layer_rows()), "", self._reading(), "", *table(self._strategy_rows()), "",
         *self.reasons, *(f"Hint: {hint}" for hint in self.hints), "",
         "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:", "", self.code])
 
@@ -106,7 +106,7 @@ class Advice:
 
   def _layer_rows(self):
     unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
-    total = "" if self.given.num_samples is None else f"of {self.given.num_samples:,}"
+    total = "" if self.settings.num_samples is None else f"of {self.settings.num_samples:,}"
     rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
     for position, layer in enumerate(self.layers, 1):
       size = layer.sample_bytes
@@ -114,11 +114,11 @@ class Advice:
           str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer),
           "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
           "" if size is None else f"{size:,.0f}",
-          "" if size is None or self.given.num_samples is None else machine.size_of(self.given.num_samples * size)])
+          "" if size is None or self.settings.num_samples is None else machine.size_of(self.settings.num_samples * size)])
     return rows
 
   def _reading(self):
-    costs = self.given.costs
+    costs = self.settings.costs
     cold, warm = _rate(costs.read_cold), _rate(costs.read_warm)
     text = f"Reading: {_microseconds(costs.read)} µs of CPU time per element"
     if costs.disk_is_known:
@@ -127,18 +127,18 @@ class Advice:
       return f"{text}; {warm}."
     return f"{text}; {warm}, maybe from the page cache: the disk's speed is unknown."
 
-  def _way_rows(self):
-    rows = [["way", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "diversity", ""]]
-    for way in self.shown:
+  def _strategy_rows(self):
+    rows = [["strategy", "CPU µs", "samples/s", "in memory", "on disk", "bytes read", "diversity", ""]]
+    for strategy in self.best_per_kind:
       notes = []
-      if way == self.best:
+      if strategy == self.best:
         notes.append("<- this")
-      if way.diversity < self.min_diversity:
+      if strategy.diversity < self.min_diversity:
         notes.append(f"below {self.min_diversity:g}")
       rows.append([
-          way.name, _microseconds(way.cpu_seconds), f"{way.images_per_second:,.0f}",
-          machine.size_of(way.kept_bytes) if way.kept_bytes else "", machine.size_of(way.disk_bytes) if way.disk_bytes else "",
-          machine.size_of(way.read_bytes), f"{way.diversity:.3f}", ", ".join(notes)])
+          strategy.name, _microseconds(strategy.cpu_seconds), f"{strategy.images_per_second:,.0f}",
+          machine.size_of(strategy.kept_bytes) if strategy.kept_bytes else "", machine.size_of(strategy.disk_bytes) if strategy.disk_bytes else "",
+          machine.size_of(strategy.read_bytes), f"{strategy.diversity:.3f}", ", ".join(notes)])
     return rows
 
 
@@ -160,7 +160,7 @@ def _outcomes(layer):
 def table(rows):
   """Lines: numbers to the right, text to the left."""
   columns = [column for column in zip(*rows) if any(column)]
-  text = [column[0] in ("layer", "way", "") and not column[1].isdigit() for column in columns]
+  text = [column[0] in ("layer", "strategy", "") and not column[1].isdigit() for column in columns]
   widths = [max(map(len, column)) for column in columns]
   lines = []
   for row in zip(*columns):

@@ -1,4 +1,4 @@
-"""The ways to prepare samples that `rtf.advise` compares, and what each is predicted to cost."""
+"""The strategies to prepare samples that `rtf.advise` compares, and what each is predicted to cost."""
 from __future__ import annotations
 
 import collections
@@ -15,7 +15,7 @@ UNBOUNDED = 1e12
 REUSE_FACTORS, FEW_SAMPLES = (2, 3), 10_000
 # The least gain over standard training that is worth a change of the pipeline. It exceeds the error of measurement.
 LEAST_GAIN = 1.1
-# Ways that are at most this much slower than the fastest may be better in something else.
+# Strategies that are at most this much slower than the fastest may be better in something else.
 ALMOST_AS_FAST = 0.97
 # A smaller part of the elements is not worth keeping.
 LEAST_SHARE = 0.05
@@ -24,8 +24,8 @@ _Epoch = collections.namedtuple("_Epoch", ["cpu", "seconds", "input_seconds", "r
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
-  """One way to prepare samples, and what is predicted of it: means over all epochs, the first included.
+class Strategy:
+  """One strategy to prepare samples, and what is predicted of it: means over all epochs, the first included.
 
   Attributes:
     kind: "standard" (plain tf.data), "batched" (the same with the last layers on whole batches), "kept" (elements are kept,
@@ -94,8 +94,8 @@ class Way:
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
-  """What does not differ between ways."""
+class Settings:
+  """What does not differ between strategies."""
   costs: Any
   forms: tuple[Any, ...]
   splits: tuple[int, ...]
@@ -134,35 +134,35 @@ class Model:
   def __init__(self, given, plan):
     self._given, self._plan = given, plan
 
-  def ways(self):
-    """All ways, the fastest first."""
-    found = [Way("standard")]
+  def strategies(self):
+    """All strategies, the fastest first."""
+    found = [Strategy("standard")]
     for batched in self._batched(1):
-      found += [Way("batched", batched=batched)] if batched is not None else []
-      found += self._with_elements(Way("kept", batched=batched))
-    for way in self._stages():
-      found += [way, *self._with_elements(way)]
-    return sorted(map(self.predicted, found), key=lambda way: -way.images_per_second)
+      found += [Strategy("batched", batched=batched)] if batched is not None else []
+      found += self._with_elements(Strategy("kept", batched=batched))
+    for strategy in self._stages():
+      found += [strategy, *self._with_elements(strategy)]
+    return sorted(map(self.predicted, found), key=lambda strategy: -strategy.images_per_second)
 
   def _places(self):
     return [(place, room) for place, room in (("memory", self._given.memory), ("disk", self._given.disk)) if room > 0]
 
-  def _with_elements(self, way):
-    """The way, and elements kept in the room that it leaves."""
+  def _with_elements(self, strategy):
+    """The strategy, and elements kept in the room that it leaves."""
     given = self._given
-    if given.num_samples is None or given.epochs == 1 or not way.fits:
+    if given.num_samples is None or given.epochs == 1 or not strategy.fits:
       return  # Where the stage's own samples do not fit, they are worth more than elements.
     for form, (place, room) in itertools.product(given.forms, self._places()):
-      if not form.kept or way.split is not None and form.replaced >= way.split:
+      if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
-      batched = way.batched if way.batched is None or way.split is not None else self._batched(form.replaced + 1)[-1]
+      batched = strategy.batched if strategy.batched is None or strategy.split is not None else self._batched(form.replaced + 1)[-1]
       size = given.costs.element_bytes[form.name]
-      whole, room = given.num_samples * size, room - (self._bytes_of_samples(way) if way.samples_in == place else 0)
+      whole, room = given.num_samples * size, room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0)
       # cache() of a stream keeps all or nothing, and on a disk it would not tell one source from another.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
-      if enough and (batched is None) == (way.batched is None):
+      if enough and (batched is None) == (strategy.batched is None):
         yield dataclasses.replace(
-            way, kind="kept" if way.split is None else "both", form=form.name, form_in=place, share=min(1.0, room / whole),
+            strategy, kind="kept" if strategy.split is None else "both", form=form.name, form_in=place, share=min(1.0, room / whole),
             batched=batched, elements_limit=_limit(whole, room))
 
   def _batched(self, least):
@@ -176,77 +176,77 @@ class Model:
       return
     for at, r, (place, room) in itertools.product(given.splits, given.factors(), self._places()):
       for batched in self._batched(at):
-        way = Way("refurbish", split=at, r=r, samples_in=place, batched=batched)
-        needed = self._bytes_of_samples(way)
+        strategy = Strategy("refurbish", split=at, r=r, samples_in=place, batched=batched)
+        needed = self._bytes_of_samples(strategy)
         if room >= max(LEAST_SHARE * needed, given.costs.sample_bytes[at]):
-          yield dataclasses.replace(way, samples_limit=_limit(needed, room), fits=needed <= room)
+          yield dataclasses.replace(strategy, samples_limit=_limit(needed, room), fits=needed <= room)
 
-  def _bytes_of_samples(self, way):
+  def _bytes_of_samples(self, strategy):
     """Of all that are used again, which the last of r uses leaves out."""
-    return self._given.num_samples * (1 - 1 / way.r) * self._given.costs.sample_bytes[way.split]
+    return self._given.num_samples * (1 - 1 / strategy.r) * self._given.costs.sample_bytes[strategy.split]
 
-  def predicted(self, way):
-    """The way with what is predicted of it."""
+  def predicted(self, strategy):
+    """The strategy with what is predicted of it."""
     given, costs = self._given, self._given.costs
     number, fresh = given.num_samples, 1.0
     sizes = {None: 0.0, "memory": 0.0, "disk": 0.0}
-    if way.form:
-      sizes[way.form_in] += way.share * number * costs.element_bytes[way.form]
-    if way.split is not None:
-      size, fresh = self._bytes_of_samples(way), 1 / way.r
-      if not way.fits:
-        size = way.samples_limit
-        fresh = 1 - size / (number * costs.sample_bytes[way.split])
-      sizes[way.samples_in] += size
+    if strategy.form:
+      sizes[strategy.form_in] += strategy.share * number * costs.element_bytes[strategy.form]
+    if strategy.split is not None:
+      size, fresh = self._bytes_of_samples(strategy), 1 / strategy.r
+      if not strategy.fits:
+        size = strategy.samples_limit
+        fresh = 1 - size / (number * costs.sample_bytes[strategy.split])
+      sizes[strategy.samples_in] += size
     kept, on_disk = sizes["memory"], sizes["disk"]
-    first = self._epoch(way, True, 1.0, 0.0, kept, on_disk)
-    later = self._epoch(way, False, fresh, way.share, kept, on_disk)
+    first = self._epoch(strategy, True, 1.0, 0.0, kept, on_disk)
+    later = self._epoch(strategy, False, fresh, strategy.share, kept, on_disk)
 
     def mean(one, other):
       return (one + (given.epochs - 1) * other) / given.epochs
 
     return dataclasses.replace(
-        way, cpu_seconds=mean(first.cpu, later.cpu), first_cpu_seconds=first.cpu, later_cpu_seconds=later.cpu,
+        strategy, cpu_seconds=mean(first.cpu, later.cpu), first_cpu_seconds=first.cpu, later_cpu_seconds=later.cpu,
         images_per_second=1 / mean(first.seconds, later.seconds),
         input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
         read_bytes=mean(first.read_bytes, later.read_bytes), plan=self._plan,
-        diversity=1.0 if way.r == 1 else diversity_of(given, range(way.split, len(given.effective)), way.r))
+        diversity=1.0 if strategy.r == 1 else diversity_of(given, range(strategy.split, len(given.effective)), strategy.r))
 
-  def _epoch(self, way, is_first, fresh, share, kept, on_disk):
+  def _epoch(self, strategy, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
     given, costs = self._given, self._given.costs
-    read = fresh * (1 - share) if given.is_by_index or way.form else 1.0
-    if way.kind == "standard":
+    read = fresh * (1 - share) if given.is_by_index or strategy.form else 1.0
+    if strategy.kind == "standard":
       cpu = costs.standard
-    elif way.split is None:
+    elif strategy.split is None:
       cpu = costs.fresh["encoded"]
     else:
-      cpu = costs.hit[way.split] + fresh * (costs.first[way.split] - costs.hit[way.split])
-    if way.kind != "standard":
-      cpu += costs.batch if way.batched is None else costs.batch - costs.saved[way.batched]
-    if way.form:
-      cpu += fresh * (share * costs.fresh[way.form] + (1 - share) * costs.missed[way.form] - costs.fresh["encoded"])
+      cpu = costs.hit[strategy.split] + fresh * (costs.first[strategy.split] - costs.hit[strategy.split])
+    if strategy.kind != "standard":
+      cpu += costs.batch if strategy.batched is None else costs.batch - costs.saved[strategy.batched]
+    if strategy.form:
+      cpu += fresh * (share * costs.fresh[strategy.form] + (1 - share) * costs.missed[strategy.form] - costs.fresh["encoded"])
     # The parts are measured one by one, so their errors could add up to less than nothing.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
-        (way.samples_in, costs.sample_bytes.get(way.split), 1 - fresh, fresh if way.split is not None else 0),
-        (way.form_in, costs.element_bytes.get(way.form), fresh * share, way.share if is_first else 0)):
+        (strategy.samples_in, costs.sample_bytes.get(strategy.split), 1 - fresh, fresh if strategy.split is not None else 0),
+        (strategy.form_in, costs.element_bytes.get(strategy.form), fresh * share, strategy.share if is_first else 0)):
       if place == "disk":
         cpu += sum(number * (each + of_byte * size) for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)))
         from_disk += hits * size
     room = given.free_memory / 2 - kept
     seconds = [
-        cpu / given.processors, self._serial(way, fresh, share), read * given.read_seconds(is_first, kept),
+        cpu / given.processors, self._serial(strategy, fresh, share), read * given.read_seconds(is_first, kept),
         from_disk / costs.disk_rate if on_disk > room else 0.0]
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
     return _Epoch(cpu, whole, max(seconds), read * costs.element_bytes["encoded"] + from_disk)
 
-  def _serial(self, way, fresh, share):
+  def _serial(self, strategy, fresh, share):
     serial = self._given.serial
-    kept = sum(serial[:self._given.form(way.form).replaced]) if way.form else 0.0
-    return fresh * (sum(serial[:way.split]) - share * kept) + (sum(serial[way.split:]) if way.split is not None else 0.0)
+    kept = sum(serial[:self._given.form(strategy.form).replaced]) if strategy.form else 0.0
+    return fresh * (sum(serial[:strategy.split]) - share * kept) + (sum(serial[strategy.split:]) if strategy.split is not None else 0.0)
 
 
 def _limit(needed, room):
@@ -265,12 +265,12 @@ def diversity_of(given, final, r):
   return min(1.0, diversity.normalized_unique_samples(partial * behind, behind, given.epochs, r))
 
 
-def picked(ways, min_diversity):
-  """The way to propose: the most diverse of the fastest ones, which then takes the fewest bytes; standard if little is gained."""
-  standard = next(way for way in ways if way.kind == "standard")
-  allowed = [way for way in ways if way.diversity >= min_diversity]
-  most = max(way.images_per_second for way in allowed)
+def picked(strategies, min_diversity):
+  """The strategy to propose: the most diverse of the fastest ones, which then takes the fewest bytes; standard if little is gained."""
+  standard = next(strategy for strategy in strategies if strategy.kind == "standard")
+  allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
+  most = max(strategy.images_per_second for strategy in allowed)
   if most < LEAST_GAIN * standard.images_per_second:
     return standard
-  best = [way for way in allowed if way.images_per_second >= ALMOST_AS_FAST * most]
-  return min(best, key=lambda way: (-round(way.diversity, 3), way.kept_bytes + way.disk_bytes, -way.images_per_second))
+  best = [strategy for strategy in allowed if strategy.images_per_second >= ALMOST_AS_FAST * most]
+  return min(best, key=lambda strategy: (-round(strategy.diversity, 3), strategy.kept_bytes + strategy.disk_bytes, -strategy.images_per_second))

@@ -17,7 +17,7 @@ augmentation for whole batches, and `mixup`, `cutmix` and `mixup_or_cutmix` mix 
 """
 from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
-from .color_layers import color_jitter, gaussian_blur, grayscale, solarize
+from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_solarize
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
@@ -33,6 +33,6 @@ from .trivial_augment import trivial_augment
 
 __all__ = [
     "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_random_resized_crop", "deep_auto_augment",
-    "gaussian_blur", "grayscale", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
-    "random_apply", "random_crop", "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_resized_crop", "resize",
-    "sanitize_boxes", "seed_at", "solarize", "split", "trivial_augment"]
+    "gaussian_blur", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
+    "random_apply", "random_crop", "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_grayscale", "random_resized_crop", "random_solarize", "resize",
+    "sanitize_boxes", "seed_at", "split", "trivial_augment"]

@@ -138,7 +138,7 @@ def _add_demo(commands):
   parser.add_argument(
       "--images", type=_number(int, "a whole number", 2), default=384, metavar="N", help="use at most the first N")
   parser.add_argument(
-      "--reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
+      "-r", dest="reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
   parser.set_defaults(parser=parser)
 

@@ -3,4 +3,4 @@ from refurbish_tf.keras.offloaded import Offloaded, with_offloaded
 from refurbish_tf.keras.logger import RefurbishLogger
 from refurbish_tf.keras.restore import BackupAndRestore
 
-__all__ = ["Offloaded", "RefurbishLogger", "BackupAndRestore", "with_offloaded"]
+__all__ = ["BackupAndRestore", "Offloaded", "RefurbishLogger", "with_offloaded"]

@@ -99,7 +99,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   assert imported == ""
   assert version == f"refurbish-tf {rtf.__version__}" and "no exit" not in helps
   assert sum(line.startswith("usage: ") for line in helps) == 4
-  assert "argument --reuse: must be a real number of at least 1, got '0'" in done.stderr
+  assert "argument -r: must be a real number of at least 1, got '0'" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, message", [([], "COMMAND"), (["dome"], "invalid choice: 'dome'"), (["store", "x", "--y"], "--y")])

@@ -50,7 +50,7 @@ def test_photographs_of_a_directory(tmp_path, monkeypatch):
   (tmp_path / "page.jpg").write_text("<html>")
   found, measure = [], demo.measure
   monkeypatch.setattr(demo, "measure", lambda *settings: found.append(measure(*settings)) or found[0])
-  status, output = printed("--photos", str(tmp_path), "--reuse", "2", "2", "1")
+  status, output = printed("--photos", str(tmp_path), "-r", "2", "2", "1")
   assert status == 0
   assert f"3 JPEG files in {tmp_path}" in in_one_line(output)
   assert max(map(len, output.splitlines())) <= 80 + len(str(tmp_path))
@@ -90,15 +90,15 @@ def test_a_damaged_photograph_ends_it_with_one_line(tmp_path, capsys, size):
   picture = tf.io.encode_jpeg(np.zeros([50, 50, 3], np.uint8)).numpy()
   for name, content in (("a.jpg", picture), ("b.jpg", picture[:size])):
     (tmp_path / name).write_bytes(content)
-  assert startup.main(["demo", "--photos", str(tmp_path), "--reuse", "2"]) == 1
+  assert startup.main(["demo", "--photos", str(tmp_path), "-r", "2"]) == 1
   captured = capsys.readouterr()
   assert "refurbish-tf demo: " in captured.err and "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize("arguments, message", [
     (["--images", "many"], "argument --images: must be a whole number of at least 2, got 'many'"),
-    (["--reuse", "2", "0.5"], "argument --reuse: must be a real number of at least 1, got '0.5'"),
-    (["--reuse", "nan"], "argument --reuse: must be a real number of at least 1, got 'nan'"),
+    (["-r", "2", "0.5"], "argument -r: must be a real number of at least 1, got '0.5'"),
+    (["-r", "nan"], "argument -r: must be a real number of at least 1, got 'nan'"),
     (["--photos", "/no/where"], "argument --photos: there is no directory '/no/where'"),
     (["--photos", os.path.dirname(__file__)], "argument --photos: there are no JPEG files in")])
 def test_bad_arguments(arguments, message, capsys):

@@ -23,7 +23,7 @@ del sys.modules["matplotlib"], sys.modules["PIL"]
 importlib.import_module("refurbish_tf.experiments.plots")
 from refurbish_tf.cli import startup
 from refurbish_tf.experiments import images
-print("demo:", startup.main(["demo", "--images", "2", "--reuse", "2"]))
+print("demo:", startup.main(["demo", "--images", "2", "-r", "2"]))
 try:
   images.load("cifar10", 20)
 except images.DatasetError as error:

@@ -63,7 +63,7 @@ RIGHT = """
     advice: rtf.Advice = rtf.advise(
         source, layers, batch_size=4, step_seconds=0.1, memory=2**30, disk=pathlib.Path("ssd"), num_outcomes=[None, 2, float("inf")])
     standard: tf.data.Dataset[Any] = advice.apply(source)
-    way: rtf.Way = advice.best
+    way: rtf.Strategy = advice.best
     predicted: float = way.cpu_seconds / advice.standard.cpu_seconds + advice.layers[0].seconds + way.r + advice.min_diversity
     lines: str = str(advice) + way.code + way.name
 

@@ -33,13 +33,13 @@ def images_like(rng, n, height, width):
 
 def without_table(layers, draws, todo):
   """The images of a batch that come too late for a table in their group: the host has to do these."""
-  device_layers, column, late = device_layers.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
-  for layer in device_layers.layers:
+  on_device, column, late = device_layers.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
+  for layer in on_device.layers:
     if layer.kind == "policy":
       outcomes = np.searchsorted(layer.numbers("edges"), draws[:, column], side="right")
       needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(device_layers.TABLE_DISTORTIONS)) & (todo > 0)
       for start in range(0, len(draws), device_layers.GROUP):
-        late[start + np.flatnonzero((needed & ~late)[start:start + device_layers.GROUP])[device_layers.num_tables:]] = True
+        late[start + np.flatnonzero((needed & ~late)[start:start + device_layers.GROUP])[on_device.num_tables:]] = True
     column += layer.num_draws
   return late
 
@@ -54,21 +54,21 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     todo: 0 or 1, or one for each image: what offload would leave to the accelerator. Images without a table are the host's.
     seed: of the draws.
   """
-  device_layers, whole = device_layers.DeviceLayers.of(layers, "test"), augment.compose(layers)
+  on_device, whole = device_layers.DeviceLayers.of(layers, "test"), augment.compose(layers)
   images = np.asarray(images)
   if draws is None:
     draws = whole.draws(seed, len(images)).numpy()
   todo = np.broadcast_to(np.int32(todo), [len(images)])
   todo = np.where(without_table(layers, draws, todo), 0, todo).astype(np.int32)
-  shared = device_layers.checked_layers(layers, "test")[:device_layers.num_divided]
+  shared = device_layers.checked_layers(layers, "test")[:on_device.num_divided]
   given = images
   if shared:
-    number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_divided])
+    number = sum(layer.num_draws for layer in on_device.layers[:on_device.num_divided])
     done = augment.compose(shared).pixels(images, draws[:, :number]).numpy()
     given = np.where(todo[:, None, None, None] == 1, images, done)
   entries = {
       "unfinished_image": _rows(given), "draws": np.concatenate([todo[:, None], draws], axis=1),
-      "layers": np.zeros([len(images), 0, device_layers.fingerprint], np.int32)}
+      "layers": np.zeros([len(images), 0, on_device.fingerprint], np.int32)}
   return entries, whole.pixels(images, draws).numpy()
 
 

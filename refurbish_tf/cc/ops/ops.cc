@@ -194,7 +194,9 @@ DATASET_OP("OffloadDataset")
 COUNTS_OP("stage", "OffloadCounts");
 
 // The state of a stage between two epochs: seed, number of the next one.
-OP_ON("stage", "OffloadState").Output("state: int64").SetShapeFn(VectorShape<2>);
+OP_ON("stage", "OffloadState")
+    .Output("state: int64")
+    .SetShapeFn(VectorShape<2>);
 
 // Restores the state of a stage that OffloadState returned.
 OP_ON("stage", "OffloadRestore")

@@ -55,10 +55,10 @@ struct Place {
   // Empty for `kSource` on a stream, until it has been read.
   std::optional<uint32_t> index;
   Sample sample;
-  WantedSample wanted;       // Of `kReading`.
-  int64_t bytes_ahead = 0;   // As counted in `Epoch::bytes_ahead_`.
+  WantedSample wanted;           // Of `kReading`.
+  int64_t bytes_ahead = 0;       // As counted in `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
-  bool missing = false;     // Prepared although the schedule expects it cached.
+  bool missing = false;    // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
 };
 

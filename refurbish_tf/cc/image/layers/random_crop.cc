@@ -28,11 +28,11 @@ class RandomCrop : public Layer {
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     for (const int64_t side : {image.size.height, image.size.width}) {
       if (reflects_ && side != kUnknown && padding_ >= side) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("have sides above the padding, ", padding_,
-                         ", for padding_mode='reflect', got ", image.size.height, " x ",
-                         image.size.width,
-                         " pixels. Pass a smaller padding, or padding_mode='constant'"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "have sides above the padding, ", padding_,
+            ", for padding_mode='reflect', got ", image.size.height, " x ",
+            image.size.width,
+            " pixels. Pass a smaller padding, or padding_mode='constant'"));
       }
     }
     return image;

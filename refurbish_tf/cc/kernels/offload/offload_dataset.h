@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 
 namespace refurbish_tf {
 
@@ -46,12 +46,12 @@ struct OffloadArguments {
 class OffloadDataset : public UnaryDataset {
  public:
   OffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
-              OffloadArguments arguments)
+                 OffloadArguments arguments)
       : UnaryDataset(ctx, input, "Offload", arguments.options.types,
                      arguments.options.shapes),
         arguments_(std::move(arguments)),
-        stage_(
-            Registry<OffloadStage>::Global().GetOrCreate(arguments_.stage, [this] {
+        stage_(Registry<OffloadStage>::Global().GetOrCreate(
+            arguments_.stage, [this] {
               return std::make_shared<OffloadStage>(
                   arguments_.seed, arguments_.any_seed, arguments_.eighths);
             })) {}

@@ -14,8 +14,8 @@
 namespace refurbish_tf {
 
 absl::Status OffloadDataset::AsGraphDefInternal(SerializationContext* ctx,
-                                             DatasetGraphDefBuilder* b,
-                                             Node** output) const {
+                                                DatasetGraphDefBuilder* b,
+                                                Node** output) const {
   OpWriter writer(ctx, b);
   writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
   OffloadArguments::ForEachAttribute(
@@ -65,7 +65,8 @@ absl::Status CheckAttributes(const OffloadArguments& arguments) {
 
 // Checks the components against the input, and sets the shapes of what comes
 // out: those of the op's attribute say only what the layers' sign is.
-absl::Status CheckComponents(const DatasetBase& input, OffloadOptions* options) {
+absl::Status CheckComponents(const DatasetBase& input,
+                             OffloadOptions* options) {
   const DataTypeVector& types = input.output_dtypes();
   const int64_t num_inputs = types.size();
   if (options->image >= num_inputs ||
@@ -152,8 +153,8 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
                                    &arguments.seed));
     OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
-    *output = new IteratedBy<OffloadDataset, OffloadIterator>(ctx, input,
-                                                        std::move(arguments));
+    *output = new IteratedBy<OffloadDataset, OffloadIterator>(
+        ctx, input, std::move(arguments));
   }
 
  private:
@@ -161,7 +162,8 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
 };
 
 std::shared_ptr<OffloadStage> FindOffloadStage(OpKernelContext* ctx) {
-  return Registry<OffloadStage>::Global().Find(ctx->input(0).scalar<tstring>()());
+  return Registry<OffloadStage>::Global().Find(
+      ctx->input(0).scalar<tstring>()());
 }
 
 absl::Status NoOffloadStage() {

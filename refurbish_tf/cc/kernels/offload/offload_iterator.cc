@@ -24,10 +24,10 @@ constexpr int64_t kRoom = 2;
 }  // namespace
 
 void OffloadIterator::Run(IteratorContext* ctx) {
-  const OffloadWork::Told told = ctx->symbolic_checkpoint()
-                                  ? OffloadWork::Told::kSymbolic
-                              : options().seeded ? OffloadWork::Told::kSnapshots
-                                                 : OffloadWork::Told::kLater;
+  const OffloadWork::Told told =
+      ctx->symbolic_checkpoint() ? OffloadWork::Told::kSymbolic
+      : options().seeded         ? OffloadWork::Told::kSnapshots
+                                 : OffloadWork::Told::kLater;
   MakeWork(ctx, options(), &stage(), *iteration_, told);
   if (told == OffloadWork::Told::kSnapshots) {
     saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());
@@ -44,8 +44,8 @@ void OffloadIterator::Run(IteratorContext* ctx) {
 }
 
 absl::Status OffloadIterator::GetNextInternal(IteratorContext* ctx,
-                                           std::vector<Tensor>* out_tensors,
-                                           bool* end_of_sequence) {
+                                              std::vector<Tensor>* out_tensors,
+                                              bool* end_of_sequence) {
   absl::MutexLock lock(&mu_);
   *end_of_sequence = false;
   if (!restored_errors_.empty()) {
@@ -82,9 +82,10 @@ absl::Status OffloadIterator::GetNextInternal(IteratorContext* ctx,
   return status;
 }
 
-absl::Status OffloadIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
-                                  std::shared_ptr<OffloadBatch>* batch,
-                                  bool* end) {
+absl::Status OffloadIterator::Gather(IteratorContext* ctx,
+                                     int64_t* waited_nanos,
+                                     std::shared_ptr<OffloadBatch>* batch,
+                                     bool* end) {
   while (true) {
     std::unique_ptr<OffloadPiece> rows;
     int64_t waited = 0;
@@ -111,7 +112,7 @@ absl::Status OffloadIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos
 }
 
 void OffloadIterator::HandOut(IteratorContext* ctx, OffloadBatch* batch,
-                           std::vector<Tensor>* out_tensors) {
+                              std::vector<Tensor>* out_tensors) {
   OffloadCounters& counters = *iteration_->counters;
   ++counters.batches;
   counters.device_images += batch->num_unfinished;
@@ -134,7 +135,7 @@ std::shared_ptr<model::Node> OffloadIterator::CreateNode(
 }
 
 absl::Status OffloadIterator::SaveInternal(SerializationContext* ctx,
-                                        IteratorStateWriter* writer) {
+                                           IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
   int64_t position = position_;
   if (!ctx->symbolic_checkpoint()) {
@@ -200,10 +201,9 @@ absl::Status OffloadIterator::SaveSettled(
                              static_cast<int64_t>(errors.size()));
 }
 
-absl::Status OffloadIterator::ReadBatches(IteratorContext* ctx,
-                                       const CheckpointReader& saved,
-                                       Batches* batches,
-                                       std::deque<absl::Status>* errors) const {
+absl::Status OffloadIterator::ReadBatches(
+    IteratorContext* ctx, const CheckpointReader& saved, Batches* batches,
+    std::deque<absl::Status>* errors) const {
   int64_t num_batches = 0, num_errors = 0;
   TF_RETURN_IF_ERROR(
       saved.ReadNumber(kNumBatches, 0, kMostSaved, &num_batches));
@@ -244,7 +244,8 @@ absl::Status OffloadIterator::ReadBatches(IteratorContext* ctx,
       const int32_t* const draws = batch->draws + k * options().num_columns();
       if (draws[0] < 0 || draws[0] > 1 ||
           !options().layers.CheckDraws(draws + 1).ok()) {
-        return DamagedCheckpoint("offload", "batch ", i, " has impossible draws");
+        return DamagedCheckpoint("offload", "batch ", i,
+                                 " has impossible draws");
       }
       batch->num_unfinished += draws[0];
     }
@@ -263,7 +264,7 @@ absl::Status OffloadIterator::ReadBatches(IteratorContext* ctx,
 }
 
 absl::Status OffloadIterator::RestoreInternal(IteratorContext* ctx,
-                                           IteratorStateReader* reader) {
+                                              IteratorStateReader* reader) {
   absl::MutexLock lock(&mu_);
   // Everything is checked before anything is changed.
   const CheckpointReader saved("offload", prefix(), ctx, reader);
@@ -272,8 +273,8 @@ absl::Status OffloadIterator::RestoreInternal(IteratorContext* ctx,
   std::deque<absl::Status> errors;
   if (!options().seeded) {
     TF_RETURN_IF_ERROR(saved.ReadScalar(kOffloadSeed, &seed));
-    TF_RETURN_IF_ERROR(
-        saved.ReadNumber(kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
+    TF_RETURN_IF_ERROR(saved.ReadNumber(
+        kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
     TF_RETURN_IF_ERROR(saved.ReadNumber(kEpoch, -1, next_epoch - 1, &epoch));
     TF_RETURN_IF_ERROR(
         saved.ReadNumber(kPosition, 0, OffloadStage::kMostEpochs, &position));

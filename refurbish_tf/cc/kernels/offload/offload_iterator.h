@@ -17,10 +17,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
-#include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
-#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
+#include "refurbish_tf/cc/kernels/offload/offload_work.h"
 
 namespace refurbish_tf {
 
@@ -47,7 +47,9 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
  private:
   using Batches = std::deque<std::shared_ptr<OffloadBatch>>;
 
-  const OffloadOptions& options() const { return dataset()->arguments_.options; }
+  const OffloadOptions& options() const {
+    return dataset()->arguments_.options;
+  }
   OffloadStage& stage() const { return *dataset()->stage_; }
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -28,9 +28,9 @@ absl::Status MakeComponent(IteratorContext* ctx, DataType type,
                            const TensorShape& shape, Tensor* tensor) {
   *tensor = Tensor(ctx->allocator({}), type, shape);
   if (shape.num_elements() > 0 && !tensor->IsInitialized()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("No memory for a component of a batch of offload, of shape ",
-                     shape.DebugString(), "."));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "No memory for a component of a batch of offload, of shape ",
+        shape.DebugString(), "."));
   }
   return absl::OkStatus();
 }
@@ -43,7 +43,8 @@ absl::Status NoMemoryForAnImage() {
 }  // namespace
 
 absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
-                       const std::vector<Tensor>& element, OffloadBatch* batch) {
+                       const std::vector<Tensor>& element,
+                       OffloadBatch* batch) {
   for (size_t i = 0; i < options.components.size(); ++i) {
     const int64_t from = options.components[i];
     TensorShape shape({options.batch_size});
@@ -65,7 +66,8 @@ absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
   return absl::OkStatus();
 }
 
-absl::Status CompleteShortBatch(const OffloadOptions& options, OffloadBatch* batch) {
+absl::Status CompleteShortBatch(const OffloadOptions& options,
+                                OffloadBatch* batch) {
   const int64_t bytes = options.image_bytes();
   try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
@@ -93,8 +95,8 @@ absl::Status CompleteShortBatch(const OffloadOptions& options, OffloadBatch* bat
 }
 
 OffloadWork::OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
-                   const OffloadOptions& options, OffloadStage* stage,
-                   OffloadStage::Iteration iteration, Told told)
+                         const OffloadOptions& options, OffloadStage* stage,
+                         OffloadStage::Iteration iteration, Told told)
     : InputWork(input, input_ctx),
       options_(options),
       stage_(*stage),
@@ -134,7 +136,8 @@ absl::Status OffloadWork::BeginBatch(const std::vector<Tensor>& element) {
   return absl::OkStatus();
 }
 
-absl::Status OffloadWork::AddRow(std::vector<Tensor> element, OffloadPiece* piece) {
+absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
+                                 OffloadPiece* piece) {
   const auto is = [&](size_t i, tensorflow::DataType type) {
     return i < element.size() && element[i].dtype() == type;
   };

@@ -83,7 +83,8 @@ struct OffloadPiece : OrderedWorkers::Piece {
 absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
 // Does the divided layers that are left, and shortens the batch to its rows.
-absl::Status CompleteShortBatch(const OffloadOptions& options, OffloadBatch* batch);
+absl::Status CompleteShortBatch(const OffloadOptions& options,
+                                OffloadBatch* batch);
 
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
@@ -96,8 +97,8 @@ class OffloadWork : public InputWork<OffloadPiece> {
 
   // The arguments must outlive this object.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
-           const OffloadOptions& options, OffloadStage* stage,
-           OffloadStage::Iteration iteration, Told told);
+              const OffloadOptions& options, OffloadStage* stage,
+              OffloadStage::Iteration iteration, Told told);
 
   // Goes on with a batch of which some rows are made, behind `position`
   // elements. Before the workers start.

@@ -98,7 +98,7 @@ class DiskStore {
     int64_t bytes_moved = 0;        // ... and moved in compactions.
     int64_t transit_bytes_put = 0;  // Into the ring, by this process.
     int64_t ring_bytes = 0;
-    int64_t corrupt = 0;       // Records that failed their check.
+    int64_t corrupt = 0;          // Records that failed their check.
     int64_t from_other_jobs = 0;  // On records that others have written.
     int64_t failed_writes = 0;
     int64_t epochs = 0;  // Begun by any job, ever.

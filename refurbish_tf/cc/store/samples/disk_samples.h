@@ -19,8 +19,8 @@ class DiskSamples : public CacheStore<Sample> {
 
   DiskStore& disk() { return *disk_; }
 
-  // From the first call on, a sample that `types` do not allow is missing. False
-  // if another call has given others.
+  // From the first call on, a sample that `types` do not allow is missing.
+  // False if another call has given others.
   bool Expect(const SampleTypes& types);
 
   int64_t max_bytes() const override { return disk_->max_bytes(); }

@@ -98,9 +98,9 @@ class SampleStore {
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // On disk: a stored sample of other types or shapes is missing from now on, as
-  // one that is damaged. Fails if such samples cannot be stored, or if another
-  // stage expects others.
+  // On disk: a stored sample of other types or shapes is missing from now on,
+  // as one that is damaged. Fails if such samples cannot be stored, or if
+  // another stage expects others.
   absl::Status Expect(const SampleTypes& types);
 
   // On disk: fails if the directory was deleted. A stage that is at work goes
