@@ -26,7 +26,7 @@ def costs(**changes):
 
 def given(measured=None, **changes):
   forms = (measure.Form("encoded", LAYERS, 0), measure.Form("decoded", LAYERS, 1))
-  return strategies.Given(**{**dict(
+  return strategies.Settings(**{**dict(
       costs=measured or costs(), forms=forms, splits=(1, 2, 3), num_samples=20_000, is_by_index=True, epochs=10, batch_size=10,
       processors=2, step_seconds=None, trains_on_cpu=False, memory=1e9, disk=0.0, free_memory=2e9, serial=(0.0, 0.0, 0.0),
       outcomes=(math.inf, 19, 81), effective=(math.inf, 17, 81, 1)), **changes})

@@ -88,7 +88,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
       "import contextlib, sys, refurbish_tf_launcher\n"
-      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
+      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '-r', '0']):\n"
       "  with contextlib.suppress(SystemExit):\n"
       "    refurbish_tf_launcher.main()\n"
       "    print('no exit')\n"
