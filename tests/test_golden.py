@@ -165,8 +165,8 @@ def of_other_layers(kind):
   """Layers of uint8 with three channels, and those that take more."""
   layers = [
       augment.color_jitter(0.8, 0.8, 0.8, 0.2), augment.color_jitter((0, 3), hue=(-0.5, 0.5)), augment.random_grayscale(0.5),
-      augment.random_solarize(), augment.random_solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur((0.5, 6), p=1),
-      augment.gaussian_blur(3, p=0.7, kernel_size=23), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
+      augment.random_solarize(), augment.random_solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur(sigma=(0.5, 6)),
+      augment.gaussian_blur(23, 3), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
       augment.random_affine(20), augment.random_affine((-180, 180), (0.3, 0.1), (0.3, 3), (-40, 40, -10, 10)),
       augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1), augment.random_flip(), augment.gaussian_blur()], 0.8),
       *augment.trivial_augment()]
