@@ -221,7 +221,8 @@ def of_draws():
 def of_crop_and_flip():
   for (height, width), channels in itertools.product(SIZES[:3], (1, 3, 4)):
     for padding, of in ((0, None), (4, None), (3, 1), (4, channels)):
-      function = augment.random_crop_and_flip_batch(padding, MEAN.get(of), STD.get(of))
+      normalized = [augment.normalize(MEAN[of], STD[of])] if of else []
+      function = augment.compose([augment.random_crop(padding=padding), augment.random_flip(), *normalized], clips=False)
       yield f"padding {padding}, mean {MEAN.get(of)}, {height} x {width} x {channels}", [
           (function(pictures(height, width, channels), seed=seed), function.draws(seed, 3)) for seed in SEEDS]
 
@@ -247,7 +248,7 @@ GROUPS = {
         "trivial_augment")},
     "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
-    "draws": of_draws, "random_crop_and_flip_batch": of_crop_and_flip, "datasets": of_datasets,
+    "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,
     **{name: functools.partial(of_composition, name) for name in COMPOSITIONS},
 }
 
