@@ -21,6 +21,9 @@ enum class SourceKind {
   kMayChange,  // It calls Python, or operations that nothing is known of.
   kDraws,      // It draws random numbers anew each time: only its order is
                // checked.
+  kDrawsBySeed,  // Each epoch draws the same numbers, so a stream keeps its
+                 // order. Whichever element is read gets the next number, so
+                 // values move: not even the order is checked.
 };
 
 // An element, compared with the one that its sample was last prepared from.
@@ -78,15 +81,21 @@ class SourceChecks {
   // False before `Begin`. A source in a graph is compared only with a store
   // that was filled earlier: at 32x32 pixels a checksum takes 5 % of an epoch.
   bool checks() const {
-    return begun() && kind() != SourceKind::kDraws &&
+    return begun() && !draws() &&
            (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
   }
-  bool draws() const { return begun() && kind() == SourceKind::kDraws; }
-  // Whether its elements are compared by `order`. Of one that calls Python only
-  // while its length is unknown, in which case it may never end.
+  bool draws() const {
+    return begun() &&
+           (kind() == SourceKind::kDraws || kind() == SourceKind::kDrawsBySeed);
+  }
+  // Whether an order that changes is an error.
+  bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }
+  // Whether its elements are compared by `order`: also of one that may never
+  // end, while its length is unknown.
   bool watches_order(bool length_known) const {
-    return begun() && (kind() == SourceKind::kDraws ||
-                       (kind() == SourceKind::kMayChange && !length_known));
+    return checks_order() ||
+           (!length_known &&
+            (draws() || (begun() && kind() == SourceKind::kMayChange)));
   }
   OrderWatch& order() { return order_; }
   // Whether an element that differs from one in the store is an error.

@@ -155,10 +155,22 @@ int64_t KnownCardinality(const DatasetBase* source) {
   return cardinality < 0 ? kUnknownSamples : cardinality;
 }
 
+bool HasSeed(const NodeDef& node) {
+  return std::any_of(
+      node.attr().begin(), node.attr().end(), [](const auto& attr) {
+        return absl::StartsWith(attr.first, "seed") && attr.second.i() != 0;
+      });
+}
+
 SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
   SourceKind kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {
-    if (DrawsAnew(node->op())) return SourceKind::kDraws;
+    if (DrawsAnew(node->op())) {
+      // After tf.random.set_seed all operations have a seed.
+      if (HasSeed(*node)) return SourceKind::kDrawsBySeed;
+      kind = SourceKind::kDraws;
+    }
+    if (kind == SourceKind::kDraws) continue;
     if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
       kind = SourceKind::kMayChange;
     } else if (kind == SourceKind::kInGraph &&

@@ -207,7 +207,8 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
   if (noted.period.has_value() && !length_known) {
     WarnInPython(ComesAgain(*noted.period));
   }
-  if (!noted.moved.has_value() || !checks->draws()) return absl::OkStatus();
+  if (!noted.moved.has_value() || !checks->checks_order())
+    return absl::OkStatus();
   return Tell(checks, /*refused=*/true, OtherOrder(*noted.moved));
 }
 
