@@ -162,23 +162,14 @@ bool HasSeed(const NodeDef& node) {
       });
 }
 
-SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
-  SourceKind kind = SourceKind::kInGraph;
-  for (const NodeDef* node : nodes) {
-    if (DrawsAnew(node->op())) {
-      // After tf.random.set_seed all operations have a seed.
-      if (HasSeed(*node)) return SourceKind::kDrawsBySeed;
-      kind = SourceKind::kDraws;
-    }
-    if (kind == SourceKind::kDraws) continue;
-    if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
-      kind = SourceKind::kMayChange;
-    } else if (kind == SourceKind::kInGraph &&
-               !YieldsWhatIsInGraph(node->op())) {
-      kind = SourceKind::kRepeats;
-    }
+SourceKind KindOf(const NodeDef& node) {
+  const std::string& op = node.op();
+  // After tf.random.set_seed all operations have a seed.
+  if (DrawsAnew(op)) {
+    return HasSeed(node) ? SourceKind::kDrawsBySeed : SourceKind::kDraws;
   }
-  return kind;
+  if (CallsPython(op) || !AlwaysDoesTheSame(op)) return SourceKind::kMayChange;
+  return YieldsWhatIsInGraph(op) ? SourceKind::kInGraph : SourceKind::kRepeats;
 }
 
 // Adds the ops of a function, and of those that it calls.
@@ -370,7 +361,10 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
         "Hugging Face, use to_tf_dataset(shuffle=False). Or give index_shuffle a "
         "constant seed");
   }
-  facts->kind = FindKind(nodes);
+  facts->kind = SourceKind::kInGraph;
+  for (const NodeDef* node : nodes) {
+    facts->kind = std::max(facts->kind, KindOf(*node));
+  }
   facts->computes_floats =
       std::any_of(nodes.begin(), nodes.end(),
                   [](const NodeDef* node) { return ComputesFloats(*node); });
