@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant("a drawn seed of a shuffle is taken", "refurbish_tf/cc/kernels/source_checks/check_source.cc",
            "  if (DrawsSeedOfShuffle(graph, nodes)) {", "  if (false) {", DRAWN + "test_a_seed_of_index_shuffle_that_is_drawn"),
     Mutant("a generator that never ends is not noticed", "refurbish_tf/cc/stage/order_watch.cc",
-           "  if (period < 2) return std::nullopt;", "  return std::nullopt;", DRAWN + "test_a_generator_that_never_ends"),
+           "  if (period < 2) return in_no_order;", "  return in_no_order;", DRAWN + "test_a_generator_that_never_ends"),
     Mutant("a source that has its elements twice never ends", "refurbish_tf/cc/stage/order_watch.cc", "10 * period", "period",
            DRAWN + "test_a_generator_that_ends"),
     Mutant("batches behind map pass for clips", "refurbish_tf/_internal/mistakes.py", '{"batches": "mapped", ', "{",
