@@ -62,6 +62,13 @@ def test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs(tmp_path, k
       list(train)
 
 
+def test_an_order_of_more_elements_is_refused_within_one_epoch():
+  train = Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(2 * N)))).refurbish(tf.identity, r=3)
+  list(train)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
+    list(train)
+
+
 def test_it_stays_refused_and_a_restore_begins_again():
   train, restored = (DRAWN["images"]().refurbish(tf.identity, r=2, seed=1) for _ in range(2))
   list(train)

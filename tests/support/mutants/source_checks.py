@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant("another split is a shuffle", PROBE, "2 * num_others > num_compared", "false",
            CHECKS + "test_a_source_that_calls_python_is_never_refused"),
     Mutant("an order that is drawn is taken", "refurbish_tf/cc/stage/order_watch.cc", "kLeastMoved = 20;", "kLeastMoved = 1 << 30;",
-           DRAWN + "test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs"),
+           DRAWN + "test_an_order_of_more_elements_is_refused_within_one_epoch"),
     Mutant("duplicates have moved", "refurbish_tf/cc/stage/order_watch.cc", "  if (!is_new && found->second.times > 1) return std::nullopt;\n", "",
            DRAWN + "test_no_false_alarm"),
     Mutant("what is drawn by chance has moved", "refurbish_tf/cc/stage/order_watch.cc", "kForEachOther = 3;", "kForEachOther = 0;",
