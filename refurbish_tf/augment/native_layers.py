@@ -243,8 +243,10 @@ class LayerChain:
 
   def _arguments(self, image, targets):
     texts = self._texts_of(image.dtype)
+    sizes = [None] * 3 if image.shape.rank is None else image.shape.as_list()
     return {
-        "layers": texts, "clips": bool(self._clips), "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
+        "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(sizes) is None,
+        "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
 
   def _texts_of(self, dtype):
     """The layers, in pieces, for images of this dtype: the one place where it says what they do."""
@@ -268,11 +270,9 @@ class LayerChain:
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    *sides, channels = sizes[-3:]
-    # Hardly an image: channels that come first, or a batch of images that have none.
-    if channels is not None and channels > 4 and any(side is not None and side <= channels for side in sides):
+    if _has_more_channels_than_rows(sizes):
       mistakes.warn(
-          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {channels} of them. "
+          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {sizes[-1]} of them. "
           f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
     return image
 
@@ -291,6 +291,14 @@ class LayerChain:
           self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
       got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
+
+
+def _has_more_channels_than_rows(sizes):
+  """Whether this is hardly an image: channels come first, or there are none. None if its op must look when it runs."""
+  *sides, channels = sizes[-3:]
+  if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
+    return channels > 4
+  return None if channels is None or None in sides else False
 
 
 def _of_known_rank(image):

@@ -10,6 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from support.loaders import numpy_loader
+from support.warned import told
 
 SEED = [7, 0]
 FLIP = augment.random_flip()
@@ -109,6 +110,18 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
     warnings.simplefilter("error")
     CALLS["layer"](eval(remedy, {"image": image, "tf": tf}))
     CALLS["layer"](np.zeros([64, 48, 13], np.uint8))
+
+
+@pytest.mark.parametrize("known", [None, (None, None, None), (3, None, None), (None, None, 16)])
+def test_of_images_that_are_hardly_meant_so_and_of_a_shape_that_is_known_when_it_runs(known):
+  def read(shape):
+    source = tf.data.Dataset.from_tensors(np.zeros(shape, np.uint8)).map(lambda image: tf.numpy_function(np.copy, [image], tf.uint8))
+    return source.map(lambda image: tf.ensure_shape(image, known)).map(lambda image: FLIP(image, SEED))
+  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], .* 16 of them") as warned:
+    list(read([3, 20, 16]))
+  assert len(warned) == 1 and "tf.transpose(image, [1, 2, 0])" in str(warned[0].message) and warned[0].filename == __file__
+  if known in (None, (None, None, None)):
+    assert not told(lambda: [list(read(shape)) for shape in ([20, 17, 16], [3, 20, 3], [20, 16, 1], [1, 20, 4])])
 
 
 @pytest.mark.parametrize("kind, given, remedy, made", [

@@ -55,9 +55,6 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
 constexpr char kOverwrite[] =
     "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
     "in another directory";
-constexpr char kSilence[] =
-    "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
-    "category=rtf.PipelineWarning).";
 
 // How an element differs from that which its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
