@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import check_is_one, checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
 from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
@@ -190,6 +190,7 @@ class LayerChain:
             f"image of {self._whose} must be what the first layer of {self._takes_over} returned, got a "
             f"{type(image).__name__}. Keep the two layers together, with nothing between them.")
       image, sub_policy = image
+    check_is_one(image, self._whose)
     image = self._checked_image(_of_known_rank(image))
     if self.is_whole and self._takes_seed:
       return tuple(native.ops().refurbish_tf_image_layers(
@@ -228,6 +229,7 @@ class LayerChain:
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
     """Applies the draws to an image, or to each image of a batch."""
+    check_is_one(image, self._whose)
     image, draws = self._checked_image(image, in_stage=False), tf.convert_to_tensor(draws)
     rank = None if image.shape.rank is None else 1 + (image.shape.rank == self._batch_rank)
     if draws.dtype != tf.int32:

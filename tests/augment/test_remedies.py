@@ -3,6 +3,7 @@ import collections
 import sys
 import warnings
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -230,6 +231,10 @@ CASES = {
         lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, 'Pass targets={1: "mask"}',
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
+    "a second picture": Case(
+        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "bilinear"} if it is a map or a second picture, as floats',
+        lambda: augment.compose(LAYERS, {1: "bilinear"})(COLORED, tf.cast(COLORED, tf.float32), seed=SEED),
+        lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
         lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
         lambda: augment.compose([FLIP], targets={1: "mask"}), callable),
@@ -383,7 +388,8 @@ def test_of_a_path(tmp_path):
 def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
   images = np.stack([COLORED] * 4)
   for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),
-                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear")]:
+                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear"),
+                     (np.zeros([4, 7, 7, 1], np.uint16), "bilinear"), (np.zeros([4, 7, 7, 1], np.int16), "bilinear")]:
     remedy = f'targets={{1: "{kind}"}}' if has_targets else "silence this"
     with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
       call(SLICES((images, rows)))
@@ -395,11 +401,26 @@ def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
       call(SLICES((images, np.eye(4, dtype=np.float32))))
 
 
-@pytest.mark.parametrize("layers", [LAYERS, [lambda pair: pair, *LAYERS]])
-def test_of_two_inputs(layers):
+@pytest.mark.parametrize("call", [
+    lambda source: source.refurbish(LAYERS), lambda source: source.refurbish([lambda pair: pair, *LAYERS]),
+    lambda source: source.refurbish([tf.identity], LAYERS), lambda source: source.refurbish([keras.layers.Rescaling(0.5)]),
+    lambda source: source.refurbish([tf.image.random_flip_left_right]), lambda source: source.refurbish(*augment.split([FLIP, FLIP], 1)),
+    lambda source: source.refurbish([augment.numpy_layer(lambda image, rng: image)]),
+    lambda source: source.refurbish(lambda pair, label, seed: (FLIP(pair, seed), label)),
+    lambda source: source.map(lambda pair, label: FLIP.pixels(pair, FLIP.draws(SEED))),
+    lambda source: source.echo(2, "before_augment", augment_fn=augment.compose(LAYERS), batch_size=2, shuffle_buffer_size=4),
+    lambda source: source.batch(2).map(augment.random_crop_and_flip_batch(0)), lambda source: source.batch(2).map(augment.mixup(4)),
+    lambda source: source.fuse(LAYERS, 2), lambda source: numpy_loader(source.refurbish(LAYERS))])
+def test_of_two_inputs(call):
   images = np.stack([COLORED] * 4)
-  with pytest.raises(ValueError, match=r'(?s)must be one tensor .* got a tuple of 2.*"second": second}.*"mask".*None'):
-    SLICES(((images, images), np.arange(4))).refurbish(layers)
+  with pytest.raises(ValueError, match=r'(?s)must be one tensor, got a tuple of 2.*"second": second}.*"mask".*None'):
+    call(SLICES(((images, images), np.arange(4))))
+
+
+def test_of_two_inputs_by_what_is_told():
+  images = np.stack([COLORED] * 4)
+  for made in (tf.stack, keras.layers.Average(), lambda pair: tf.concat(pair, 0), keras.layers.Concatenate(0)):
+    SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize(4)])
   pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
   for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
     np.testing.assert_array_equal(pair["image"], pair["second"])
