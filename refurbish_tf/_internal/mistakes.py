@@ -57,13 +57,10 @@ def yields_batches(source):
 
 
 def _keeps_rows(given, made):
-  """Whether a function of a batch seems to have kept its rows. A sequence, made of single numbers, has one dimension."""
-  if given == made:
-    return any((shape.rank or 0) > 1 + (len(made) == 1) for shape in made)
-  if all(shape.rank is None for shape in made):
-    return any(shape.rank == 4 for shape in given)
+  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, and a stack of frames one label."""
+  if given == made or all(shape.rank is None for shape in made):
+    return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
   images = [shape[0] for shape in made if shape.rank == 4]
-  # A stack of images that is one sample has no label for each of them.
   labels = [shape[0] for shape in made if shape.rank in (1, 2)]
   stacks = images + [shape[0] for shape in made if shape.rank == 3 and shape[2] not in (1, 3, 4, None)]
   return not set(stacks).isdisjoint(labels) or bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
@@ -72,12 +69,11 @@ def _keeps_rows(given, made):
 def _seems_to_yield_batches(source):
   """Whether there are images in a row, and as many labels, where it cannot be seen how they were made: a clip has one label."""
   kind, specs = _kind(source), [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)]
-  # A clip may also have a vector of as many numbers, or its sound.
+  # A clip may also have a vector of as many numbers, or its sound; in the place of the label they may be one-hot.
   labels = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16 and (
       spec.shape[0] is None or kind is None)]
-  # In the place of the label, one-hot.
-  if type(source.element_spec) is tuple and specs[1:2] and specs[1].shape.rank == 2 and specs[1].shape[0] is None:
-    labels.append(specs[1].shape)
+  labels += [spec.shape for spec in specs[1:2] if (
+      type(source.element_spec) is tuple and spec.shape.rank == 2 and spec.shape[0] is None)]
   return kind in (None, "made") and 0 not in [spec.shape.rank for spec in specs] and any(
       image[0] == label[0] for image in _images(source) for label in labels)
 
@@ -101,14 +97,11 @@ def _kind(source):
   if name in _MAPS:
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
-    kinds = {_kind(each) for each in source._inputs() if not _counts(each)}
-    return kinds.pop() if len(kinds) == 1 and (kinds <= {"single", "made"} or any(map(_counts, source._inputs()))) else None
+    # `enumerate` counts without end.
+    inputs = [each for each in source._inputs() if tf.get_static_value(each.cardinality()) != tf.data.INFINITE_CARDINALITY]
+    kinds = set(map(_kind, inputs))
+    return kinds.pop() if len(kinds) == 1 and (len(inputs) == 1 or kinds <= {"single", "made"}) else None
   return "single" if name in _SINGLES else None
-
-
-def _counts(source):
-  """Whether this is what `enumerate` zips with, or another endless dataset of scalars."""
-  return _shapes(source) == [tf.TensorShape([])] and tf.get_static_value(source.cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
 def check_distribution():

@@ -245,9 +245,8 @@ class LayerChain:
 
   def _arguments(self, image, targets):
     texts = self._texts_of(image.dtype)
-    sizes = [None] * 3 if image.shape.rank is None else image.shape.as_list()
     return {
-        "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(sizes) is None,
+        "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
         "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
 
   def _texts_of(self, dtype):
@@ -272,9 +271,9 @@ class LayerChain:
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    if _has_more_channels_than_rows(sizes):
+    if _has_more_channels_than_rows(shape):
       mistakes.warn(
-          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {sizes[-1]} of them. "
+          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {shape[-1]} of them. "
           f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
     return image
 
@@ -295,9 +294,9 @@ class LayerChain:
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 
-def _has_more_channels_than_rows(sizes):
+def _has_more_channels_than_rows(shape):
   """Whether this is hardly an image: channels come first, or there are none. None if its op must look when it runs."""
-  *sides, channels = sizes[-3:]
+  *sides, channels = [None] * 3 if shape.rank is None else shape[-3:].as_list()
   if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
     return channels > 4
   return None if channels is None or None in sides else False

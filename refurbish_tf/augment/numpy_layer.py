@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
-from .layers import check_is_one, checked_seed, checked_whole
+from .layers import checked_seed, checked_whole
 from .target_kinds import BOXES, KEY_POINTS, MAPS
 
 _MOST_PROCESSES = 1024
@@ -127,7 +127,6 @@ class NumpyLayer:
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed):
     """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
-    check_is_one(image, self.__name__)
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     tracing.note_layer(self)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]

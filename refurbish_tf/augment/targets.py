@@ -106,10 +106,9 @@ class Following:
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
-    if moves:
-      unnamed_targets.check_names(self._others)
     self._check_others(image)
     if moves:
+      unnamed_targets.check_names(self._others)
       unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
 
   @_as_it_is

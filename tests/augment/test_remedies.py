@@ -115,12 +115,14 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
 
 @pytest.mark.parametrize("known", [None, (None, None, None), (3, None, None), (None, None, 16)])
 def test_of_images_that_are_hardly_meant_so_and_of_a_shape_that_is_known_when_it_runs(known):
-  def read(shape):
+  def read(shape, remedy=lambda image: image):
     source = tf.data.Dataset.from_tensors(np.zeros(shape, np.uint8)).map(lambda image: tf.numpy_function(np.copy, [image], tf.uint8))
-    return source.map(lambda image: tf.ensure_shape(image, known)).map(lambda image: FLIP(image, SEED))
-  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], .* 16 of them") as warned:
+    return source.map(lambda image: FLIP(remedy(tf.ensure_shape(image, known)), SEED))
+
+  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is taken for") as warned:
     list(read([3, 20, 16]))
-  assert len(warned) == 1 and "tf.transpose(image, [1, 2, 0])" in str(warned[0].message) and warned[0].filename == __file__
+  assert len(warned) == 1 and "tf.experimental.numpy.moveaxis(image, -3, -1)" in str(warned[0].message) and warned[0].filename == __file__
+  assert not told(lambda: list(read([3, 20, 16], lambda image: tf.experimental.numpy.moveaxis(image, -3, -1))))
   if known in (None, (None, None, None)):
     assert not told(lambda: [list(read(shape)) for shape in ([20, 17, 16], [3, 20, 3], [20, 16, 1], [1, 20, 4])])
 
@@ -405,8 +407,7 @@ def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
     lambda source: source.refurbish(LAYERS), lambda source: source.refurbish([lambda pair: pair, *LAYERS]),
     lambda source: source.refurbish([tf.identity], LAYERS), lambda source: source.refurbish([keras.layers.Rescaling(0.5)]),
     lambda source: source.refurbish([tf.image.random_flip_left_right]), lambda source: source.refurbish(*augment.split([FLIP, FLIP], 1)),
-    lambda source: source.refurbish([augment.numpy_layer(lambda image, rng: image)]),
-    lambda source: source.refurbish(lambda pair, label, seed: (FLIP(pair, seed), label)),
+    lambda source: source.refurbish([augment.numpy_layer(np.copy)]), lambda source: source.map(lambda pair, _: FLIP(pair, SEED)),
     lambda source: source.map(lambda pair, label: FLIP.pixels(pair, FLIP.draws(SEED))),
     lambda source: source.echo(2, "before_augment", augment_fn=augment.compose(LAYERS), batch_size=2, shuffle_buffer_size=4),
     lambda source: source.batch(2).map(augment.random_crop_and_flip_batch(0)), lambda source: source.batch(2).map(augment.mixup(4)),
@@ -417,10 +418,10 @@ def test_of_two_inputs(call):
     call(SLICES(((images, images), np.arange(4))))
 
 
-def test_of_two_inputs_by_what_is_told():
+@pytest.mark.parametrize("made", [tf.stack, keras.layers.Average(), lambda pair: tf.concat(pair, 0)])
+def test_of_two_inputs_by_what_is_told(made):
   images = np.stack([COLORED] * 4)
-  for made in (tf.stack, keras.layers.Average(), lambda pair: tf.concat(pair, 0), keras.layers.Concatenate(0)):
-    SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize(4)])
+  SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize(4)])
   pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
   for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
     np.testing.assert_array_equal(pair["image"], pair["second"])

@@ -211,8 +211,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // clips: whether an image of four dimensions is a clip, [frames, height, width,
 // channels], whose frames have the same draws. One more dimension in front is a
 // batch of clips.
-// looks_at_channels: whether to warn of an image whose channels come first, or
-// are missing, as its static shape could not tell.
+// looks_at_channels: whether to warn if channels seem to come first.
 // targets: what follows; begins with the dimensions that the images have
 // before their height.
 // kinds, names: of each target: what it is, as in `targets=` of

@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant("rows of YOLO are left behind", "refurbish_tf/augment/unnamed_targets.py", "shape[-1] in (2, *range(4, 10)):",
            "shape[-1] in (2, 4):", f"{REMEDIES}_rows_and_of_a_label_of_four_classes"),
     Mutant("a picture of 16 bits is left behind", "refurbish_tf/augment/unnamed_targets.py",
-           "dtype in (tf.uint8, tf.uint16, tf.int16)):", "dtype == tf.uint8):", f"{REMEDIES}_rows_and_of_a_label_of_four_classes"),
+           "(dtype.is_floating or dtype.size < 4):", "(dtype.is_floating or dtype.size < 2):", f"{REMEDIES}_rows_and_of_a_label_of_four_classes"),
     Mutant("Keras makes a batch of two inputs", "refurbish_tf/augment/composition.py",
            "        if has_stacked(layer, image, made):", "        if False:", f"{REMEDIES}_two_inputs"),
     Mutant("boxes in a dict are left behind", "refurbish_tf/augment/unnamed_targets.py",

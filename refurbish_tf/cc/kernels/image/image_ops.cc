@@ -163,7 +163,13 @@ class ImageOp : public OpKernel {
     OP_REQUIRES_OK(ctx, behind.status());
     if (channels > 4 && std::min(size.height, size.width) <= channels &&
         looks_at_channels_.exchange(false)) {
-      WarnOfChannels(images.shape());
+      WarnInPython(absl::StrCat(
+          "image of ", chain_.links()[0].name, " has the shape ",
+          images.shape().DebugString(),
+          ", which is taken for [height, width, channels]. If channels come "
+          "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1). "
+          "If the last axis is the width, add them: image[..., tf.newaxis]. ",
+          kSilence));
     }
     const ImageSize made = behind->size;
     const int64_t frames = clips_ && dims > 3 ? images.dim_size(dims - 4) : 1;
@@ -223,25 +229,10 @@ class ImageOp : public OpKernel {
   }
 
  private:
-  // As Python does where the shape is known while tracing.
-  void WarnOfChannels(const TensorShape& shape) const {
-    constexpr absl::string_view kOrders[] = {"1, 2, 0", "0, 2, 3, 1",
-                                             "0, 1, 3, 4, 2"};
-    WarnInPython(absl::StrCat(
-        "image of ", chain_.links()[0].name, " has the shape ",
-        shape.DebugString(), ", which is taken for [height, width, channels], ",
-        shape.dim_size(shape.dims() - 1),
-        " of them. If channels come first, put them last: tf.transpose(image, [",
-        kOrders[shape.dims() - 3],
-        "]). If the last axis is the width, add that of channels: image[..., "
-        "tf.newaxis]. ",
-        kSilence));
-  }
-
   LayerChain chain_;
   Targets targets_;
   bool clips_ = false;
-  // Until it has warned.
+  // Where Python does not know the shape. Until it has warned.
   std::atomic<bool> looks_at_channels_ = false;
   ValueType type_ = ValueType::kUnknown;
 };
