@@ -32,7 +32,7 @@ MUTANTS = [
     Mutant("the warning does not come to Python", PROBE, "    WarnInPython(text);\n", "", CHECKS + "test_it_comes_within_fit"),
     Mutant("another split is a shuffle", PROBE, "2 * num_others > num_compared", "false",
            CHECKS + "test_a_source_that_calls_python_is_never_refused"),
-    Mutant("labels are told by their place", PROBE, "        &tensor != &*content &&", "        i > 0 &&",
+    Mutant("labels are told by their place", PROBE, "&tensor != &*content &&", "i > 0 &&",
            CHECKS + "test_another_source_by_index_is_refused"),
     Mutant("a source whose elements are all kept may grow", "refurbish_tf/cc/kernels/sources/cached_dataset_op.cc",
            "first_ = plan_->position();\n    bool", "return absl::OkStatus();\n    bool",
