@@ -303,6 +303,7 @@ def _replaced(element, path, entries):
 
 def _checked_image(spec, whose, batched):
   """The height and width of images of this spec."""
+  image_layers.check_is_one(spec, whose)
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
     raise TypeError(f"{whose} takes images of uint8, got {spec}. " + (
         image_layers.way_to_uint8(spec.dtype) if isinstance(spec, tf.TensorSpec) else

@@ -50,17 +50,30 @@ def check_source(source):
 
 def yields_batches(source):
   """Whether `source` certainly yields batches. A dataset made from batches may yield samples: it must keep all rows."""
-  kind, shapes = _kind(source), _shapes(source)
-  return kind == "batches" or kind == "mapped" and bool(_images(source)) and all(
-      shape.rank and shape[:1].as_list() == shapes[0][:1].as_list() for shape in shapes)
+  kind, batches = _kind(source), source
+  while kind == "mapped" and type(batches).__name__ not in _BATCHES:
+    batches = next(each for each in batches._inputs() if _kind(each) in ("mapped", "batches"))
+  return kind == "batches" or kind == "mapped" and _keeps_rows(_shapes(batches), _shapes(source))
+
+
+def _keeps_rows(given, made):
+  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, and a stack of frames one label."""
+  if given == made or all(shape.rank is None for shape in made):
+    return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
+  images = [shape[0] for shape in made if shape.rank == 4]
+  labels = [shape[0] for shape in made if shape.rank in (1, 2)]
+  stacks = images + [shape[0] for shape in made if shape.rank == 3 and shape[2] not in (1, 3, 4, None)]
+  return not set(stacks).isdisjoint(labels) or bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
 
 
 def _seems_to_yield_batches(source):
   """Whether there are images in a row, and as many labels, where it cannot be seen how they were made: a clip has one label."""
   kind, specs = _kind(source), [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)]
-  # A clip may also have a vector of as many numbers.
-  labels = [spec.shape for spec in specs if spec.shape.rank == 1 and (
-      spec.shape[0] is None or kind is None and spec.dtype.is_integer)]
+  # A clip may also have a vector of as many numbers, or its sound; in the place of the label they may be one-hot.
+  labels = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16 and (
+      spec.shape[0] is None or kind is None)]
+  labels += [spec.shape for spec in specs[1:2] if (
+      type(source.element_spec) is tuple and spec.shape.rank == 2 and spec.shape[0] is None)]
   return kind in (None, "made") and 0 not in [spec.shape.rank for spec in specs] and any(
       image[0] == label[0] for image in _images(source) for label in labels)
 
@@ -84,8 +97,10 @@ def _kind(source):
   if name in _MAPS:
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
-    kinds = set(map(_kind, source._inputs()))
-    return kinds.pop() if len(kinds) == 1 and kinds <= {"single", "made"} else None
+    # `enumerate` counts without end.
+    inputs = [each for each in source._inputs() if tf.get_static_value(each.cardinality()) != tf.data.INFINITE_CARDINALITY]
+    kinds = set(map(_kind, inputs))
+    return kinds.pop() if len(kinds) == 1 and (len(inputs) == 1 or kinds <= {"single", "made"}) else None
   return "single" if name in _SINGLES else None
 
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from refurbish_tf._internal import tracing
 from .decoding import Decoder
-from .layers import checked_batch, checked_seed, checked_whole, new_seed, seed_at
+from .layers import check_is_one, checked_batch, checked_seed, checked_whole, new_seed, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import Following, check_layer, check_layer_of_clips, mover, shape_of
+from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of
 
 # Layers that are given what follows the image, too.
 _GIVEN_TARGETS = (LayerChain, Decoder, NumpyLayer)
@@ -72,8 +72,8 @@ def compose(
       a dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`; with a kind alone its one entry that is called `boxes`,
       `bbox`, `bboxes`, `bounding_boxes` or `keypoints` is meant. None as a kind says that a component stays as it is, `{}`
       that all do. What is not named stays, too, but is an error if it looks as if it should not: if it has the image's height
-      and width, or one of those names beside layers that move pixels. A floating one whose last dimension is 4, in a tuple or
-      with a name such as `head_bbox`, is a `rtf.PipelineWarning`.
+      and width, or one of those names beside layers that move pixels. Beside these, `[n, 2]`, `[n, 4]` to `[n, 9]` and a picture
+      of another size are a `rtf.PipelineWarning`.
     clips: what an image of four dimensions is. True: a clip, `[frames, height, width, channels]`, or a volume, whose frames
       have the same draws; its targets have the frames' dimension, too, and five dimensions are a batch of clips. False: a
       batch, each of whose images draws for itself; `seed` may then be left out. None: a batch, but an error inside `refurbish` and `echo`, whose elements are
@@ -232,18 +232,15 @@ class _Part:
             f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
             "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
       if isinstance(layer, _GIVEN_TARGETS):
-        if isinstance(image, tuple) and not hasattr(image, "_fields"):
-          raise ValueError(
-              f"image must be one tensor for the layer at position {position}, got a tuple of {len(image)}. For a model of several "
-              'inputs make a dict of them in Dataset.map before, {"image": first, "second": second}, and pass '
-              'targets={"second": "bilinear"} if the second holds floats and follows the first, "mask" if it follows by its nearest '
-              "pixels, or None if it stays as it is.")
+        check_is_one(image, f"the layer at position {position}")
         # A chain makes the seeds of its layers.
         image = following.through_layer(layer, image, seed if isinstance(layer, LayerChain) else seeds.get(position))
       else:
         if self._clips and rank is not None and rank > 3:
           check_layer_of_clips(layer, position)
         made = layer(image, seed=seeds[position]) if position in seeds else layer(image)
+        if has_stacked(layer, image, made):
+          check_is_one(image, f"{layer_name(layer)} at position {position}")
         image = following.through_function(layer, position, image, made)
     return following.beside(with_image(element, image))
 

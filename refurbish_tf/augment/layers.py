@@ -161,8 +161,18 @@ def is_pair(values):
   return isinstance(values, (list, tuple)) and len(values) == 2 and all(map(is_real, values))
 
 
+def check_is_one(image, whose):
+  """Raises ValueError for a tuple of images, which TensorFlow would make a batch of."""
+  if isinstance(image, tuple) and not hasattr(image, "_fields"):
+    raise ValueError(
+        f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of them in "
+        'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": "bilinear"} if '
+        'the second holds floats and follows the first, "mask" if it follows by its nearest pixels, or None if it stays as it is.')
+
+
 def checked_batch(images, whose, advice):
   """Returns `images` as a tensor of four dimensions; raises unless it can be a batch of images."""
+  check_is_one(images, whose)
   images = tf.convert_to_tensor(images)
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import check_is_one, checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
 from .target_kinds import shown
 
 # The most layers of one op. Further layers go to another op.
@@ -190,6 +190,7 @@ class LayerChain:
             f"image of {self._whose} must be what the first layer of {self._takes_over} returned, got a "
             f"{type(image).__name__}. Keep the two layers together, with nothing between them.")
       image, sub_policy = image
+    check_is_one(image, self._whose)
     image = self._checked_image(_of_known_rank(image))
     if self.is_whole and self._takes_seed:
       return tuple(native.ops().refurbish_tf_image_layers(
@@ -228,6 +229,7 @@ class LayerChain:
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
     """Applies the draws to an image, or to each image of a batch."""
+    check_is_one(image, self._whose)
     image, draws = self._checked_image(image, in_stage=False), tf.convert_to_tensor(draws)
     rank = None if image.shape.rank is None else 1 + (image.shape.rank == self._batch_rank)
     if draws.dtype != tf.int32:
@@ -244,7 +246,8 @@ class LayerChain:
   def _arguments(self, image, targets):
     texts = self._texts_of(image.dtype)
     return {
-        "layers": texts, "clips": bool(self._clips), "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
+        "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
+        "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
 
   def _texts_of(self, dtype):
     """The layers, in pieces, for images of this dtype: the one place where it says what they do."""
@@ -268,11 +271,9 @@ class LayerChain:
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    *sides, channels = sizes[-3:]
-    # Hardly an image: channels that come first, or a batch of images that have none.
-    if channels is not None and channels > 4 and any(side is not None and side <= channels for side in sides):
+    if _has_more_channels_than_rows(shape):
       mistakes.warn(
-          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {channels} of them. "
+          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {shape[-1]} of them. "
           f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
     return image
 
@@ -291,6 +292,14 @@ class LayerChain:
           self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
       got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
+
+
+def _has_more_channels_than_rows(shape):
+  """Whether this is hardly an image: channels come first, or there are none. None if its op must look when it runs."""
+  *sides, channels = [None] * 3 if shape.rank is None else shape[-3:].as_list()
+  if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
+    return channels > 4
+  return None if channels is None or None in sides else False
 
 
 def _of_known_rank(image):

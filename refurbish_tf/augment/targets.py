@@ -76,6 +76,13 @@ def check_layer_of_clips(layer, position):
         "itself. Use layers of rtf.augment themselves, or a function that draws once, as with tf.random.stateless_uniform.")
 
 
+def has_stacked(layer, images, made):
+  """Whether a function of Keras or TensorFlow, which was given a tuple of images, has taken it for a batch."""
+  rank = shape_of(images[0]).rank if isinstance(images, tuple) else None
+  return rank is not None and shape_of(made).rank == 1 + rank and (
+      _known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack")
+
+
 class Following:
   """What follows the image of one element, on its way through the layers."""
 
@@ -99,10 +106,10 @@ class Following:
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
+    self._check_others(image)
     if moves:
       unnamed_targets.check_names(self._others)
       unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
-    self._check_others(image)
 
   @_as_it_is
   def through_layer(self, layer, image, seed):

@@ -58,22 +58,21 @@ def warn_of_companions(found, lead=0, way_out=None):
   `lead`: how many dimensions the image has before its height. `way_out`: what to do if they are, where `targets` is not.
   """
   for path, value in found:
-    shape, dtype = tf.TensorShape(getattr(value, "shape", None)), getattr(value, "dtype", None)
-    if dtype is None or not shape.rank or tf.as_dtype(dtype) in (tf.string, tf.bool):
+    shape, dtype = tf.TensorShape(getattr(value, "shape", None)), tf.as_dtype(getattr(value, "dtype", tf.string))
+    if not shape.rank or dtype in (tf.string, tf.bool):
       continue
     names = [key.lower() for key in path if isinstance(key, str)]
     is_box = bool(names) and "box" in names[-1] and shape[-1] == 4
     if is_box or shape.rank == 2 + lead and shape[-1] in (2, *range(4, 10)):
       what, kind = ("key points", "xy") if shape[-1] == 2 else ("boxes", "xyxy")
-      more = "" if shape[-1] in (2, 4) else ". Of rows with more than that, split the boxes off in Dataset.map before"
-    elif shape.rank == 3 + lead and shape[-1] in (1, 3) and (tf.as_dtype(dtype).is_floating or dtype == tf.uint8):
-      what, kind = "a picture that belongs to the image", "bilinear"
-      more = ". It must then be of floats and have the image's size"
+      form = "with the form that it has" + ". Of longer rows, split the boxes off in Dataset.map before" * (shape[-1] > 4)
+    elif shape.rank == 3 + lead and shape[-1] in (1, 3) and (dtype.is_floating or dtype.size < 4):
+      what, kind, form = "a picture that belongs to the image", "bilinear", "made floats of the image's size"
     else:
       continue
     mistakes.warn(
         f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, " + (
-            way_out or f'pass {named(path, kind)}, with the form that it has{more}; {OTHERWISE}, {named(path, None)}.'))
+            way_out or f'pass {named(path, kind)}, {form}; {OTHERWISE}, {named(path, None)}.'))
 
 
 def check_sizes(found, sides, is_known=True):

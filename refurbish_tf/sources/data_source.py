@@ -237,6 +237,8 @@ class _Reader:
     with self._owner.lock:
       try:
         self._check_length()
+        if index == self.num_elements:  # The end: only its length was asked for.
+          return _returned([(_OK, "", self._no_arrays)])
         element = self._owner.source[index]
       except BaseException as error:
         return _returned([self._failed(index, error)])

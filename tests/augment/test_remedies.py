@@ -3,6 +3,7 @@ import collections
 import sys
 import warnings
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from support.loaders import numpy_loader
+from support.warned import told
 
 SEED = [7, 0]
 FLIP = augment.random_flip()
@@ -110,6 +112,20 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
     warnings.simplefilter("error")
     CALLS["layer"](eval(remedy, {"image": image, "tf": tf}))
     CALLS["layer"](np.zeros([64, 48, 13], np.uint8))
+
+
+@pytest.mark.parametrize("known", [None, (None, None, None), (3, None, None), (None, None, 16)])
+def test_of_images_that_are_hardly_meant_so_and_of_a_shape_that_is_known_when_it_runs(known):
+  def read(shape, remedy=lambda image: image):
+    source = tf.data.Dataset.from_tensors(np.zeros(shape, np.uint8)).map(lambda image: tf.numpy_function(np.copy, [image], tf.uint8))
+    return source.map(lambda image: FLIP(remedy(tf.ensure_shape(image, known)), SEED))
+
+  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is taken for") as warned:
+    list(read([3, 20, 16]))
+  assert len(warned) == 1 and "tf.experimental.numpy.moveaxis(image, -3, -1)" in str(warned[0].message) and warned[0].filename == __file__
+  assert not told(lambda: list(read([3, 20, 16], lambda image: tf.experimental.numpy.moveaxis(image, -3, -1))))
+  if known in (None, (None, None, None)):
+    assert not told(lambda: [list(read(shape)) for shape in ([20, 17, 16], [3, 20, 3], [20, 16, 1], [1, 20, 4])])
 
 
 @pytest.mark.parametrize("kind, given, remedy, made", [
@@ -218,6 +234,10 @@ CASES = {
         lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, 'Pass targets={1: "mask"}',
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
+    "a second picture": Case(
+        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "bilinear"} if it is a map or a second picture, as floats',
+        lambda: augment.compose(LAYERS, {1: "bilinear"})(COLORED, tf.cast(COLORED, tf.float32), seed=SEED),
+        lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
         lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
         lambda: augment.compose([FLIP], targets={1: "mask"}), callable),
@@ -371,7 +391,8 @@ def test_of_a_path(tmp_path):
 def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
   images = np.stack([COLORED] * 4)
   for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),
-                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear")]:
+                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear"),
+                     (np.zeros([4, 7, 7, 1], np.uint16), "bilinear"), (np.zeros([4, 7, 7, 1], np.int16), "bilinear")]:
     remedy = f'targets={{1: "{kind}"}}' if has_targets else "silence this"
     with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
       call(SLICES((images, rows)))
@@ -383,11 +404,25 @@ def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
       call(SLICES((images, np.eye(4, dtype=np.float32))))
 
 
-@pytest.mark.parametrize("layers", [LAYERS, [lambda pair: pair, *LAYERS]])
-def test_of_two_inputs(layers):
+@pytest.mark.parametrize("call", [
+    lambda source: source.refurbish(LAYERS), lambda source: source.refurbish([lambda pair: pair, *LAYERS]),
+    lambda source: source.refurbish([tf.identity], LAYERS), lambda source: source.refurbish([keras.layers.Rescaling(0.5)]),
+    lambda source: source.refurbish([tf.image.random_flip_left_right]), lambda source: source.refurbish(*augment.split([FLIP, FLIP], 1)),
+    lambda source: source.refurbish([augment.numpy_layer(np.copy)]), lambda source: source.map(lambda pair, _: FLIP(pair, SEED)),
+    lambda source: source.map(lambda pair, label: FLIP.pixels(pair, FLIP.draws(SEED))),
+    lambda source: source.echo(2, "before_augment", augment_fn=augment.compose(LAYERS), batch_size=2, shuffle_buffer_size=4),
+    lambda source: source.batch(2).map(BATCHED), lambda source: source.batch(2).map(augment.mixup(4)),
+    lambda source: source.offload(LAYERS, 2), lambda source: numpy_loader(source.refurbish(LAYERS))])
+def test_of_two_inputs(call):
   images = np.stack([COLORED] * 4)
-  with pytest.raises(ValueError, match=r'(?s)must be one tensor .* got a tuple of 2.*"second": second}.*"mask".*None'):
-    SLICES(((images, images), np.arange(4))).refurbish(layers)
+  with pytest.raises(ValueError, match=r'(?s)must be one tensor, got a tuple of 2.*"second": second}.*"mask".*None'):
+    call(SLICES(((images, images), np.arange(4))))
+
+
+@pytest.mark.parametrize("made", [tf.stack, keras.layers.Average(), lambda pair: tf.concat(pair, 0)])
+def test_of_two_inputs_by_what_is_told(made):
+  images = np.stack([COLORED] * 4)
+  SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize(4)])
   pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
   for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
     np.testing.assert_array_equal(pair["image"], pair["second"])

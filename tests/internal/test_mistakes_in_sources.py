@@ -30,13 +30,22 @@ BATCHED = {
     "map": lambda: images().batch(4).map(lambda x, y: (x / 255, y)),
     "maps": lambda: images().batch(4, drop_remainder=True).map(lambda x, y: {"image": x, "label": y}).take(2).map(
         lambda each: (each["image"], tf.one_hot(each["label"], 3)), num_parallel_calls=2).cache(),
+    "map to integers, with a scalar beside": lambda: images().batch(4).map(lambda x, y: (tf.cast(x, tf.int32), tf.one_hot(y, 8), 1)),
+    "map to ten bands": lambda: images().batch(4).map(lambda x, y: (tf.tile(x, [1, 1, 1, 4])[..., :10], y, 1)),
+    "map to images without channels": lambda: images().batch(4).map(lambda x, y: (tf.tile(x[..., 0], [1, 2, 2]), y)),
+    "map of features": lambda: Dataset.from_tensor_slices((np.zeros([8, 5]), np.zeros(8))).batch(4).map(lambda x, y: (x / 2, y)),
+    "map to what is not known": lambda: images().batch(4).map(
+        lambda *each: tf.numpy_function(lambda *each: each, each, [tf.uint8, tf.int32])),
+    "enumerate": lambda: images().batch(4).enumerate(),
+    "map and enumerate": lambda: images().batch(4).map(lambda x, y: (x / 255, y)).enumerate(),
+    "a generator of one-hot labels": lambda: generated([None, 4, 4, 3], [None, 10]),
     "images alone": lambda: images().map(lambda x, y: x).batch(4).map(lambda x: tf.cast(x, tf.float32)),
     "a generator": lambda: generated([None, 4, 4, 3], [None]),
     "a generator of one size": lambda: generated([4, 4, 4, 3], [4]).map(lambda x, y: (tf.cast(x, tf.float32), y)),
     "a Python list": lambda: rtf.sources.data_source([(np.zeros([4, 4, 4, 3], np.uint8), np.zeros(4, int))] * 2),
     "read by Python": lambda: Dataset.range(2).map(lambda i: (
         tf.ensure_shape(tf.numpy_function(lambda i: np.zeros([4, 4, 4, 3], np.uint8), [i], tf.uint8), [None, 4, 4, 3]),
-        tf.ensure_shape(tf.numpy_function(lambda i: np.zeros(4), [i], tf.double), [None]))),
+        tf.ensure_shape(tf.numpy_function(lambda i: np.zeros(4, int), [i], tf.int64), [None]))),
     "zip": lambda: Dataset.zip(images().map(lambda x, y: x).batch(4), images().map(lambda x, y: y).batch(4)),
 }
 
@@ -83,6 +92,12 @@ NOT_BATCHED = {
         (np.zeros([8, 4, 4, 4, 3], np.uint8), np.zeros([8, 4]))).map(lambda x, y: (x / 255, y)),
     "the same of two sources": lambda: Dataset.zip(
         Dataset.from_tensor_slices(np.zeros([8, 4, 4, 4, 3], np.uint8)), Dataset.from_tensor_slices(np.zeros([8, 4]))),
+    "a video and its sound": lambda: Dataset.from_generator(lambda: iter([]), output_signature=(
+        tf.TensorSpec([None, 4, 4, 3], tf.uint8), tf.TensorSpec([None], tf.float32))),
+    "sequences of several": lambda: Dataset.zip(Dataset.range(8), Dataset.range(8)).batch(4).map(lambda x, y: (x[:-1], y[1:])),
+    "sequences of features": lambda: Dataset.from_tensor_slices(np.zeros([8, 5])).batch(4).map(lambda x: (x[:-1], x[1:])),
+    "clips of files": lambda: Dataset.from_tensor_slices(list("abcd")).batch(2).map(
+        lambda names: tf.numpy_function(lambda _: (np.zeros([2, 4, 4, 3]), 1), [names], [tf.double, tf.int64])),
     "clips of a generator": lambda: Dataset.from_generator(
         lambda: iter([(np.zeros([4, 4, 4, 3], np.uint8), 1)]), output_signature=(
             tf.TensorSpec([None, 4, 4, 3], tf.uint8), tf.TensorSpec([], tf.int32))),

@@ -62,6 +62,10 @@ CHANGES = {
     "new split": (lambda: arrays(split(1)), lambda: arrays(split(2))),
     "other order": (arrays, lambda: arrays(LABELS[::-1])),
     "other labels": (arrays, lambda: arrays(labels=(LABELS + 1) % N)),
+    "other labels, which come first": (lambda: arrays().map(lambda x, y: (y, x)), lambda: arrays(labels=(LABELS + 1) % N).map(
+        lambda x, y: (y, x))),
+    "other labels in a dict": (lambda: arrays().map(lambda x, y: {"category": y, "image": x}), lambda: arrays(
+        labels=(LABELS + 1) % N).map(lambda x, y: {"category": y, "image": x})),
     "other strings": (lambda: by_index([b"%03d" % i for i in range(N)]), lambda: by_index([b"%03d" % (i + 1) for i in range(N)])),
     # The same bytes, divided in another way.
     "other lengths": (lambda: by_index([[b"ab", b"c"]] * N), lambda: by_index([[b"a", b"bc"]] * N)),
@@ -73,7 +77,7 @@ def test_another_source_by_index_is_refused(name, tmp_path):
   path = stores.new_path(tmp_path)
   before, after = CHANGES[name]
   filled(path, before())
-  refused = r"has other labels or weights than when .*final_fn.*overwrite=True" if name == "other labels" else REFUSED
+  refused = r"has other labels or weights than when .*final_fn.*overwrite=True" if name.startswith("other labels") else REFUSED
   with pytest.raises(ValueError, match=refused):
     stage(after(), path)
   # Nothing was lost.

@@ -182,12 +182,12 @@ def test_what_getitems_must_return(returned, match):
 
 @pytest.mark.parametrize("kind", [Source, Batched])
 @pytest.mark.parametrize("now", [3, 7])
-@pytest.mark.parametrize("reuses", [False, True])
+@pytest.mark.parametrize("reuses", [None, lambda dataset: dataset.refurbish(tf.identity, r=2), rtf.sources.cached])
 def test_a_source_that_grows_or_shrinks(kind, now, reuses):
   source = kind(6)
   dataset = data_source(source, batch_reads=2)
   if reuses:
-    dataset = dataset.refurbish(tf.identity, r=2)
+    dataset = reuses(dataset)
   assert len(list(dataset)) == 6
   source.n = now
   with warnings.catch_warnings(), pytest.raises(

@@ -10,4 +10,9 @@ namespace refurbish_tf {
 // for the interpreter's lock. Without Python in the process nothing happens.
 void WarnInPython(const std::string& text);
 
+// The end of a warning of what may be as it should.
+inline constexpr char kSilence[] =
+    "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
+    "category=rtf.PipelineWarning).";
+
 }  // namespace refurbish_tf

@@ -197,6 +197,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
       .Output("moved: Ttargets")                                \
       .Attr("layers: list(string)")                             \
       .Attr("clips: bool")                                      \
+      .Attr("looks_at_channels: bool = false")                  \
       .Attr("kinds: list(string)")                              \
       .Attr("names: list(string)")                              \
       .Attr("Ttargets: list(type) >= 0")                        \
@@ -210,6 +211,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // clips: whether an image of four dimensions is a clip, [frames, height, width,
 // channels], whose frames have the same draws. One more dimension in front is a
 // batch of clips.
+// looks_at_channels: whether to warn if channels seem to come first.
 // targets: what follows; begins with the dimensions that the images have
 // before their height.
 // kinds, names: of each target: what it is, as in `targets=` of

@@ -115,8 +115,8 @@ class SourceChecks {
     const uint32_t known = in_memory_.Find(index);
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
-  // Whether of an element that differs only labels and weights do: what comes
-  // after its first component, in at most one dimension (`ElementSum`).
+  // Whether of an element that differs only labels and weights do: what has at
+  // most one dimension, beside something larger (`ElementSum`).
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);

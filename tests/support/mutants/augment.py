@@ -13,6 +13,7 @@ NORMALIZE = "tests/augment/test_normalize.py"
 PIXELS = "tests/augment/test_pixels.py::test_layers_do_as_their_reference"
 NO_NUMBER = "tests/augment/test_pixels.py::test_what_is_no_number_stays_where_it_is"
 OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
+HARDLY = "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"
 PILLOW = "tests/augment/test_decoding.py::test_pixels_are_pillows"
 
 MUTANTS = [
@@ -237,11 +238,13 @@ MUTANTS = [
     Mutant("Python is told another version than C++ has", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "(LayerChain::Version())", "(1)", "tests/store/test_disk_store_bad_input.py::test_samples_of_other_layers"),
     Mutant("an image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
-           "channels is not None and channels > 4 and", "channels is not None and channels > 64 and",
+           "    return channels > 4\n", "    return channels > 64\n",
            "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("a wide image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
            "any(side is not None and side <= channels for side in sides)", "channels == sides[1]",
            "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
+    Mutant("channels that come first at run time are taken without a word", "refurbish_tf/cc/kernels/image/image_ops.cc",
+           "        looks_at_channels_.exchange(false)) {", "        false) {", f"{HARDLY}_and_of_a_shape_that_is_known_when_it_runs"),
     Mutant("files of 8 bits become 16 that are not theirs", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits > 8 && type_ != tensorflow::DT_UINT16) {",
            f"{OF_16_BITS}::TestOtherBits::test_8_are_not_spread"),

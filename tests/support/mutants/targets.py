@@ -4,7 +4,7 @@ from support.mutants import Mutant
 POLICY = "tests/cc/test_cc.py::test_cc[address_undefined-policy_test]"
 TARGETS = "tests/cc/test_cc.py::test_cc[address_undefined-targets_test]"
 GEOMETRY, NAMED, CLIPS = "tests/augment/test_target_geometry.py", "tests/augment/test_targets.py", "tests/augment/test_clips.py"
-CC = "refurbish_tf/cc/image"
+CC, REMEDIES = "refurbish_tf/cc/image", "tests/augment/test_remedies.py::test_of"
 
 MUTANTS = [
     Mutant("a mask that is not named is left behind", "refurbish_tf/augment/unnamed_targets.py",
@@ -13,6 +13,12 @@ MUTANTS = [
     Mutant("a mask that is not named is left behind, where sizes are known when it runs", "refurbish_tf/cc/kernels/image/targets.cc",
            "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;", "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() > 3;",
            f"{NAMED}::TestUnnamed"),
+    Mutant("rows of YOLO are left behind", "refurbish_tf/augment/unnamed_targets.py", "shape[-1] in (2, *range(4, 10)):",
+           "shape[-1] in (2, 4):", f"{REMEDIES}_rows_and_of_a_label_of_four_classes"),
+    Mutant("a picture of 16 bits is left behind", "refurbish_tf/augment/unnamed_targets.py",
+           "(dtype.is_floating or dtype.size < 4):", "(dtype.is_floating or dtype.size < 2):", f"{REMEDIES}_rows_and_of_a_label_of_four_classes"),
+    Mutant("Keras makes a batch of two inputs", "refurbish_tf/augment/composition.py",
+           "        if has_stacked(layer, image, made):", "        if False:", f"{REMEDIES}_two_inputs"),
     Mutant("boxes in a dict are left behind", "refurbish_tf/augment/unnamed_targets.py",
            "    for key in value:\n      yield from leaves(value[key], (*path, key))\n", "    yield path, value\n",
            f"{NAMED}::TestUnnamed::test_names_of_boxes"),

@@ -13,6 +13,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
@@ -112,6 +113,9 @@ class ImageOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
     OP_REQUIRES_OK(ctx, targets_.Parse(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("clips", &clips_));
+    bool looks = false;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("looks_at_channels", &looks));
+    looks_at_channels_ = looks;
     DataType given, type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("S", &given));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
@@ -157,6 +161,16 @@ class ImageOp : public OpKernel {
     const Pixel pixel = {type_, channels};
     const absl::StatusOr<ImageSpec> behind = chain_.Behind({size, pixel});
     OP_REQUIRES_OK(ctx, behind.status());
+    if (channels > 4 && std::min(size.height, size.width) <= channels &&
+        looks_at_channels_.exchange(false)) {
+      WarnInPython(absl::StrCat(
+          "image of ", chain_.links()[0].name, " has the shape ",
+          images.shape().DebugString(),
+          ", which is taken for [height, width, channels]. If channels come "
+          "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1). "
+          "If the last axis is the width, add them: image[..., tf.newaxis]. ",
+          kSilence));
+    }
     const ImageSize made = behind->size;
     const int64_t frames = clips_ && dims > 3 ? images.dim_size(dims - 4) : 1;
     if (!targets_.empty()) {
@@ -218,6 +232,8 @@ class ImageOp : public OpKernel {
   LayerChain chain_;
   Targets targets_;
   bool clips_ = false;
+  // Where Python does not know the shape. Until it has warned.
+  std::atomic<bool> looks_at_channels_ = false;
   ValueType type_ = ValueType::kUnknown;
 };
 

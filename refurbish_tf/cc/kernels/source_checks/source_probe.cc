@@ -55,9 +55,6 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
 constexpr char kOverwrite[] =
     "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
     "in another directory";
-constexpr char kSilence[] =
-    "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
-    "category=rtf.PipelineWarning).";
 
 // How an element differs from that which its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
@@ -75,7 +72,7 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
                                " was filled")
                 : "before",
         ": those of ", Element(index, file),
-        " differ, and what comes before them does not. Put labels and weights "
+        " differ, and nothing else does. Put labels and weights "
         "that change into final_fn, for example by looking them up by an index "
         "that the source yields. Where they were corrected once, ",
         kOverwrite, ".");
@@ -147,12 +144,16 @@ std::string ComesAgain(uint32_t period) {
 
 uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
                     bool with_labels) {
-  // Of labels and weights, and of all else.
+  // Of labels and weights, and of all else, such as what has the most bytes.
   uint32_t sums[2] = {0, 0};
+  const auto content = std::max_element(
+      element.begin(), element.end(), [](const Tensor& a, const Tensor& b) {
+        return a.TotalBytes() < b.TotalBytes();
+      });
   for (size_t i = 0; i < element.size(); ++i) {
     const Tensor& tensor = element[i];
-    const bool is_label =
-        i > 0 && tensor.dims() < 2 && tensor.dtype() != tensorflow::DT_STRING;
+    const bool is_label = &tensor != &*content && tensor.dims() < 2 &&
+                          tensor.dtype() != tensorflow::DT_STRING;
     uint32_t& sum = sums[is_label ? 0 : 1];
     const auto add = [&sum](uint64_t number) {
       sum = Crc32c(&number, sizeof(number), sum);
@@ -171,8 +172,8 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
     }
   }
   if (whole != nullptr) *whole = sums[1];
-  // Of many scalars, as of a table, the first does not suffice.
-  if (whole != nullptr && (with_labels || element[0].dims() == 0)) {
+  // Of many scalars, as of a table, one does not suffice.
+  if (whole != nullptr && (with_labels || content->dims() == 0)) {
     *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
   }
   const auto half = [](uint32_t sum) { return (sum ^ sum >> 16) & 0xffff; };
@@ -182,7 +183,7 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
 
 uint64_t Platform(bool computes_floats) {
   // The number before is that of `ElementSum`.
-  std::string name = absl::StrCat("2 ", TF_GRAPH_DEF_VERSION);
+  std::string name = absl::StrCat("3 ", TF_GRAPH_DEF_VERSION);
   if (computes_floats) {
     const char* const one_dnn = std::getenv("TF_ENABLE_ONEDNN_OPTS");
     absl::StrAppend(&name, " ", tensorflow::port::CPUVendorIDString(), " ",

@@ -121,7 +121,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return absl::OkStatus();
       case PositionPlan::From::kEnd:
         *end_of_sequence = true;
-        return ReadToEnd();
+        return ReadToEnd(ctx);
       case PositionPlan::From::kSource:
         TF_RETURN_IF_ERROR(ReadInput(ctx, out_tensors));
         break;
@@ -153,7 +153,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     for (*num_skipped = 0; *num_skipped < num_to_skip; ++*num_skipped) {
       if (plan_->position() >= num_elements) {
         *end_of_sequence = true;
-        return ReadToEnd();
+        return ReadToEnd(ctx);
       }
       std::vector<Tensor> unwanted;
       if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
@@ -237,11 +237,14 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   // As a stage does with its source, so that what reads ahead there ends.
-  absl::Status ReadToEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (input_ == nullptr) return absl::OkStatus();
+  absl::Status ReadToEnd(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    // An input of which nothing was read may tell that it has grown.
+    if (input_ == nullptr) first_ = plan_->position();
     bool end = false;
     std::vector<Tensor> past_the_end;
-    absl::Status status = input_->GetNext(&*mapped_, &past_the_end, &end);
+    absl::Status status = MakeInput(ctx);
+    if (status.ok()) status = input_->GetNext(&*mapped_, &past_the_end, &end);
     if (status.ok() && !end) status = OtherLength("more than");
     input_failed_ = !status.ok();
     return status;

@@ -198,7 +198,11 @@ class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
       TF_RETURN_IF_ERROR(Ask(ctx));
       if (wanted_.empty()) {
         *end_of_sequence = true;
-        return absl::OkStatus();
+        // `cached` may have read no element, which would tell another length.
+        std::vector<Tensor> returned;
+        TF_RETURN_IF_ERROR(Run(ctx, read_one_.get(),
+                               {{0, dataset()->num_elements_}}, 1, &returned));
+        return ElementOf(returned, 0, /*num_components=*/0, out_tensors);
       }
       if (wanted_.size() > 1) TF_RETURN_IF_ERROR(ReadAll(ctx));
     }
