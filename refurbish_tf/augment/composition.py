@@ -256,8 +256,9 @@ class _BatchPart(_SeededPart):
   """Layers of which each image of a batch draws. Without a seed they draw other numbers in each epoch and each run."""
 
   def __call__(self, image, *rest, seed=None):
-    images = tf.convert_to_tensor(image_of(image))
-    if images.dtype != tf.string:
+    images = image_of(image)
+    check_is_one(images, self.__name__)
+    if tf.convert_to_tensor(images).dtype != tf.string:
       image = with_image(image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images."))
     return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)
 

@@ -6,9 +6,6 @@ SOURCES = "tests/refurbish/test_dataset_sources.py::"
 MISTAKES = "tests/internal/test_mistakes_in_sources.py::"
 
 MUTANTS = [
-    Mutant("what is made of batches is warned of", "refurbish_tf/_internal/mistakes.py",
-           'kind == "mapped" and bool(_images(source)) and all(', 'kind == "mapped" and all(',
-           MISTAKES + "test_what_looks_like_a_batched_source"),
     Mutant("a prefetch hides the batches", "refurbish_tf/_internal/mistakes.py",
            '    "_PrefetchDataset", ', '    ', MISTAKES + "test_batched_source"),
     Mutant("batches of one are warned of", "refurbish_tf/_internal/mistakes.py",
