@@ -18,22 +18,19 @@ def echo(
     e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None, batch_size: int | None = None,
     drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8, seed: int | None = None,
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
-  """Yields each element `e` times, so that a slow upstream no longer idles the accelerator.
+  """Repeats each element `e` times, to reclaim an accelerator's idle time (data echoing).
 
-  >>> dataset = tf.data.Dataset.range(3).echo(2)
-  >>> [int(x) for x in dataset]
-  [0, 0, 1, 1, 2, 2]
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
+  >>> train = images.echo(2, "before_augment", augment_fn=tf.image.random_flip_left_right, batch_size=4,
+  ...                     shuffle_buffer_size=16).prefetch(tf.data.AUTOTUNE)
+  >>> len(train)
+  4
+  >>> sorted({int(x) for x in tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)})
+  [0, 1, 2]
 
-  `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same stage.
-
-  With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
-  of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.advise` measures both, see the
-  guide *Echo*. This requires that the next element is read while this one is repeated: put a parallel `map` or a
-  `prefetch` before the stage. The stage does not copy elements.
-
-  Without `where` the stage repeats in place. With `where` it builds the rest of the pipeline, so that the three
-  variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
+  `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same stage. Without `where` it repeats in place: put a
+  parallel `map` or a `prefetch` before it, so that the next element is read at the same time. With `where` it also builds
+  the rest of the pipeline, with one shuffle buffer of the same size for each of the paper's variants:
 
   | `where` | stages | how often `augment_fn` runs on N elements |
   | --- | --- | --- |
@@ -41,68 +38,36 @@ def echo(
   | "after_augment" | augment, echo, shuffle, batch | N |
   | "after_batch" | shuffle, augment, batch, echo | N |
 
-  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
-  >>> train = images.echo(2, "before_augment", augment_fn=tf.image.random_flip_left_right, batch_size=4,
-  ...                     shuffle_buffer_size=16).prefetch(tf.data.AUTOTUNE)
-  >>> len(train)
-  4
-
-  In the paper, the earlier the echo, the fewer fresh elements the training needed. The first two variants echo
-  examples, so one may come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last one echoes
-  batches, which follow each other directly. To shuffle them, which helped in the paper (section 3.5), put an ordinary
-  `.shuffle(num_batches)` behind this stage.
-
-  With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
-  one is ready, at most `max_e` times in all; then it waits. It drops no element and delays none. `rtf.stats` shows
-  the factor that was reached. What comes out depends on the clock, so it is not deterministic.
-
-  Like `refurbish`, the stage turns tf.data's autotuner off, unless an option before or behind it turns it on.
-
-  With "before_augment" and "after_augment" the shuffle buffer behind the stage is filled as fast as possible at the
-  beginning of each epoch: there `rtf.AUTOTUNE` echoes even if no echo is needed. "after_batch" does not have this
-  effect.
-
-  >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
-  >>> sorted({int(x) for x in dataset})
-  [0, 1, 2]
-
-  Implements data echoing (Choi et al., "Faster Neural Network Training with Data Echoing", 2019, section 2).
+  `rtf.AUTOTUNE` repeats the newest element while no newer one is ready. It drops and delays none, but what comes out depends
+  on timing. The guide *Echo* says which variant and factor to choose.
 
   Args:
-    e: the echoing factor, any real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times and
-      once more with the probability of the fraction. `seed` and the position decide which elements those are, the same
-      in every epoch: if the fraction matters, shuffle before the stage.
-    where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
-      `augment_fn` and `batch_size`.
-    augment_fn: with `where`, a function called as in `tf.data.Dataset.map`, in as many calls at once as the pipeline's
-      thread pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random
-      numbers of its own, as `tf.image.random_*` does, a restored run draws others. If it needs a keyword argument
-      `seed`, as the functions of `rtf.augment.compose` do, it gets an int32 tensor of shape `[2]` for
-      `tf.random.stateless_*`, a new one at each call.
-    batch_size: with `where`, how many elements there are in a batch.
+    e: the echoing factor, a real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times, and once
+      more with the probability of the fraction, which `seed` and the position decide, the same in every epoch.
+    where: None, or "before_augment", "after_augment" or "after_batch", which need `augment_fn` and `batch_size`.
+    augment_fn: with `where`, a function as for `tf.data.Dataset.map`, called in parallel. If it has a keyword argument
+      `seed`, as the functions of `rtf.augment.compose` have, it gets a new int32 `[2]` for `tf.random.stateless_*` at each
+      call. If it draws random numbers without one, a restored run draws others.
+    batch_size: with `where`, elements per batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
-    shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; with "after_batch", too, these are
-      elements and not batches. None for no shuffling.
-    max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most. Without effect on a number.
-    seed: an int that fixes the fraction of `e`, the order of the shuffle buffer and the seeds of `augment_fn`. None
-      derives one from `tf.random.set_seed`, or takes a random one if that was not called. Without effect on what
-      `rtf.AUTOTUNE` repeats.
+    shuffle_buffer_size: with `where`, elements in the shuffle buffer, also before `batch`. None does not shuffle.
+    max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most.
+    seed: an int that fixes the fraction of `e`, the shuffle buffer and the seeds of `augment_fn`. None derives one from
+      `tf.random.set_seed`, or uses a random one.
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It returns a `tf.data.Dataset` of the
-    same elements, or with `where` of batches of what `augment_fn` returns. In place, N elements become N * e if `e` is
-    whole, else an unknown number. With a whole `e` it has random access if its input has; if its input is behind
-    `take`, `repeat` or `assert_cardinality`, which count, only random access to single elements.
+    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It yields the same elements, or with `where`
+    batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an unknown number. With a
+    whole `e` it has random access if its input has.
 
   Raises:
-    ValueError: `e` is below 1, infinite or not a number; `where` is not an allowed value, or lacks an argument that it
-      needs; an argument that needs `where` is given without it; `batch_size`, `shuffle_buffer_size` or `max_e` is below
-      1; `rtf.AUTOTUNE` in a pipeline that must be deterministic.
-    TypeError: another argument is of the wrong type.
-    tf.errors.InvalidArgumentError: when it runs, `rtf.AUTOTUNE` in a pipeline that an option behind it makes
-      deterministic.
-    Errors of the input: when it runs, once and not repeated. The iterator goes on with the next element.
+    TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the pipeline must
+      be deterministic and `e` is `rtf.AUTOTUNE`.
+    tf.errors.InvalidArgumentError: during an epoch, an option after `rtf.AUTOTUNE` makes the pipeline deterministic. Errors of
+      the input come once and are not repeated; the iterator goes on with the next element.
+
+  Implements Choi et al., *Faster Neural Network Training with Data Echoing*, 2019, section 2.
   """
   e = _check_echoing_factor(e)
   checks.check_whole_number("max_e", max_e, 1)

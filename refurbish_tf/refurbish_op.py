@@ -32,126 +32,61 @@ def refurbish(
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
-  `dataset.refurbish(...)` and `dataset.apply(rtf.refurbish(...))` are the same stage. `partial_fn` runs once for every
-  `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly once, in another random
-  order each time. The first epoch prepares all N samples, each later one N/r of them afresh, spread evenly over the
-  epoch.
+  `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly
+  once, in a new random order. The first epoch prepares all N samples; each later epoch prepares N / r of them again, spread
+  evenly. Put the stage where `map` and `shuffle` would be: after reading, before `batch`, `repeat` and `prefetch`.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> train = images.refurbish(
   ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], r=3, seed=7)
-  >>> train = train.batch(4).prefetch(tf.data.AUTOTUNE)
-  >>> for epoch in range(2):
-  ...   for batch in train:
-  ...     pass
-  >>> batch.shape
+  >>> next(iter(train.batch(4).prefetch(tf.data.AUTOTUNE))).shape
   TensorShape([4, 32, 32, 3])
   >>> partial_fn, final_fn = lambda image: tf.image.resize(image, [8, 8]), tf.image.random_flip_left_right
-  >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))
+  >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))  # The same as images.refurbish(partial_fn, final_fn).
   8
 
-  The cached samples and the schedule live as long as the dataset and everything made from it, across the epochs of
-  `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
-  `batch`, `repeat` and `prefetch`.
-
-  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands directly
-  behind the stage. Else `batch` and similar stages drop this stage's iterator at its end, and to go on from a checkpoint
-  saved after that is an error. `rtf.EpochPosition`, `rtf.keras.BackupAndRestore` and the loaders need no `.repeat()`.
-
-  The stage turns tf.data's autotuner off, unless an option before or behind it turns it on: with the autotuner an epoch
-  can end up to a minute late, as its iterator waits for the autotuner's thread. Like all options this one holds for the
-  whole pipeline, and is ignored inside a function of `flat_map` or `interleave`. With the autotuner off,
-  `tf.data.AUTOTUNE` in other stages means as many calls as the thread pool has threads, and tf.data adds no `prefetch`
-  at the end. If an option behind the stage turns it on, TensorFlow warns about the changed option.
-
-  A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
-  shuffles. Behind `shard` a sample has the number that it has in the whole source, for the seeds that functions get and in
-  a store on disk, unless something stands in between that makes other elements. A source with random access
-  (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of these) is asked only for the samples to be
-  prepared, in random order. Any other source is read as a stream: elements that need not be prepared are skipped before
-  `partial_fn`; the others are shuffled by a buffer and come between the cached samples. If a stream is sorted by class, give
-  a `shuffle_buffer_size` that spans several classes, or the first epoch is sorted, too.
-
-  The source must yield single samples: batch behind the stage. If it yields batches, a `rtf.PipelineWarning` says so.
-  Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and `source.take(n)`. Behind the
-  stage, `take` and `skip` select other samples in each epoch, so validation would see training samples. `cache` behind
-  the stage repeats one epoch.
-
-  Iterate over the dataset in one loop at a time. Each iteration is an epoch of its own: threads that iterate at once
-  are in different epochs, and each prepares again what another one has evicted. The results are right, but less is
-  reused. For several readers, give each its own stage on one `store` on disk.
-
-  Reuse begins with the second epoch. If the source does not know its number of elements, or samples differ in size and
-  the store has a `max_bytes`, it begins after the first epoch that is read to its end.
-
-  A function with a keyword argument `seed` gets an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
-  `partial_fn` a new one each time it prepares the sample, `final_fn` a new one in each epoch. With such functions, a
-  `seed`, and a source with random access, the pipeline is reproducible bit for bit, unless other jobs use its store,
-  too. A sample whose record on disk is damaged is the same as well, but comes at the end of the epoch that finds the
-  damage.
-
-  Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
-  eviction (5.2) and cache-aware shuffle (5.3).
+  The source must have the same order in every epoch, because a sample is identified by its position; the stage shuffles. A
+  function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`: `partial_fn` a new one each time
+  it prepares the sample, `final_fn` a new one each epoch. The page *How it works* has the details: sources, seeds, memory,
+  checkpoints, and the options that the stage sets.
 
   Args:
-    partial_fn: the expensive first part of the augmentation, a list of layers as for `rtf.augment.compose`, or a
-      function called as in `tf.data.Dataset.map`. What it returns is cached, so let it be small: uint8 rather than
-      float32. For layers an image of four dimensions is a clip, or a volume: one sample, all of whose frames have the same
-      draws.
-    final_fn: the cheap last part, a list of layers if `partial_fn` is one, else a function of what `partial_fn`
-      returns. None or an empty list yields the samples as they are cached, which is echoing across epochs. Two lists
-      are the two functions that `rtf.augment.split` makes of all their layers, behind those of the first list.
-    r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
-      training; 2 and 3 kept its accuracy in the paper. On a few thousand images begin with 2.
-    targets: with lists of layers, what follows the image: masks, boxes, key points, such as `{"boxes": "xyxy"}` for an entry
-      of a dict or `{1: "mask"}` for the second component of a tuple, as for `rtf.augment.compose`.
-    store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
-      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
-      time. A store on disk is used again by the next run, and by several processes at once: give them the same
-      functions, `r` and `seed`, and each its own `order_seed`. They prepare together also what `max_bytes` leaves no
-      room for, and none waits for another one. If another `partial_fn` has prepared what it holds, a
-      `rtf.PipelineWarning` says so; `CacheStore(path, overwrite=True)` starts with an empty one.
-    seed: an int that fixes the order, the eviction and the seeds that the functions get. None takes the seed with which
-      a `store` on disk was used before, else one derived from `tf.random.set_seed`, else a random one.
-    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store and have different ones need
-      fresh samples at different times, so each finds more samples that the others have prepared. While others are
-      alive, it fixes where the samples come that the store keeps; of the others it depends on what they prepare.
-    shuffle_buffer_size: for a source that is read as a stream, how many of its elements the shuffle buffer holds, an
-      int; 1 keeps the order of the stream. None is 1,000, at most 256 MB of them. Without effect on a source with
-      random access, whose order is uniformly random.
-    eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
-      evicted after `r` uses, so that all are prepared in one epoch and none in the next.
-    shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
-    num_parallel_calls: how many calls of both functions together run at once, an int or an int64 tensor, at most 1,024.
-      `tf.data.AUTOTUNE` is the size of the pipeline's thread pool: the number of processors, or
-      `options.threading.private_threadpool_size`. One of the threads is the consumer's, which prepares a sample itself
-      before it waits, unless a function calls Python. Within a call, an operation uses its share of the processors, or
-      `options.threading.max_intra_op_parallelism`. None runs one call at a time in the consumer's thread, and starts no
-      thread. If you leave an epoch early, samples that were prepared ahead stay in the store.
-    deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False yields them as
-      they become ready. None follows the option of the pipeline. Under
-      `tf.config.experimental.enable_op_determinism` stateful functions are called one at a time.
+    partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for
+      `tf.data.Dataset.map`. Its result is cached, so keep it small: uint8 rather than float32. Layers treat an image
+      `[frames, height, width, channels]` as one clip, whose frames share their draws.
+    final_fn: the cheap last part: a list of layers if `partial_fn` is one, otherwise a function of what `partial_fn` returns.
+      None or an empty list yields the samples as they are cached, which is echoing across epochs.
+    r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
+    targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`, `{1: "mask"}`.
+    store: None keeps samples in memory. A path of a local directory keeps them on disk, for the next run and for other jobs. A
+      `CacheStore` also limits the bytes. Jobs on one store have the same functions, `r` and `seed`, and different `order_seed`s.
+    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, otherwise one
+      derived from `tf.random.set_seed`, otherwise a random one.
+    order_seed: an int that fixes the order in place of `seed`.
+    shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None is 1,000, or 256 MB if
+      that is less. 1 keeps the order of the stream.
+    eviction: "balanced", or "reference_count", the paper's naive baseline (section 5.2): all samples are evicted in one epoch.
+    shuffle: "cache_aware", or "uniform", the baseline that does not spread fresh samples evenly.
+    num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` is the size of the
+      thread pool. None calls them one at a time, in the thread that reads the dataset.
+    deterministic: as for `tf.data.Dataset.map`. False yields samples as they become ready.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `refurbish` applies it. It returns a `tf.data.Dataset` of
-    what `final_fn` returns, with as many elements as the source.
+    A transformation for `tf.data.Dataset.apply`; the method `refurbish` applies it. The dataset yields what `final_fn`
+    returns, and has as many elements as the source.
 
   Raises:
-    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
-      the source is empty or infinite, or its order changes; `rtf.augment.split` would refuse the
-      layers; `store` is in use or too small for one sample; or it is on disk and cannot be opened, holds samples that were
-      prepared in another way, such as by another version of `rtf.augment`, or from another source, or was deleted while in use.
-    TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
-      list; `targets` is given with functions; a function returns None.
-    tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
-    tf.errors.FailedPreconditionError: when it runs, a restored checkpoint had lost the position; a `tf.data` service
-      shards dynamically, or runs two shards of the source in one process or on one `store`; or the source yields another
-      element than the one from which a sample of a `store` on disk was prepared.
-    tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure
-      with which `partial_fn` was traced.
-    Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
-      next sample and the next epoch tries this one again.
+    TypeError, ValueError: an argument is not allowed; the source is empty, infinite, or changes its order; or `store` is
+      in use, cannot be opened, or holds samples of other functions, another source or another version of the layers.
+    tf.errors.DataLossError: during an epoch, the source yields another number of elements than before.
+    tf.errors.FailedPreconditionError: during an epoch, the order or an element of the source has changed, a restored
+      checkpoint lost its position, or two shards of a `tf.data` service share a process or a store.
+    tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or has another structure than
+      traced. Errors of the functions come with the index of their sample; the iterator goes on with the next one.
+
+  Implements Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 4, with balanced eviction (5.2) and
+  cache-aware shuffle (5.3).
   """
   num_partial_layers = len(composition.flattened(partial_fn)) if composition.is_list(partial_fn) else 0
   partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, targets)

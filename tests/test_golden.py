@@ -243,7 +243,7 @@ GROUPS = {
     **{kind: functools.partial(of_final_layers, kind) for kind in (
         "random_crop", "random_flip", "cutout", "random_resized_crop", "resize")},
     **{kind: functools.partial(of_other_layers, kind) for kind in (
-        "color_jitter", "grayscale", "solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
+        "color_jitter", "random_grayscale", "random_solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
         "trivial_augment")},
     "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},

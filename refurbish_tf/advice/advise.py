@@ -181,13 +181,13 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
     reasons.append(
         f"Below {strategies.FEW_SAMPLES:,} samples r = 2 is the most: with r = 3 a small ResNet lost 0.5 points of accuracy on "
         "4,608 images of CIFAR-10 in 80 epochs.")
-  if best.form and setting.form(best.form).apart:
+  if best.elements and setting.form(best.elements).apart:
     reasons.append(
         "Decoded whole and then cropped: the bytes differ from those of decode_random_resized_crop, which decodes a large window of a JPEG "
         "file at a smaller size; and other windows are drawn. The list has one layer more then.")
-  for is_part, what in ((best.form and best.share < 1, "elements"), (not best.fits, "samples")):
+  for is_part, what in ((best.elements and best.elements_fraction < 1, "elements"), (not best.fits, "samples")):
     if is_part:
-      where = best.form_in if what == "elements" else best.samples_in
+      where = best.elements_in if what == "elements" else best.samples_in
       reasons.append(
           f"Not all {what} fit into the {machine.size_of(setting.memory if where == 'memory' else setting.disk)} of {where}: "
           "a part is kept, and the others are read or prepared again.")

@@ -32,19 +32,19 @@ class Plan:
 
   def code(self, strategy):
     lines = []
-    is_cut = strategy.split is not None or strategy.batched is not None or self._front(strategy)
+    is_cut = strategy.split is not None or strategy.batch_split is not None or self._front(strategy)
     if is_cut and list(self._given) != list(self._layers):
       lines.append("layers = tf.nest.flatten(layers)")
     lines += self._standard() if strategy.kind == "standard" else self._stage(strategy)
-    batch = "batch" if samples.is_fixed(self._specs[strategy.batched if strategy.batched is not None else -1]) else "ragged_batch"
+    batch = "batch" if samples.is_fixed(self._specs[strategy.batch_split if strategy.batch_split is not None else -1]) else "ragged_batch"
     tail = f".{batch}({self._batch_size})"
-    if strategy.batched is None:
+    if strategy.batch_split is None:
       return "\n".join([*lines, f"train = train{tail}.prefetch(tf.data.AUTOTUNE)"])
     return "\n".join([*lines, f"train = train{tail}", *self._on_batches(strategy), "train = train.prefetch(tf.data.AUTOTUNE)"])
 
   def _front(self, strategy):
     """The form of which the first layers stand in front of what is kept."""
-    form = self._forms.get(strategy.form)
+    form = self._forms.get(strategy.elements)
     return form if form is not None and form.prefix else None
 
   def _more(self, strategy):
@@ -68,11 +68,11 @@ class Plan:
       composed = self._composed(_cut(0, start), clips=self._clips)
       lines.append(f"decoded = source.map({composed}, num_parallel_calls=tf.data.AUTOTUNE)")
       before = "decoded"
-    if strategy.form:
+    if strategy.elements:
       lines.append(f"kept = {self._kept(strategy, before)}")
       before = "kept"
     more = self._more(strategy)
-    stop = None if strategy.batched is None else strategy.batched + more
+    stop = None if strategy.batch_split is None else strategy.batch_split + more
     targets = ", targets=targets" if self._targets else ""
     if strategy.split is None:
       lines.append(f"train = {before}.refurbish({_cut(start, stop)}, r=1{targets})")
@@ -91,7 +91,7 @@ class Plan:
     layers = front.layers[:front.prefix] if front else ()
     if not self._is_by_index:
       return f"{before}.cache()"
-    store = self._store(strategy.form_in, strategy.elements_limit, layers, "elements")
+    store = self._store(strategy.elements_in, strategy.elements_limit, layers, "elements")
     return f"rtf.sources.cached({before}{store and f', {store}'})"
 
   def _store(self, place, limit, layers, what):
@@ -106,7 +106,7 @@ class Plan:
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
   def _on_batches(self, strategy):
-    start = strategy.batched
+    start = strategy.batch_split
     takes_seed = any(each.takes_seed for each in self._traced[start:])
     several = type(self._specs[start]) is tuple
     return [f"last = rtf.augment.compose({_cut(start + self._more(strategy), None)})",

@@ -74,8 +74,8 @@ class Advice:
   @staticmethod
   def _kind(strategy):
     if strategy.kind == "both":
-      return strategy.kind, strategy.form
-    return strategy.kind, strategy.form, strategy.form_in, strategy.samples_in, strategy.samples_in == "memory" and strategy.r
+      return strategy.kind, strategy.elements
+    return strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.samples_in == "memory" and strategy.r
 
   @property
   def code(self) -> str:
@@ -98,10 +98,10 @@ class Advice:
       return "The input is not the bottleneck: the accelerator does not wait for it."
     if best.kind == "standard":
       return f"Standard training: {_microseconds(standard.cpu_seconds)} µs of CPU time per sample. Nothing gains much."
-    gain = best.images_per_second / standard.images_per_second
+    gain = best.samples_per_second / standard.samples_per_second
     return (
-        f"{best.name[0].upper()}{best.name[1:]}: {best.images_per_second:,.0f} samples/s, standard "
-        f"{standard.images_per_second:,.0f}: {gain:.2f}x; {_microseconds(best.cpu_seconds)} µs of CPU time per sample, standard "
+        f"{best.name[0].upper()}{best.name[1:]}: {best.samples_per_second:,.0f} samples/s, standard "
+        f"{standard.samples_per_second:,.0f}: {gain:.2f}x; {_microseconds(best.cpu_seconds)} µs of CPU time per sample, standard "
         f"{_microseconds(standard.cpu_seconds)}; normalised diversity {best.diversity:.3f}")
 
   def _layer_rows(self):
@@ -136,7 +136,7 @@ class Advice:
       if strategy.diversity < self.min_diversity:
         notes.append(f"below {self.min_diversity:g}")
       rows.append([
-          strategy.name, _microseconds(strategy.cpu_seconds), f"{strategy.images_per_second:,.0f}",
+          strategy.name, _microseconds(strategy.cpu_seconds), f"{strategy.samples_per_second:,.0f}",
           machine.size_of(strategy.kept_bytes) if strategy.kept_bytes else "", machine.size_of(strategy.disk_bytes) if strategy.disk_bytes else "",
           machine.size_of(strategy.read_bytes), f"{strategy.diversity:.3f}", ", ".join(notes)])
     return rows

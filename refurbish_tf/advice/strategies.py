@@ -30,33 +30,33 @@ class Strategy:
   Attributes:
     kind: "standard" (plain tf.data), "batched" (the same with the last layers on whole batches), "kept" (elements are kept,
       `rtf.sources.cached`), "refurbish", or "both".
-    form: of the elements that are kept: "encoded", as the source yields them, or "decoded", behind the first layers. None if
+    elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", behind the first layers. None if
       none are.
-    form_in: where they are: "memory" or "disk".
-    share: how much of them is kept, 0 to 1.
+    elements_in: where they are: "memory" or "disk".
+    elements_fraction: how much of them is kept, 0 to 1.
     split: the number of layers before the cache store of `refurbish`, or None.
     r: the reuse factor.
     samples_in: where the samples of `refurbish` are: "memory" or "disk".
-    batched: the number of layers before those that run on whole batches, or None if none do.
+    batch_split: the number of layers before those that run on whole batches, or None if none do.
     cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in each later one.
-    images_per_second: the least that processors, disk and, where its step is known, accelerator allow. `input_per_second`
+    samples_per_second: the least that processors, disk and, where its step is known, accelerator allow. `input_per_second`
       without the accelerator.
     kept_bytes, disk_bytes: in memory and on disk.
     read_bytes: read from the source and from `disk`, per sample.
     diversity: the normalised diversity, of `rtf.diversity.normalized_unique_samples`.
   """
   kind: str
-  form: str | None = None
-  form_in: str | None = None
-  share: float = 0.0
+  elements: str | None = None
+  elements_in: str | None = None
+  elements_fraction: float = 0.0
   split: int | None = None
   r: float = 1
   samples_in: str | None = None
-  batched: int | None = None
+  batch_split: int | None = None
   cpu_seconds: float = 0.0
   first_cpu_seconds: float = 0.0
   later_cpu_seconds: float = 0.0
-  images_per_second: float = 0.0
+  samples_per_second: float = 0.0
   input_per_second: float = 0.0
   kept_bytes: float = 0.0
   disk_bytes: float = 0.0
@@ -74,13 +74,13 @@ class Strategy:
     if self.kind == "standard":
       return "standard"
     parts = []
-    if self.form:
-      share = "" if self.share > 0.995 else f"{100 * self.share:.0f} % of "
-      parts.append(f"{share}{self.form} elements {'on disk' if self.form_in == 'disk' else 'in memory'}")
+    if self.elements:
+      share = "" if self.elements_fraction > 0.995 else f"{100 * self.elements_fraction:.0f} % of "
+      parts.append(f"{share}{self.elements} elements {'on disk' if self.elements_in == 'disk' else 'in memory'}")
     if self.split is not None:
       parts.append(f"r = {self.r:g} behind layer {self.split}" + (", on disk" if self.samples_in == "disk" else ""))
-    if self.batched is not None:
-      parts.append(f"layers from {self.batched + 1} on in batches")
+    if self.batch_split is not None:
+      parts.append(f"layers from {self.batch_split + 1} on in batches")
     return ", ".join(parts)
 
   @property
@@ -138,11 +138,11 @@ class Model:
     """All strategies, the fastest first."""
     found = [Strategy("standard")]
     for batched in self._batched(1):
-      found += [Strategy("batched", batched=batched)] if batched is not None else []
-      found += self._with_elements(Strategy("kept", batched=batched))
+      found += [Strategy("batched", batch_split=batched)] if batched is not None else []
+      found += self._with_elements(Strategy("kept", batch_split=batched))
     for strategy in self._stages():
       found += [strategy, *self._with_elements(strategy)]
-    return sorted(map(self.predicted, found), key=lambda strategy: -strategy.images_per_second)
+    return sorted(map(self.predicted, found), key=lambda strategy: -strategy.samples_per_second)
 
   def _places(self):
     return [(place, room) for place, room in (("memory", self._given.memory), ("disk", self._given.disk)) if room > 0]
@@ -155,15 +155,15 @@ class Model:
     for form, (place, room) in itertools.product(given.forms, self._places()):
       if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
-      batched = strategy.batched if strategy.batched is None or strategy.split is not None else self._batched(form.replaced + 1)[-1]
+      batched = strategy.batch_split if strategy.batch_split is None or strategy.split is not None else self._batched(form.replaced + 1)[-1]
       size = given.costs.element_bytes[form.name]
       whole, room = given.num_samples * size, room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0)
       # cache() of a stream keeps all or nothing, and on a disk it would not tell one source from another.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
-      if enough and (batched is None) == (strategy.batched is None):
+      if enough and (batched is None) == (strategy.batch_split is None):
         yield dataclasses.replace(
-            strategy, kind="kept" if strategy.split is None else "both", form=form.name, form_in=place, share=min(1.0, room / whole),
-            batched=batched, elements_limit=_limit(whole, room))
+            strategy, kind="kept" if strategy.split is None else "both", elements=form.name, elements_in=place, elements_fraction=min(1.0, room / whole),
+            batch_split=batched, elements_limit=_limit(whole, room))
 
   def _batched(self, least):
     """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
@@ -176,7 +176,7 @@ class Model:
       return
     for at, r, (place, room) in itertools.product(given.splits, given.factors(), self._places()):
       for batched in self._batched(at):
-        strategy = Strategy("refurbish", split=at, r=r, samples_in=place, batched=batched)
+        strategy = Strategy("refurbish", split=at, r=r, samples_in=place, batch_split=batched)
         needed = self._bytes_of_samples(strategy)
         if room >= max(LEAST_SHARE * needed, given.costs.sample_bytes[at]):
           yield dataclasses.replace(strategy, samples_limit=_limit(needed, room), fits=needed <= room)
@@ -190,8 +190,8 @@ class Model:
     given, costs = self._given, self._given.costs
     number, fresh = given.num_samples, 1.0
     sizes = {None: 0.0, "memory": 0.0, "disk": 0.0}
-    if strategy.form:
-      sizes[strategy.form_in] += strategy.share * number * costs.element_bytes[strategy.form]
+    if strategy.elements:
+      sizes[strategy.elements_in] += strategy.elements_fraction * number * costs.element_bytes[strategy.elements]
     if strategy.split is not None:
       size, fresh = self._bytes_of_samples(strategy), 1 / strategy.r
       if not strategy.fits:
@@ -200,14 +200,14 @@ class Model:
       sizes[strategy.samples_in] += size
     kept, on_disk = sizes["memory"], sizes["disk"]
     first = self._epoch(strategy, True, 1.0, 0.0, kept, on_disk)
-    later = self._epoch(strategy, False, fresh, strategy.share, kept, on_disk)
+    later = self._epoch(strategy, False, fresh, strategy.elements_fraction, kept, on_disk)
 
     def mean(one, other):
       return (one + (given.epochs - 1) * other) / given.epochs
 
     return dataclasses.replace(
         strategy, cpu_seconds=mean(first.cpu, later.cpu), first_cpu_seconds=first.cpu, later_cpu_seconds=later.cpu,
-        images_per_second=1 / mean(first.seconds, later.seconds),
+        samples_per_second=1 / mean(first.seconds, later.seconds),
         input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
         read_bytes=mean(first.read_bytes, later.read_bytes), plan=self._plan,
         diversity=1.0 if strategy.r == 1 else diversity_of(given, range(strategy.split, len(given.effective)), strategy.r))
@@ -215,7 +215,7 @@ class Model:
   def _epoch(self, strategy, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
     given, costs = self._given, self._given.costs
-    read = fresh * (1 - share) if given.is_by_index or strategy.form else 1.0
+    read = fresh * (1 - share) if given.is_by_index or strategy.elements else 1.0
     if strategy.kind == "standard":
       cpu = costs.standard
     elif strategy.split is None:
@@ -223,15 +223,15 @@ class Model:
     else:
       cpu = costs.hit[strategy.split] + fresh * (costs.first[strategy.split] - costs.hit[strategy.split])
     if strategy.kind != "standard":
-      cpu += costs.batch if strategy.batched is None else costs.batch - costs.saved[strategy.batched]
-    if strategy.form:
-      cpu += fresh * (share * costs.fresh[strategy.form] + (1 - share) * costs.missed[strategy.form] - costs.fresh["encoded"])
+      cpu += costs.batch if strategy.batch_split is None else costs.batch - costs.saved[strategy.batch_split]
+    if strategy.elements:
+      cpu += fresh * (share * costs.fresh[strategy.elements] + (1 - share) * costs.missed[strategy.elements] - costs.fresh["encoded"])
     # The parts are measured one by one, so their errors could add up to less than nothing.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
         (strategy.samples_in, costs.sample_bytes.get(strategy.split), 1 - fresh, fresh if strategy.split is not None else 0),
-        (strategy.form_in, costs.element_bytes.get(strategy.form), fresh * share, strategy.share if is_first else 0)):
+        (strategy.elements_in, costs.element_bytes.get(strategy.elements), fresh * share, strategy.elements_fraction if is_first else 0)):
       if place == "disk":
         cpu += sum(number * (each + of_byte * size) for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)))
         from_disk += hits * size
@@ -245,7 +245,7 @@ class Model:
 
   def _serial(self, strategy, fresh, share):
     serial = self._given.serial
-    kept = sum(serial[:self._given.form(strategy.form).replaced]) if strategy.form else 0.0
+    kept = sum(serial[:self._given.form(strategy.elements).replaced]) if strategy.elements else 0.0
     return fresh * (sum(serial[:strategy.split]) - share * kept) + (sum(serial[strategy.split:]) if strategy.split is not None else 0.0)
 
 
@@ -269,8 +269,8 @@ def picked(strategies, min_diversity):
   """The strategy to propose: the most diverse of the fastest ones, which then takes the fewest bytes; standard if little is gained."""
   standard = next(strategy for strategy in strategies if strategy.kind == "standard")
   allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
-  most = max(strategy.images_per_second for strategy in allowed)
-  if most < LEAST_GAIN * standard.images_per_second:
+  most = max(strategy.samples_per_second for strategy in allowed)
+  if most < LEAST_GAIN * standard.samples_per_second:
     return standard
-  best = [strategy for strategy in allowed if strategy.images_per_second >= ALMOST_AS_FAST * most]
-  return min(best, key=lambda strategy: (-round(strategy.diversity, 3), strategy.kept_bytes + strategy.disk_bytes, -strategy.images_per_second))
+  best = [strategy for strategy in allowed if strategy.samples_per_second >= ALMOST_AS_FAST * most]
+  return min(best, key=lambda strategy: (-round(strategy.diversity, 3), strategy.kept_bytes + strategy.disk_bytes, -strategy.samples_per_second))

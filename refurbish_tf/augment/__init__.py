@@ -3,7 +3,7 @@
 >>> import tensorflow as tf
 >>> from refurbish_tf import augment
 >>> partial_fn, final_fn = augment.split(
-...     [augment.rand_augment(num_layers=2, magnitude=9), augment.random_crop(padding=3), augment.random_flip()], at=2)
+...     [augment.rand_augment(num_ops=2, magnitude=9), augment.random_crop(padding=3), augment.random_flip()], at=2)
 >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
 >>> seeds = tf.data.Dataset.from_tensor_slices(tf.random.split([7, 0], 8))
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))

@@ -58,7 +58,7 @@ def random_crop_and_flip_batch(
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """
   whose = "random_crop_and_flip_batch"
-  drawn = [final_layers.random_crop(layers.checked_padding(padding, whose)), final_layers.random_flip()]
+  drawn = [final_layers.random_crop(padding=layers.checked_padding(padding, whose)), final_layers.random_flip()]
   if (mean is None) != (std is None):
     raise ValueError(
         f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or "

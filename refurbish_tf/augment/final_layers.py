@@ -130,7 +130,7 @@ def random_resized_crop(
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
     scale: the least and the largest share of the image's area, above 0 and at most 1.
     ratio: the least and the largest width / height, above 0.
-    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction.
+    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction. torchvision's default is True.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.

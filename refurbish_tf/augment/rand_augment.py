@@ -9,14 +9,14 @@ from .native_layers import MOST_LAYERS
 from .policy_layer import PolicyLayer, distortions_at
 
 
-def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
+def rand_augment(num_ops: int = 2, magnitude: float = 9) -> list[Any]:
   """Returns layers that each apply one of RandAugment's 14 distortions, all with the same probability.
 
-  >>> fn = rtf.augment.compose(rtf.augment.rand_augment(num_layers=2, magnitude=9))
+  >>> fn = rtf.augment.compose(rtf.augment.rand_augment(num_ops=2, magnitude=9))
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  `num_layers` and `magnitude` are the N and M of the paper. The layers are the same, and each draws by itself, so
+  `num_ops` and `magnitude` are the N and M of the paper. The layers are the same, and each draws by itself, so
   a split between them is a split like any other.
 
   The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment:
@@ -37,7 +37,7 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   2.5 and returns a black image.
 
   Args:
-    num_layers: a whole number of at least 1, at most 64.
+    num_ops: a whole number of at least 1, at most 64.
     magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
 
   Returns:
@@ -54,11 +54,11 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
   """
-  checked_whole("num_layers of rand_augment", num_layers, 1, MOST_LAYERS, "Without layers, leave the augmentation out.")
+  checked_whole("num_ops of rand_augment", num_ops, 1, MOST_LAYERS, "Without layers, leave the augmentation out.")
   checks.check_real(
       "magnitude of rand_augment", magnitude, lambda value: 0 <= value <= 10,
       "a real number from 0 to 10, in the papers 9 for ImageNet and 10 for CIFAR-10")
-  return [_layer(float(magnitude)) for _ in range(num_layers)]
+  return [_layer(float(magnitude)) for _ in range(num_ops)]
 
 
 def _layer(magnitude):

@@ -48,7 +48,7 @@ def run(args):
   try:
     advice = rtf.advise(
         names["source"], names["layers"], batch_size=args.batch_size, epochs=args.epochs, memory=args.memory, disk=args.disk,
-        step_seconds=None if args.step_ms is None else args.step_ms / 1000, max_seconds=args.seconds)
+        step_seconds=args.step_seconds, max_seconds=args.max_seconds)
   except (ValueError, tf.errors.OpError) as error:
     # As of a damaged file.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)

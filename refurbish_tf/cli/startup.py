@@ -97,30 +97,29 @@ def _add_advise(commands):
   parser = commands.add_parser(
       "advise", help="measure the input of a training on a folder of images, and say what to do",
       description=(
-          "Measures what the input of a training costs on the images of a folder, with RandAugment, crop and flip, "
-          "and what each way to make it faster would bring. Prints a table, the best first, and a program to begin with. "
-          "It is rtf.advise for who has no pipeline yet."))
+          "Measures the input pipeline of a training run on the images of a folder, with RandAugment, crop and flip, and "
+          "predicts how much faster each strategy would make it. Prints a table, the best first, and a program to start from. "
+          "It is rtf.advise for users who have no pipeline yet."))
   parser.add_argument(
       "folder", metavar="FOLDER", help="a directory with a directory of images for each class, or with images")
   parser.add_argument(
       "--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS",
-      help="of an image's sides (default: %(default)s)")
+      help="height and width of the prepared images (default: %(default)s)")
   parser.add_argument(
-      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images of a training step (default: %(default)s)")
+      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images per training step (default: %(default)s)")
   parser.add_argument(
-      "--step-ms", type=_number(float, "a real number", 1e-3), metavar="MS",
-      help="what a training step takes without waiting for its input, in milliseconds; with it, the first line says "
-      "whether the input is too slow")
+      "--step-seconds", type=_number(float, "a real number", 1e-6), metavar="S",
+      help="the time of a training step when its input is ready; with it, the first line says whether the input is too slow")
   parser.add_argument(
-      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="epochs of the training (default: %(default)s)")
+      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="training epochs (default: %(default)s)")
   parser.add_argument(
       "--memory", type=_size, metavar="SIZE",
-      help="what may be kept in memory, such as 8GB (default: half of what is free)")
+      help="the most memory to use for kept samples, such as 8GB (default: half of the free memory)")
   parser.add_argument(
       "--disk", type=pathlib.Path, metavar="DIRECTORY",
-      help="where something may be kept on disk (default: nowhere)")
+      help="also consider keeping samples in this directory of a local disk (default: memory only)")
   parser.add_argument(
-      "--seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
+      "--max-seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
   parser.set_defaults(parser=parser)
 
 

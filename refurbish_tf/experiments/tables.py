@@ -354,7 +354,7 @@ def _told(middle, half):
   """A difference, and what its interval allows to say, as cells of a table."""
   if half is None:
     return f"{middle:+.2f}", ""
-  return f"{middle:+.2f} ± {half:.2f}", "not told apart" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+  return f"{middle:+.2f} ± {half:.2f}", "not significant" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
 
 
 def _accuracies(rows, columns, settings):

@@ -63,15 +63,15 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
 def test_the_lines_of_every_strategy_are_run(tmp_path):
   layers = [AUGMENT.decode_random_resized_crop(8), [*CHEAP, AUGMENT.normalize()]]
   advice = rtf.advise(FILES, layers, memory=30_000, disk=tmp_path, epochs=3, min_diversity=0.5, **QUICK)
-  kinds = {(strategy.kind, strategy.form, strategy.form_in, strategy.samples_in, strategy.batched is not None) for strategy in advice.strategies}
+  kinds = {(strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.batch_split is not None) for strategy in advice.strategies}
   assert {kind for kind, *_ in kinds} == {"standard", "batched", "kept", "refurbish", "both"}
   assert {form for _, form, *_ in kinds} == {None, "encoded", "decoded"}
   for kind in cases.some(sorted(kinds, key=str), 6):
-    strategy = next(strategy for strategy in advice.strategies if kind == (strategy.kind, strategy.form, strategy.form_in, strategy.samples_in, strategy.batched is not None))
+    strategy = next(strategy for strategy in advice.strategies if kind == (strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.batch_split is not None))
     train = strategy.apply(FILES)
     assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
     assert labels(train) == labels(train) == list(range(12)), strategy.code
-  decoded = next(strategy for strategy in advice.strategies if strategy.form == "decoded" and strategy.form_in == "memory" and strategy.share < 1)
+  decoded = next(strategy for strategy in advice.strategies if strategy.elements == "decoded" and strategy.elements_in == "memory" and strategy.elements_fraction < 1)
   assert "rtf.augment.decode(None)" in decoded.code and f"max_bytes={decoded.elements_limit:_}" in decoded.code
   # Nothing is left of what was measured on the disk.
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -80,11 +80,11 @@ def test_the_lines_of_every_strategy_are_run(tmp_path):
 def test_decoded_alone_or_behind_its_first_layer():
   layers = [AUGMENT.decode(), lambda image: image[:40, :40], AUGMENT.random_flip()]
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
-  kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.form == "decoded")
+  kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
   # Behind layers that have a state nothing is kept for ever.
   found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
-  assert not [strategy for strategy in found.strategies if strategy.form == "decoded"]
+  assert not [strategy for strategy in found.strategies if strategy.elements == "decoded"]
 
 
 @pytest.mark.parametrize("source, layers, more", [
@@ -149,7 +149,7 @@ def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
 def test_what_the_source_draws_is_not_kept():
   source = IMAGES.map(lambda image, label: (tf.image.random_flip_left_right(image), label))
   advice = rtf.advise(source, [AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
-  assert not [strategy for strategy in advice.strategies if strategy.form] and "draws random numbers" in str(advice)
+  assert not [strategy for strategy in advice.strategies if strategy.elements] and "draws random numbers" in str(advice)
 
 
 def test_free_memory_is_within_control_groups(tmp_path, monkeypatch):

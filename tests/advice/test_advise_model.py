@@ -26,7 +26,7 @@ def costs(**changes):
 
 def given(measured=None, **changes):
   forms = (measure.Form("encoded", LAYERS, 0), measure.Form("decoded", LAYERS, 1))
-  return strategies.Given(**{**dict(
+  return strategies.Settings(**{**dict(
       costs=measured or costs(), forms=forms, splits=(1, 2, 3), num_samples=20_000, is_by_index=True, epochs=10, batch_size=10,
       processors=2, step_seconds=None, trains_on_cpu=False, memory=1e9, disk=0.0, free_memory=2e9, serial=(0.0, 0.0, 0.0),
       outcomes=(math.inf, 19, 81), effective=(math.inf, 17, 81, 1)), **changes})
@@ -47,32 +47,32 @@ def test_times_add_and_the_first_epoch_counts():
   assert (strategy.first_cpu_seconds, strategy.later_cpu_seconds) == pytest.approx((first, later))
   assert strategy.cpu_seconds == pytest.approx((first + 9 * later) / 10)
   # The time of all epochs, not the mean of their rates.
-  assert strategy.images_per_second == pytest.approx(2 / strategy.cpu_seconds)
+  assert strategy.samples_per_second == pytest.approx(2 / strategy.cpu_seconds)
   assert strategy.kept_bytes == pytest.approx(20_000 * 150 * 2 / 3)
   assert strategy.read_bytes == pytest.approx(50 * (1 + 9 / 3) / 10)
 
 
 def test_both_saves_what_each_saves():
   found = all_strategies()
-  both = the(found, kind="both", form="decoded", split=2, r=3)
+  both = the(found, kind="both", elements="decoded", split=2, r=3)
   alone = the(found, kind="refurbish", split=2, r=3)
   assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
   assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
   # Nothing is saved behind a split whose samples the kept elements do not go through.
-  assert not [strategy for strategy in found if strategy.kind == "both" and strategy.form == "decoded" and strategy.split == 1]
+  assert not [strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1]
 
 
 def test_memory_for_a_part():
   room = 20_000 * WHOLE / 4
   found = all_strategies(memory=room)
-  kept = the(found, kind="kept", form="decoded")
-  assert kept.share == pytest.approx(1 / 4) and kept.elements_limit == int(room)
+  kept = the(found, kind="kept", elements="decoded")
+  assert kept.elements_fraction == pytest.approx(1 / 4) and kept.elements_limit == int(room)
   assert kept.first_cpu_seconds == pytest.approx(MISSED + BATCH)
   assert kept.later_cpu_seconds == pytest.approx(BATCH + DECODED / 4 + MISSED * 3 / 4)
   assert max(strategy.kept_bytes for strategy in found) <= room + 1
   # The samples of a stage come first; what they leave is for elements.
-  both = the(found, kind="both", form="encoded", split=2, r=2)
-  assert both.fits and both.share == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
+  both = the(found, kind="both", elements="encoded", split=2, r=2)
+  assert both.fits and both.elements_fraction == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
   tight = the(all_strategies(memory=1e6), kind="refurbish", split=2, r=3)
   # Room for a third of the samples: two of three are fresh.
   assert tight.samples_limit == 1_000_000 and not tight.fits
@@ -89,7 +89,7 @@ def test_stores_have_a_limit_where_larger_samples_would_not_fit():
 
 def test_of_a_stream_all_or_nothing_is_kept():
   found = all_strategies(is_by_index=False, memory=20_000 * WHOLE / 2, measured=costs(read=5e-6))
-  assert not [strategy for strategy in found if strategy.form == "decoded"]
+  assert not [strategy for strategy in found if strategy.elements == "decoded"]
   # All elements of a stream are read in every epoch.
   assert the(found, kind="refurbish", split=2, r=2).read_bytes == ENCODED
 
@@ -107,18 +107,18 @@ def test_the_slowest_decides():
   measured = costs(read_cold=2e-3, read_warm=1e-3)
   standard = the(all_strategies(measured), kind="standard")
   # The first epoch from the disk, the others from the page cache.
-  assert standard.images_per_second == pytest.approx(10 / (2e-3 + 9 * 1e-3))
-  assert the(all_strategies(measured, free_memory=1e6), kind="standard").images_per_second == pytest.approx(1 / 2e-3)
-  assert the(all_strategies(measured), kind="kept", form="encoded").images_per_second == pytest.approx(
+  assert standard.samples_per_second == pytest.approx(10 / (2e-3 + 9 * 1e-3))
+  assert the(all_strategies(measured, free_memory=1e6), kind="standard").samples_per_second == pytest.approx(1 / 2e-3)
+  assert the(all_strategies(measured), kind="kept", elements="encoded").samples_per_second == pytest.approx(
       10 / (2e-3 + 9 * (FRESH + BATCH) / 2))
   # Python takes turns, whatever there are of processors.
   slow = all_strategies(serial=(0.0, 5e-3, 0.0))
-  assert the(slow, kind="standard").images_per_second == pytest.approx(1 / 5e-3)
-  assert the(slow, kind="refurbish", split=2, r=2).images_per_second == pytest.approx(10 / (5e-3 + 9 * 2.5e-3))
+  assert the(slow, kind="standard").samples_per_second == pytest.approx(1 / 5e-3)
+  assert the(slow, kind="refurbish", split=2, r=2).samples_per_second == pytest.approx(10 / (5e-3 + 9 * 2.5e-3))
   stepping = all_strategies(step_seconds=0.1)
-  assert the(stepping, kind="refurbish", split=2, r=3).images_per_second == pytest.approx(10 / 0.1)
+  assert the(stepping, kind="refurbish", split=2, r=3).samples_per_second == pytest.approx(10 / 0.1)
   # The processors do both.
-  assert the(all_strategies(step_seconds=0.01, trains_on_cpu=True), kind="standard").images_per_second == pytest.approx(
+  assert the(all_strategies(step_seconds=0.01, trains_on_cpu=True), kind="standard").samples_per_second == pytest.approx(
       1 / (0.01 / 10 + STANDARD / 2))
 
 
@@ -130,7 +130,7 @@ def test_a_disk_costs_its_calls_and_its_bytes():
   assert (disk.kept_bytes, disk.disk_bytes) == (0, memory.kept_bytes)
   # What the page cache has no room for comes from the disk: 75 bytes a sample.
   slow = the(all_strategies(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk")
-  assert slow.images_per_second == pytest.approx(10 / (1030e-6 / 2 + 9 * 75 / 1e4))
+  assert slow.samples_per_second == pytest.approx(10 / (1030e-6 / 2 + 9 * 75 / 1e4))
 
 
 @pytest.mark.parametrize("sizes, seconds, expected", [
@@ -145,11 +145,11 @@ def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
 
 def test_layers_on_batches():
   found = all_strategies(costs(saved={2: 30e-6}))
-  plain, batched = (the(found, kind="refurbish", split=2, r=2, batched=place) for place in (None, 2))
+  plain, batched = (the(found, kind="refurbish", split=2, r=2, batch_split=place) for place in (None, 2))
   assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(30e-6)
   # Behind what is kept there must be a layer that does not run on batches.
-  assert the(found, kind="kept", form="decoded", batched=2).later_cpu_seconds == pytest.approx(DECODED + BATCH - 30e-6)
-  assert not [strategy for strategy in all_strategies(costs(saved={1: 30e-6})) if strategy.kind == "kept" and strategy.form == "decoded" and strategy.batched]
+  assert the(found, kind="kept", elements="decoded", batch_split=2).later_cpu_seconds == pytest.approx(DECODED + BATCH - 30e-6)
+  assert not [strategy for strategy in all_strategies(costs(saved={1: 30e-6})) if strategy.kind == "kept" and strategy.elements == "decoded" and strategy.batch_split]
   assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - 30e-6)
 
 
@@ -157,7 +157,7 @@ def test_diversity_is_that_of_the_theory():
   found = all_strategies()
   expected = rtf.diversity.normalized_unique_samples(1e12 * 81, 81, 10, 3)
   assert the(found, kind="refurbish", split=2, r=3).diversity == pytest.approx(expected)
-  assert the(found, kind="kept", form="decoded").diversity == 1
+  assert the(found, kind="kept", elements="decoded").diversity == 1
   # What runs on batches behind all layers counts.
   assert the(all_strategies(effective=(math.inf, 17, 81, 100)), kind="refurbish", split=3, r=3).diversity > 0.9
   assert the(found, kind="refurbish", split=3, r=3).diversity < 0.5
@@ -167,7 +167,7 @@ def test_the_pick():
   found = all_strategies()
   best = strategies.picked(found, 0.95)
   assert best.kind == "both" and best.diversity >= 0.95
-  assert best.images_per_second >= 0.97 * max(strategy.images_per_second for strategy in found if strategy.diversity >= 0.95)
+  assert best.samples_per_second >= 0.97 * max(strategy.samples_per_second for strategy in found if strategy.diversity >= 0.95)
   # The least diversity holds, whatever is faster.
   assert all(strategies.picked(found, floor).diversity >= floor for floor in (0.9, 0.97, 1.0))
   # Of equally fast strategies the most diverse one, then the one with the fewest bytes.
@@ -176,7 +176,7 @@ def test_the_pick():
   equal = all_strategies(step_seconds=0.004)
   chosen = strategies.picked(equal, 0.5)
   assert chosen.diversity > 0.999 and chosen.kept_bytes == min(
-      strategy.kept_bytes for strategy in equal if strategy.diversity > 0.9995 and strategy.images_per_second > 0.97 * equal[0].images_per_second)
+      strategy.kept_bytes for strategy in equal if strategy.diversity > 0.9995 and strategy.samples_per_second > 0.97 * equal[0].samples_per_second)
 
 
 def test_names_say_what_is_kept_where():

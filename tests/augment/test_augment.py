@@ -195,8 +195,8 @@ def test_pixels_refuse_a_draw_that_no_layer_draws(number):
 @pytest.mark.parametrize("argument, value, error", [
     *(("magnitude", value, ValueError) for value in (-0.1, 10.5, float("nan"), float("inf"))),
     *(("magnitude", value, TypeError) for value in ("9", None, True, [9])),
-    *(("num_layers", value, ValueError) for value in (0, -1, 65)),
-    *(("num_layers", value, TypeError) for value in ("2", None, True, 2.0))])
+    *(("num_ops", value, ValueError) for value in (0, -1, 65)),
+    *(("num_ops", value, TypeError) for value in ("2", None, True, 2.0))])
 def test_rand_augment_refuses(argument, value, error):
   with pytest.raises(error, match=f"^{argument} of rand_augment") as raised:
     augment.rand_augment(**{argument: value})

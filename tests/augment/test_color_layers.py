@@ -156,7 +156,7 @@ class TestBadInput:
     for threshold, error in ((-1, ValueError), (257, ValueError), (1.5, TypeError)):
       with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
         augment.random_solarize(threshold)
-    with pytest.raises(ValueError, match="p of solarize must be a probability"):
+    with pytest.raises(ValueError, match="p of random_solarize must be a probability"):
       augment.random_solarize(p=-1)
 
   def test_other_pixels(self):

@@ -41,12 +41,12 @@ def test_of_one_channel_and_with_masks():
 @pytest.mark.parametrize("p, error", [(-0.1, ValueError), (1.1, ValueError), (float("nan"), ValueError), ("0.1", TypeError),
                                       (True, TypeError)])
 def test_refuses_what_is_no_probability(p, error):
-  with pytest.raises(error, match="p of grayscale must be a probability"):
+  with pytest.raises(error, match="p of random_grayscale must be a probability"):
     augment.random_grayscale(p)
 
 
 def test_refuses_other_pixels():
-  with pytest.raises(TypeError, match="image of grayscale must be uint8, got dtype uint16.*tf.uint8"):
+  with pytest.raises(TypeError, match="image of random_grayscale must be uint8, got dtype uint16.*tf.uint8"):
     augment.random_grayscale()(np.zeros([4, 4, 3], np.uint16), [7, 0])
-  with pytest.raises(ValueError, match=r"image of grayscale must have 1 or 3 channels, got shape \(4, 4, 4\)"):
+  with pytest.raises(ValueError, match=r"image of random_grayscale must have 1 or 3 channels, got shape \(4, 4, 4\)"):
     augment.random_grayscale()(np.zeros([4, 4, 4], np.uint8), [7, 0])

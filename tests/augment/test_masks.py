@@ -164,6 +164,6 @@ class TestAligned:
   def test_advise_takes_them(self):
     layers = [augment.random_flip(), augment.random_crop(padding=6)]
     advice = rtf.advise(SOURCE, layers, batch_size=4, epochs=9, max_seconds=0.2, targets={1: "mask"})
-    assert {way.kind for way in advice.ways} == {"standard", "kept", "refurbish", "both"}
-    for way in advice.shown:
+    assert {way.kind for way in advice.strategies} == {"standard", "kept", "refurbish", "both"}
+    for way in advice.best_per_kind:
       assert all(aligned(image, mask) for image, mask, _ in way.apply(SOURCE).unbatch().as_numpy_iterator())

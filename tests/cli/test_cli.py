@@ -88,7 +88,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
       "import contextlib, sys, refurbish_tf_launcher\n"
-      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
+      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '-r', '0']):\n"
       "  with contextlib.suppress(SystemExit):\n"
       "    refurbish_tf_launcher.main()\n"
       "    print('no exit')\n"
@@ -146,7 +146,7 @@ def asked(monkeypatch):
 
 def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
   write_images(*(tmp_path / kind / f"{number}.png" for kind in ("cat's", "dogs") for number in range(20)))
-  assert startup.main(["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--seconds", "0.3", "--memory", "1GB"]) == 0
+  assert startup.main(["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--max-seconds", "0.3", "--memory", "1GB"]) == 0
   printed = capsys.readouterr().out
   assert "decode_random_resized_crop" in printed and "samples/s" in printed and printed.count("import tensorflow") == 1
   names = {}
@@ -158,7 +158,7 @@ def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
 def test_what_advise_is_asked(tmp_path, asked):
   write_images(tmp_path / "a" / "1.png")
   source, layers, options = asked(
-      tmp_path, "--step-ms", "250", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--seconds", "2")
+      tmp_path, "--step-seconds", "0.25", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--max-seconds", "2")
   assert source.class_names == ["a"] and layers[0].__name__ == "decode_random_resized_crop"
   assert options == {
       "batch_size": 64, "step_seconds": 0.25, "epochs": 9, "memory": 1_500_000, "disk": tmp_path, "max_seconds": 2}
@@ -179,7 +179,7 @@ def test_advises_on_images_without_classes(tmp_path, asked):
     (["page.txt"], "page.txt is not a directory"), (["\0"], "null"),
     (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
     ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
-    ([".", "--memory", "0"], "got '0'"), ([".", "--step-ms", "0"], "at least 0.001"), ([".", "--size", "9.5"], "a whole number")])
+    ([".", "--memory", "0"], "got '0'"), ([".", "--step-seconds", "0"], "at least 1e-06"), ([".", "--size", "9.5"], "a whole number")])
 def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "empty").mkdir()
@@ -194,7 +194,7 @@ def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):
 
 def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
   (tmp_path / "1.jpg").write_bytes(b"none")
-  assert startup.main(["advise", str(tmp_path), "--seconds", "0.3"]) == 1
+  assert startup.main(["advise", str(tmp_path), "--max-seconds", "0.3"]) == 1
   printed = capsys.readouterr().err
   assert "refurbish-tf advise: " in printed and "Traceback" not in printed
 

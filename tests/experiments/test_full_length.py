@@ -136,7 +136,7 @@ def cells(table):
 def test_the_comparison_says_what_is_told_apart(compared):
   assert cells(tables.comparison(compared)) == [
       ["standard", "71.00 ± 1.00 %", "3", "", "", ""],
-      ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "not told apart", "-0.01"],
+      ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "not significant", "-0.01"],
       ["refurbish, r = 3", "79.00 ± 1.00 %", "3", "+8.00 ± 2.27", "**higher**", "-0.05"],
       ["echoing after augmentation, e = 3", "61.00 ± 1.00 %", "3", "-10.00 ± 2.27", "**lower**", ""],
       ["`cache()` after augmentation", "30.50 ± 0.71 %", "2", "-40.50 ± 2.49", "**lower**", ""],
@@ -146,7 +146,7 @@ def test_the_comparison_says_what_is_told_apart(compared):
       ["refurbish, r = 3, minus echoing after augmentation, e = 3", "+18.00 ± 2.27", "**higher**"],
       ["refurbish, r = 3, minus crop and flip only", "+4.00", ""]]
   assert cells(tables.reuse(compared)) == [
-      ["r = 2", "+0.17 ± 2.07", "not told apart", "3", "-0.01", "162 ± 0 %"],
+      ["r = 2", "+0.17 ± 2.07", "not significant", "3", "-0.01", "162 ± 0 %"],
       ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "-0.05", "162 ± 0 %"]]
   # With trainings on all images, these stand between the few images and the paper. A pilot is no comparison.
   of_all = [{**row, "what": "comparison", "accuracy": 0.9 + row["accuracy"] / 100} for row in compared if row["setting"] != "refurbish r=2"]
@@ -157,7 +157,7 @@ def test_the_comparison_says_what_is_told_apart(compared):
       "differ by 1.00: 4 seeds of each of the two would have made it ± 2.1.")
   assert tables.precision_reached(compared[:3]) == ""
   same = [{**row, "accuracy": 0.5} for row in compared if row["setting"] in ("standard", "refurbish r=2")]
-  assert cells(tables.comparison(same))[1][3:5] == ["+0.00 ± 0.00", "not told apart"]
+  assert cells(tables.comparison(same))[1][3:5] == ["+0.00 ± 0.00", "not significant"]
 
 
 def test_the_papers_echoing_is_compared_where_it_is_there(compared):
@@ -192,7 +192,7 @@ def test_prices_are_compared_with_the_same_seeds(compared):
 
 
 def test_the_figure_of_the_comparison(compared):
-  """One place for each way, with another marker for those that are told apart. What is far away is at the margin."""
+  """One place for each way, with another marker for those that differ significantly. What is far away is at the margin."""
   # Another input's price at each seed, so that it has an interval.
   rows = [{**row, "input_cpu_seconds": row["input_cpu_seconds"] * (10 + row["seed"] * (row["setting"] == "refurbish r=2"))}
           for row in compared]
@@ -211,7 +211,7 @@ def test_the_figure_of_the_comparison(compared):
   assert bars == [pytest.approx([middle - half, middle + half]), pytest.approx([8 - 2.2672, 8 + 2.2672], abs=1e-3)]
   assert [text.get_text() for text in places.texts] == ["−10.0 ± 2.3, beyond the scale", "−40.5 ± 2.5, beyond the scale", "standard"]
   told = {text.get_text(): line.get_marker() for text, line in zip(figure.legends[0].get_texts(), figure.legends[0].get_lines())}
-  assert told == {"not told apart from standard": "o", "told apart from standard": "s",
+  assert told == {"not significantly different from standard": "o", "significantly different from standard": "s",
                   "a single training, without an interval": ".", "Lee et al., 2021: ResNet-50 on ImageNet": "D"}
   # 162.5 times 1, 1.1 and 1.2.
   assert [bar.get_width() for bar in prices.patches] == pytest.approx([178.75, 162.5, 225, 300, 187.5])
@@ -244,7 +244,7 @@ def test_what_the_pages_say_of_reuse():
   fresh = {setting: 100 * mean / (4_608 * 80) for setting, (mean, _, _) in results.summary(rows, "setting", "fresh").items()}
   assert f"r = 3 cost {both(*three)} points of accuracy on 4,608 images" in readme
   between = re.search("minus r = 2 [|] (.*?) [|]", plain(tables.pairs(rows)))[1]
-  assert (f"r = 3 cost {both(*three)} points. r = 2 was told apart neither from standard ({both(*two)} below) nor from r = 3 "
+  assert (f"r = 3 cost {both(*three)} points. r = 2 was significantly different neither from standard ({both(*two)} below) nor from r = 3 "
           f"({both(*map(float, between.split(' ± ')))} above)") in choose
   assert f"allows a loss of up to {two[1] - two[0]:.1f} points" in told
   assert f"the interval allows {-three[0] - three[1]:.1f} to {three[1] - three[0]:.1f}" in told
@@ -262,13 +262,13 @@ def test_what_the_pages_say_of_reuse():
   assert f"keeps {exact(*kept[1])} points**" in told and f"The difference is {exact(*kept[0])} points" in told
   assert f"its interval begins at {kept[0][0] - kept[0][1]:.3f} and allows refurbish to be up to {sum(kept[0]):.1f} point above" in told
   assert f"Nothing fresh is {exact(*lost[1])} points below standard, refurbish {exact(*three)}." in told
-  assert f"From standard nothing fresh is told apart, {exact(*lost[0])} below" in told
+  assert f"Nothing fresh is significantly different from standard, {exact(*lost[0])} below" in told
   begins = (-lost[1][0] - lost[1][1], kept[1][0] - kept[1][1])
   assert "the intervals begin at {:.2f} and {:.2f}, the paper has {:.2f} and {:.2f}".format(
       *begins, *(tables.PAPER[better] - tables.PAPER["refurbish r=3 split 4"] for better in ("standard", "refurbish r=3"))) in told
   middle, half = results.difference(accuracies["refurbish r=3 split 4"], accuracies["echo augmented e=3"])
   assert f"from {half - middle:.1f} points below to {middle + half:.1f} above" in told
-  assert f"r = 3 lost {exact(*lost[1])}, r = 2 {exact(*lost[0])}, not told apart from r = 2 above" in readme and abs(kept[0][0]) <= kept[0][1]
+  assert f"r = 3 lost {exact(*lost[1])}, r = 2 {exact(*lost[0])}, not significantly different from r = 2 above" in readme and abs(kept[0][0]) <= kept[0][1]
   assert f"r = 3 cost {both(*lost[1])} points and r = 2 {both(*lost[0])}," in choose
   small = {}
   for row in results.read("accuracy"):

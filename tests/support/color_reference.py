@@ -101,7 +101,7 @@ class Chance:
 @dataclasses.dataclass(frozen=True)
 class Solarize(Chance):
   threshold: int = 128
-  name = "solarize"
+  name = "random_solarize"
 
   def changed(self, image, draws):
     del draws

@@ -51,7 +51,7 @@ def fraction(seed, k):
 @dataclasses.dataclass(frozen=True)
 class Crop:
   padding: int
-  mode: str = "zeros"
+  mode: str = "constant"
   size = 2
   name = "random_crop"
 
@@ -61,7 +61,7 @@ class Crop:
   def pixels(self, image, draws):
     y, x = draws
     height, width, _ = image.shape
-    mode = {"zeros": "constant", "reflect": "reflect"}[self.mode]
+    mode = self.mode
     padded = np.pad(image, [(self.padding, self.padding), (self.padding, self.padding), (0, 0)], mode)
     return padded[y:y + height, x:x + width]
 
@@ -100,7 +100,7 @@ class Cutout:
 class Grayscale:
   p: float
   size = 1
-  name = "grayscale"
+  name = "random_grayscale"
 
   def draws(self, seed):
     return [fraction(seed, 0)]

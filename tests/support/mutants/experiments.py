@@ -32,7 +32,7 @@ MUTANTS = [
             "test_bfloat16_on_a_cpu_without_it_is_compiled"),
     _mutant("a row is silent about bfloat16", "results", '*([] if machine.has_bfloat16() else ["no bfloat16"]), ', "",
             "test_bfloat16_on_a_cpu_without_it_is_compiled"),
-    _mutant("what the interval does not allow is said", "tables", '"not told apart" if abs(middle) <= half else', '"not told apart" if not middle else',
+    _mutant("what the interval does not allow is said", "tables", '"not significant" if abs(middle) <= half else', '"not significant" if not middle else',
             "test_the_comparison_says_what_is_told_apart"),
     _mutant("prices of different seeds", "tables", "100 * value / standard[seed] for", "100 * value / min(standard.values()) for",
             "test_prices_are_compared_with_the_same_seeds"),

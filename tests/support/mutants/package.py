@@ -47,7 +47,7 @@ MUTANTS = [
            "    return INTERRUPTED\n", "    return 0\n", "tests/cli/test_cli.py::test_interrupted"),
     Mutant("a damaged store is no failure", "refurbish_tf/cli/store.py", "  return 1 if damaged else 0", "  return 0",
            "tests/cli/test_cli.py::test_prints_what_is_in_a_store"),
-    Mutant("milliseconds of a step are taken for seconds", "refurbish_tf/cli/advise.py", "args.step_ms / 1000", "args.step_ms",
+    Mutant("the command leaves the time of a step out", "refurbish_tf/cli/advise.py", "step_seconds=args.step_seconds", "step_seconds=None",
            "tests/cli/test_cli.py::test_what_advise_is_asked"),
     Mutant("images without classes are an error", "refurbish_tf/cli/advise.py",
            " or not any(\n      path.suffix.lower() in FORMATS for path in inside)", " or True",

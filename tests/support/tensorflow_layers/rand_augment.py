@@ -6,8 +6,8 @@ import tensorflow as tf
 from . import choices
 
 
-def rand_augment(num_layers=2, magnitude=9):
-  return [_layer(magnitude) for _ in range(num_layers)]
+def rand_augment(num_ops=2, magnitude=9):
+  return [_layer(magnitude) for _ in range(num_ops)]
 
 
 def _layer(magnitude):
