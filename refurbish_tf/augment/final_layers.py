@@ -21,7 +21,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 def random_crop(
     size: int | Sequence[int] | None = None, *, padding: int = 0, padding_mode: Literal["constant", "reflect"] = "constant",
     pad_if_needed: bool = False) -> Any:
-  """Returns a layer that pads the image, if it is to, and crops it at a random place.
+  """Returns a layer that crops the image at a random place, optionally after padding it.
 
   >>> rtf.augment.random_crop(224)(tf.zeros([256, 300, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
@@ -29,18 +29,17 @@ def random_crop(
   >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
-  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`; only `size=None` and one padding
-  for all sides differ from it. Keras' `RandomCrop` resizes images that are too small. For random parts of random sizes there is
-  `random_resized_crop`.
+  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`, which has no `size=None`, but also
+  a `fill`, more padding modes and a padding for each side; Keras' `RandomCrop` resizes images that are too small.
 
   Args:
-    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. None for the image's own
-      size: with padding, the image is shifted. There are (2 * padding + 1)² places then.
+    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. With None it is the size
+      of the image, and there are (2 * padding + 1)² places.
     padding: how many pixels are added on each side first, a whole number from 0 to 16,383. Lee et al. use 3.
     padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`. It
       needs a padding smaller than both sides of the image.
-    pad_if_needed: whether an image whose height or width is still smaller than `size` is padded by the difference at both ends. If not,
-      a smaller image is an error.
+    pad_if_needed: whether to pad an image whose height or width is still smaller than `size`, by the difference at both ends. Without
+      it a smaller image is an error.
 
   Returns:
     A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height, width,
@@ -54,7 +53,7 @@ def random_crop(
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range; `pad_if_needed` has no `size`.
+    TypeError, ValueError: an argument has the wrong type or is out of range, or `pad_if_needed` is set without a `size`.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
