@@ -26,9 +26,9 @@ def brighter(image):
 LAYERS = {
     "random_crop": lambda: augment.random_crop(padding=6),
     "random_crop, reflected": lambda: augment.random_crop(padding=6, padding_mode="reflect"),
-    "random_crop to a size": lambda: augment.random_crop((40, 80), padding=3, padding_mode="reflect", pad_if_needed=True),
     "random_flip": augment.random_flip,
-    "random_flip of both axes": lambda: [augment.random_flip("horizontal_and_vertical"), augment.random_crop((50, 30))],
+    "random_flip of both axes": lambda: [
+        augment.random_flip("horizontal_and_vertical"), augment.random_crop((40, 80), padding=3, pad_if_needed=True)],
     "random_resized_crop": lambda: augment.random_resized_crop((40, 56), scale=(0.3, 1)),
     "all of these": lambda: [
         augment.random_resized_crop(48, scale=(0.5, 1), antialias=True), brighter, augment.random_flip(),
