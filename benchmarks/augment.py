@@ -67,7 +67,7 @@ def layers(side):
       peers.RAND_ONE: (augment.rand_augment(1), False),
       peers.JITTER: ([augment.color_jitter(*[peers.STRENGTH] * 3, peers.TURN)], False),
       peers.SOLARIZE: ([augment.random_solarize(128, p=1)], False),
-      peers.BLUR: ([augment.gaussian_blur(peers.SIGMA, 1, peers.kernel_size(side))], False),
+      peers.BLUR: ([augment.gaussian_blur(peers.kernel_size(side), peers.SIGMA)], False),
       peers.ERASING: ([augment.random_erasing(1)], False),
       peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
       peers.TRIVIAL: (augment.trivial_augment(), False),

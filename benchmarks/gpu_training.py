@@ -125,7 +125,8 @@ def _ways(side, batch, images, steps, ways):
   source, decode, is_encoded = _source(side, batch, images, steps)
   policies = augment.rand_augment(2, MAGNITUDE)
   final = tuple(_final(augment))
-  on_batches = augment.random_crop_and_flip_batch(PADDING, MEAN, STD)
+  on_batches = augment.compose(
+      [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)], clips=False)
   finished = lambda samples: samples.repeat().batch(batch, drop_remainder=True).map(on_batches, common.PARALLEL_CALLS)
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
 

@@ -34,8 +34,8 @@ def _final_layers():
 
 def _on_batches(dataset):
   """The final layers for whole batches, which is the fastest way on the CPU."""
-  return dataset.batch(BATCH, drop_remainder=True).map(augment.random_crop_and_flip_batch(
-      PADDING, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)), common.PARALLEL_CALLS)
+  return dataset.batch(BATCH, drop_remainder=True).map(augment.compose(
+      [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False), common.PARALLEL_CALLS)
 
 
 def _seconds(batches, skipped, counted, train=0.0, device=0.0):

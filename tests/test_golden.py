@@ -165,8 +165,8 @@ def of_other_layers(kind):
   """Layers of uint8 with three channels, and those that take more."""
   layers = [
       augment.color_jitter(0.8, 0.8, 0.8, 0.2), augment.color_jitter((0, 3), hue=(-0.5, 0.5)), augment.random_grayscale(0.5),
-      augment.random_solarize(), augment.random_solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur((0.5, 6), p=1),
-      augment.gaussian_blur(3, p=0.7, kernel_size=23), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
+      augment.random_solarize(), augment.random_solarize(0, p=1), augment.gaussian_blur(), augment.gaussian_blur(sigma=(0.5, 6)),
+      augment.gaussian_blur(23, 3), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
       augment.random_affine(20), augment.random_affine((-180, 180), (0.3, 0.1), (0.3, 3), (-40, 40, -10, 10)),
       augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1), augment.random_flip(), augment.gaussian_blur()], 0.8),
       *augment.trivial_augment()]
@@ -231,7 +231,8 @@ def of_draws():
 def of_crop_and_flip():
   for (height, width), channels in itertools.product(SIZES[:3], (1, 3, 4)):
     for padding, of in ((0, None), (4, None), (3, 1), (4, channels)):
-      function = augment.random_crop_and_flip_batch(padding, MEAN.get(of), STD.get(of))
+      normalized = [augment.normalize(MEAN[of], STD[of])] if of else []
+      function = augment.compose([augment.random_crop(padding=padding), augment.random_flip(), *normalized], clips=False)
       yield f"padding {padding}, mean {MEAN.get(of)}, {height} x {width} x {channels}", [
           (function(pictures(height, width, channels), seed=seed), function.draws(seed, 3)) for seed in SEEDS]
 
@@ -257,7 +258,7 @@ GROUPS = {
         "trivial_augment")},
     "crops to a size and flips": of_crops_to_a_size_and_flips, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
-    "draws": of_draws, "random_crop_and_flip_batch": of_crop_and_flip, "datasets": of_datasets,
+    "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,
     **{name: functools.partial(of_composition, name) for name in COMPOSITIONS},
 }
 

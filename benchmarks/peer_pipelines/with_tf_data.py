@@ -23,7 +23,7 @@ IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 def small(images):
   # For small images crop and flip of whole batches are much cheaper.
   return _epochs(tf.data.Dataset.from_tensor_slices(images), len(images), _rand_augment(), [], lambda dataset: dataset.map(
-      rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE))
+      rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], clips=False), tf.data.AUTOTUNE))
 
 
 def large(files):

@@ -65,8 +65,8 @@ def advise(
       each layer; `math.inf` for a continuous layer, 1 for one without chance, which may then stand before what is kept for
       ever. The layers of this package know their number. For others and None the outputs are counted, with many seeds on a few
       samples. The count is a lower bound if the result says so.
-    num_batched_outcomes: the number of outcomes of what you do on whole batches behind all layers, such as 162 for
-      `random_crop_and_flip_batch(4)`. It counts as a part of the final augmentation; its cost is not measured.
+    num_batched_outcomes: the number of outcomes of the layers that you run on whole batches after all of these, such as 162 for
+      `random_crop(padding=4)` and `random_flip()`. It counts as a part of the final augmentation; its cost is not measured.
     targets: what follows the image, as for `rtf.augment.compose`.
     max_seconds: about how long it takes, in seconds. Tracing slow layers may take longer.
 

@@ -12,11 +12,10 @@ This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2
 takes the two functions and gives them seeds, the only source of their randomness. `rand_augment`, `auto_augment` and
 `deep_auto_augment` return lists of layers. Lists in a list of layers are flattened, so the example has four layers, two
 of which are partial augmentation. Adjacent layers of this module are one operation, which passes over the bytes of the
-image, or of each image of a batch, as few times as it can. `random_crop_and_flip_batch` does the usual final
-augmentation for whole batches, and `mixup`, `cutmix` and `mixup_or_cutmix` mix the images of one.
+image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` and
+`mixup_or_cutmix` mix the images of a batch.
 """
 from .auto_augment import auto_augment
-from .batch import random_crop_and_flip_batch
 from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_solarize
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
@@ -34,5 +33,5 @@ from .trivial_augment import trivial_augment
 __all__ = [
     "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_random_resized_crop", "deep_auto_augment",
     "gaussian_blur", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
-    "random_apply", "random_crop", "random_crop_and_flip_batch", "random_erasing", "random_flip", "random_grayscale", "random_resized_crop", "random_solarize", "resize",
+    "random_apply", "random_crop", "random_erasing", "random_flip", "random_grayscale", "random_resized_crop", "random_solarize", "resize",
     "sanitize_boxes", "seed_at", "split", "trivial_augment"]

@@ -105,24 +105,22 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
   return ChanceLayer("random_solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
 
 
-def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, kernel_size: int | None = None) -> Any:
-  """Returns a layer that, with probability `p`, blurs the image by a Gaussian of random width.
+def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float] = (0.1, 2.0)) -> Any:
+  """Returns a layer that blurs the image by a Gaussian of random width.
 
   >>> image = tf.constant([[[0], [0], [0], [255], [0], [0], [0]]], tf.uint8)
-  >>> rtf.augment.gaussian_blur(sigma=1, p=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
+  >>> rtf.augment.gaussian_blur(sigma=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
   [2, 14, 62, 102, 62, 14, 2]
 
-  The standard deviation is drawn uniformly. Beyond its edges the image is reflected about its outermost pixels. uint8 is
+  The standard deviation is drawn uniformly. `random_apply([gaussian_blur()], p=0.5)` blurs half of the images. Beyond its edges the image is reflected about its outermost pixels. uint8 is
   computed in fixed point, rows and then columns, and rounded. No value differs by more than 1 from torchvision's
   `gaussian_blur` of the same kernel, nor, without a `kernel_size`, from that of a kernel of any size. uint16 and int16 are
   rounded.
 
   Args:
-    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO take 0.1 to 2.
-    p: a real number from 0 to 1. SimCLR takes 0.5.
-    kernel_size: the side of the kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR takes a tenth of the image.
-      None: three times the drawn sigma to each side, rounded up, so that nothing that is seen is left out; then sigma is at
-      most 170.
+    kernel_size: the side of the square kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR uses a tenth of the image.
+      None, which torchvision does not have, is three times the drawn sigma to each side, rounded up; sigma is then at most 170.
+    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO use 0.1 to 2.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
@@ -147,9 +145,9 @@ def gaussian_blur(sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5, k
         f"sigma of gaussian_blur must be at most {_LARGEST_KERNEL // 6} without a kernel_size, got {high:g}. Make the image "
         "smaller with resize, and blur that.")
   number = math.inf if high > low else 1
-  return ChanceLayer(
-      "gaussian_blur", p, f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
-      f"({low:g}, {high:g})" + ("" if kernel_size is None else f", kernel_size={kernel_size}"), outcomes=(number, number))
+  return DrawingLayer(
+      "gaussian_blur", f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
+      ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})", outcomes=(number, number))
 
 
 def _checked_amounts(name, value, limits):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import tracing
 from .decoding import Decoder
-from .layers import checked_seed, checked_whole, seed_at
+from .layers import checked_batch, checked_seed, checked_whole, new_seed, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
@@ -76,7 +76,7 @@ def compose(
       with a name such as `head_bbox`, is a `rtf.PipelineWarning`.
     clips: what an image of four dimensions is. True: a clip, `[frames, height, width, channels]`, or a volume, whose frames
       have the same draws; its targets have the frames' dimension, too, and five dimensions are a batch of clips. False: a
-      batch, each of whose images draws for itself. None: a batch, but an error inside `refurbish` and `echo`, whose elements are
+      batch, each of whose images draws for itself; `seed` may then be left out. None: a batch, but an error inside `refurbish` and `echo`, whose elements are
       samples. Several files, for layers that decode, are a clip with True, and else an error.
 
   Returns:
@@ -188,7 +188,7 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
   `is_sample`: whether what it is called with is a single sample.
   """
   taking_seed = [position for position in range(start, stop) if tracing.signature_with_seed(layers[position]) is not None]
-  part = _SeededPart if taking_seed else _Part
+  part = _Part if not taking_seed else _BatchPart if clips is False else _SeededPart
   return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)
 
 
@@ -253,6 +253,16 @@ class _SeededPart(_Part):
 
   def __call__(self, image, *rest, seed):
     return self._applied(image, rest, checked_seed(seed, self.__name__))
+
+
+class _BatchPart(_SeededPart):
+  """Layers of which each image of a batch draws. Without a seed they draw other numbers in each epoch and each run."""
+
+  def __call__(self, image, *rest, seed=None):
+    images = tf.convert_to_tensor(image_of(image))
+    if images.dtype != tf.string:
+      image = with_image(image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images."))
+    return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)
 
 
 def described_clip(function, made):

@@ -37,8 +37,7 @@ def mixup(
 
   The labels become probabilities: train with `keras.losses.CategoricalCrossentropy`, which also has `label_smoothing`.
 
-  Put it behind `batch`, and in front of it what draws for single images. As of `random_crop_and_flip_batch`, the seed may be left
-  out. What is drawn is independent of what that, or `compose`, draws of the same seed:
+  Put it behind `batch`, and in front of it what draws for single images. The seed may be left out. What is drawn is independent of what that, or `compose`, draws of the same seed:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> mixed = rtf.augment.mixup(0.2, num_classes=10)

@@ -230,8 +230,6 @@ class TestLists:
       for expected, actual in zip(tf.nest.flatten(fn(image, *rest, **seed)), tf.nest.flatten(sent(image, *rest, **seed))):
         np.testing.assert_array_equal(expected, actual)
       assert hasattr(sent, "draws") == hasattr(fn, "draws") and inspect.signature(sent) == inspect.signature(fn)
-    batched = augment.random_crop_and_flip_batch(2, 0.5, 0.5)
-    np.testing.assert_array_equal(batched(image[None], seed=[7, 0]), pickle.loads(pickle.dumps(batched))(image[None], seed=[7, 0]))
 
   @pytest.mark.parametrize("first, then", [
       (PIPELINE[:1], PIPELINE[1:]), ([NESTED[0]], NESTED[1:]), (tuple(PIPELINE[:4]), (PIPELINE[4],)), (NESTED, []),

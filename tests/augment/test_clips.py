@@ -148,9 +148,6 @@ class TestTakenForABatch:
     found = next(stage.as_numpy_iterator())
     assert (len({each.tobytes() for each in found}) == 1) == clips
 
-  def test_of_a_batch_function(self):
-    CLIP.refurbish(augment.random_crop_and_flip_batch(3))
-
   def test_a_source_of_batches_is_warned_of(self):
     images = tf.data.Dataset.from_tensor_slices(np.zeros([8, *SIZE, 3], np.uint8))
     with pytest.warns(rtf.PipelineWarning, match="source of refurbish yields batches"):
@@ -172,7 +169,6 @@ class TestTakenForABatch:
       (lambda: tf.keras.layers.Pipeline([tf.keras.layers.RandomContrast(0.2)]), "RandomContrast"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
       (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),
       (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down"),
-      (lambda: augment.random_crop_and_flip_batch(3), "random_crop_and_flip_batch"),
       (lambda: augment.compose([augment.random_flip()]), "a composed function")])
   def test_functions_that_draw_for_each_frame(self, layer, name):
     with pytest.raises(ValueError, match=f"frames of a clip alike, but {name} at position 1 draws for each frame"):

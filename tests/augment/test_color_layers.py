@@ -41,10 +41,10 @@ class TestRivals:
 
   @pytest.mark.parametrize("case", RIVALS["blurred"], ids=lambda case: f"{case['sigma']} {case['kernel']}")
   def test_blur(self, case):
-    made = augment.gaussian_blur(case["sigma"], p=1, kernel_size=case["kernel"])(IMAGE, SEED)
+    made = augment.gaussian_blur(case["kernel"], case["sigma"])(IMAGE, SEED)
     assert levels_apart(made, case["torchvision"]) <= 1
     if case["kernel"] > 6 * case["sigma"]:
-      assert levels_apart(augment.gaussian_blur(case["sigma"], p=1)(IMAGE, SEED), case["torchvision"]) <= 1
+      assert levels_apart(augment.gaussian_blur(sigma=case["sigma"])(IMAGE, SEED), case["torchvision"]) <= 1
 
 
 def pairs():
@@ -53,8 +53,8 @@ def pairs():
   yield augment.color_jitter(0.4, 0.4, 0.2, 0.1), reference.ColorJitter((0.6, 1.4), (0.6, 1.4), (0.8, 1.2), (-0.1, 0.1))
   yield augment.color_jitter(brightness=(2, 9), hue=0.5), reference.ColorJitter(brightness=(2, 9), hue=(-0.5, 0.5))
   yield augment.random_solarize(100, p=0.6), reference.Solarize(0.6, 100)
-  yield augment.gaussian_blur(), reference.GaussianBlur(0.5)
-  yield augment.gaussian_blur((0.5, 4), p=0.7, kernel_size=9), reference.GaussianBlur(0.7, (0.5, 4), 9)
+  yield augment.gaussian_blur(), reference.GaussianBlur()
+  yield augment.gaussian_blur(9, (0.5, 4)), reference.GaussianBlur((0.5, 4), 9)
 
 
 def test_are_as_their_reference():
@@ -72,9 +72,9 @@ def test_are_as_their_reference():
 def test_blur_of_any_pixels(dtype, channels):
   image = np.random.default_rng(7).normal(scale=100, size=[19, 23, channels])
   image = image.astype(dtype) if dtype != np.uint8 else noise(19, 23, channels)
-  expected = reference.GaussianBlur(1)
+  expected = reference.GaussianBlur()
   for seed in ([1, 1], [2, 1]):
-    made = augment.gaussian_blur(p=1)(image, seed).numpy()
+    made = augment.gaussian_blur()(image, seed).numpy()
     assert made.dtype == dtype
     tolerance = 1 if dtype != np.float32 else 1e-3
     np.testing.assert_allclose(made.astype(float), expected.pixels(image, expected.draws(seed)).astype(float), atol=tolerance, rtol=1e-5)
@@ -83,11 +83,11 @@ def test_blur_of_any_pixels(dtype, channels):
 def test_blur_wider_than_the_image_reflects_it_again_and_again():
   for shape in ((1, 1, 3), (2, 3, 3), (3, 1, 3), (5, 4, 3)):
     image = noise(*shape)
-    made = augment.gaussian_blur(6, p=1)(image, SEED)
+    made = augment.gaussian_blur(sigma=6)(image, SEED)
     assert levels_apart(made, np.rint(reference.blurred(image, 6, 18))) <= 1
   # What is everywhere alike stays so, to the bit: the weights add up to one.
   for sigma in (0.1, 0.8, 3, 40):
-    assert (augment.gaussian_blur(sigma, p=1)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
+    assert (augment.gaussian_blur(sigma=sigma)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
 
 
 class TestDraws:
@@ -101,27 +101,26 @@ class TestDraws:
     assert tenths.shape == (10, 4) and np.abs(tenths - 2400).max() < 250
     assert abs(np.corrcoef(draws[:, 1:].T) - np.eye(4)).max() < 0.03
 
-  @pytest.mark.parametrize("make", [augment.random_solarize, augment.gaussian_blur])
-  def test_how_often(self, make):
-    draws = make(p=0.3).draws(SEED, 20_000).numpy()
+  def test_how_often(self):
+    draws = augment.random_solarize(p=0.3).draws(SEED, 20_000).numpy()
     assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
     images = noise(50, 6, 7, 3)
     for p, expected in ((0, 0), (1, 50)):
-      made = make(p=p)(images, SEED).numpy() if make is augment.random_solarize else make((1, 2), p=p)(images, SEED).numpy()
+      made = augment.random_solarize(p=p)(images, SEED).numpy()
       assert (made != images).any((1, 2, 3)).sum() == expected
 
   def test_the_number_of_outcomes(self):
     assert augment.color_jitter(0.4).outcomes == (math.inf, math.inf)
     assert augment.color_jitter((2, 2), (3, 3)).outcomes == (2, 2) and augment.color_jitter().outcomes == (1, 1)
     assert augment.random_solarize(p=0.5).outcomes == (2, 2) and augment.random_solarize(p=1).outcomes == (1, 1)
-    number, effective = augment.gaussian_blur(p=0.5).outcomes
-    assert number == math.inf and effective == 4
+    assert augment.gaussian_blur().outcomes == (math.inf, math.inf) and augment.gaussian_blur(sigma=1).outcomes == (1, 1)
+    assert augment.random_apply([augment.gaussian_blur()], p=0.5).outcomes == (math.inf, 4)
 
 
 def test_whole_is_one_by_one():
   """Random sequences with blurs, whose bytes have no exact reference: as each layer by itself."""
   random = np.random.default_rng(3)
-  choices = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(p=0.8), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
+  choices = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(5), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
              augment.random_solarize(), augment.resize((17, 22)), augment.rand_augment(1)[0], augment.random_grayscale(0.3)]
   for number in range(cases.examples(30)):
     layers = [choices[k] for k in random.integers(len(choices), size=6)]
@@ -147,7 +146,7 @@ class TestBadInput:
       ({"sigma": 0}, ValueError, "sigma of gaussian_blur must be"), ({"sigma": (2, 1)}, ValueError, "sigma of gaussian_blur must be"),
       ({"sigma": "1"}, TypeError, "sigma of gaussian_blur must be"), ({"sigma": 200}, ValueError, "at most 170 without a kernel_size"),
       ({"kernel_size": 4}, ValueError, "must be odd.*Pass 5"), ({"kernel_size": 2.5}, TypeError, "whole number from 1 to 1,023"),
-      ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023"), ({"p": 2}, ValueError, "p of gaussian_blur")], ids=str)
+      ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023")], ids=str)
   def test_blur(self, arguments, error, match):
     with pytest.raises(error, match=match):
       augment.gaussian_blur(**arguments)

@@ -126,7 +126,7 @@ class TestBatches:
   def test_of_one_seed_what_is_drawn_before_is_independent(self):
     """Of a layer, of layers, and of this."""
     _, lambdas, _ = native.ops().refurbish_tf_mix_images(images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0})
-    for fn in (augment.random_crop(padding=50), augment.random_crop_and_flip_batch(50), augment.color_jitter(0.5, 0.5, 0.5, 0.5)):
+    for fn in (augment.random_crop(padding=50), augment.compose([augment.random_crop(padding=50), augment.random_flip()]), augment.color_jitter(0.5, 0.5, 0.5, 0.5)):
       for draws in fn.draws(SEED, 500).numpy().T:
         assert abs(np.corrcoef(draws, lambdas)[0, 1]) < 0.2
 

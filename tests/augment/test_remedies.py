@@ -32,8 +32,9 @@ def finished(image):
   return next(iter(rtf.as_offloaded(tf.data.Dataset.from_tensors(image))))["unfinished_image"]
 
 
+BATCHED = augment.compose([FLIP], clips=False)
 CALLS = {
-    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: augment.random_crop_and_flip_batch(0)(image[None], seed=SEED)}
+    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: BATCHED(image[None], seed=SEED)}
 # What takes images of uint8.
 OF_UINT8 = {"policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
             "offload": offloaded, "as_offloaded": finished}
@@ -369,7 +370,7 @@ def test_of_a_path(tmp_path):
 
 @pytest.mark.parametrize("call, has_targets", [
     (lambda images, **targets: images.refurbish(LAYERS, **targets), True), (lambda images: images.offload(LAYERS, 2), False),
-    (lambda images: images.batch(4).map(augment.random_crop_and_flip_batch(0)), False)], ids=["refurbish", "offload", "batch"])
+    (lambda images, **targets: images.batch(4).map(augment.compose([FLIP], clips=False, **targets)), True)], ids=["refurbish", "offload", "batch"])
 def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
   images = np.stack([COLORED] * 4)
   for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),

@@ -143,12 +143,6 @@ class TestUnnamed:
     source.refurbish([augment.random_flip()], targets={**eval(said), **targets})
     assert source.refurbish([augment.resize(32)], targets=targets).element_spec[1 if isinstance(element, tuple) else "image"]
 
-  def test_beside_a_function_for_batches(self):
-    fn = augment.random_crop_and_flip_batch(4)
-    for more in ({"boxes": np.ones([4, 1, 4])}, {"mask": MASKS[:4]}):
-      with pytest.raises(ValueError, match="random_crop_and_flip_batch moves images alone.*targets must say what"):
-        fn({"image": IMAGES[:4], **more}, seed=[7, 0])
-    assert fn({"image": IMAGES[:4], "label": [1, 2, 3, 4]}, seed=[7, 0])["image"].shape == (4, 64, 64, 3)
 
   @pytest.mark.parametrize("element, said", [
       ({"image": IMAGES[0], "head_bbox": np.zeros([4], np.float32)}, "component 'head_bbox'"),
@@ -296,7 +290,6 @@ class TestBadInput:
       (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip at position 1"),
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
-      (lambda: augment.random_crop_and_flip_batch(4), "themselves"),
       (lambda: augment.decode_random_resized_crop(apply_exif_orientation=True), "file of decode_random_resized_crop"),
       (lambda: lambda image: tf.image.resize(image, [8, 8]), r"<lambda> at position 1 .*returned \[8, 8\]"),
       (lambda: tf.keras.layers.Resizing(8, 8), "at position 1 .*returned"),

@@ -48,7 +48,7 @@ RIGHT = """
               *rtf.augment.deep_auto_augment("cifar10"), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
     partial, final = rtf.augment.split(layers, at=2)
     split = source.apply(rtf.refurbish(partial, final)).map(rtf.augment.compose(layers))
-    batches = train.map(rtf.augment.random_crop_and_flip_batch(4, mean=[0.5, 0.5, 0.5], std=0.2))
+    batches = train.map(rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.normalize(0.5, 0.2)], clips=False))
     mixed_up = batches.map(rtf.augment.mixup_or_cutmix(0.8, 1, num_classes=10, components={"id": None, 2: "weight"}))
     photographs = rtf.sources.image_folder("photographs").apply(rtf.refurbish(rtf.augment.compose([
         rtf.augment.decode_random_resized_crop(), rtf.augment.random_resized_crop((224, 224), antialias=True)]),

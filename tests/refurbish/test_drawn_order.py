@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_random_index_shuffle_ops
 
 import refurbish_tf as rtf
-from support import cases
+from support import cases, checkpoints
 from support.datasets import call_in_python
 
 Dataset = tf.data.Dataset
@@ -62,6 +62,13 @@ def test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs(tmp_path, k
       list(train)
 
 
+def test_an_order_of_more_elements_is_refused_within_one_epoch():
+  train = Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(2 * N)))).refurbish(tf.identity, r=3)
+  list(train)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
+    list(train)
+
+
 def test_it_stays_refused_and_a_restore_begins_again():
   train, restored = (DRAWN["images"]().refurbish(tf.identity, r=2, seed=1) for _ in range(2))
   list(train)
@@ -71,6 +78,31 @@ def test_it_stays_refused_and_a_restore_begins_again():
     for _ in range(6):
       with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
         list(stage)
+
+
+# What one epoch does not show: few elements, or some that stay or are new.
+SLOWLY = {
+    "few elements": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES[:15]))),
+    "shards": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(3, dtype=tf.int64)))).flat_map(
+        lambda k: Dataset.range(20 * k, 20 * k + 20)),
+    "windows": lambda: Dataset.range(N).batch(4).map(shuffled).unbatch(),
+    "noise in labels": lambda: DRAWN["images"]().map(lambda x: (x, tf.random.uniform([])))}
+
+
+@pytest.mark.parametrize("kind", SLOWLY)
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_order_is_refused_when_enough_epochs_have_shown_it(tmp_path, kind, restored):
+  make = lambda: SLOWLY[kind]().refurbish(lambda *x: x, r=2, seed=1)
+  train = make()
+  if restored:
+    iterator = iter(train)
+    for _ in range(7):
+      next(iterator)
+    train = make()
+    list(checkpoints.restore(train, checkpoints.save(iterator, tmp_path)))
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
+    for _ in range(30):
+      list(train)
 
 
 def test_a_seed_of_index_shuffle_that_is_drawn():
@@ -89,10 +121,18 @@ def noisy(x):
   return tf.cast(x, tf.float32) + tf.random.uniform(tf.shape(x))
 
 
+def synthetic(_):
+  """Noise, as in a benchmark. With a seed each epoch draws the same, for whichever elements it reads."""
+  return tf.random.uniform([4, 4, 3]), tf.random.uniform([], maxval=10, dtype=tf.int32)
+
+
 # What draws, and keeps its order.
 KEEPS_ORDER = {
     "augmentation": lambda: Dataset.from_tensor_slices(IMAGES).map(tf.image.random_flip_left_right),
     "noise": lambda: Dataset.range(N).map(noisy),
+    "only noise": lambda: Dataset.range(N).map(lambda _: tf.random.uniform([])),
+    "synthetic in parallel": lambda: Dataset.range(N).map(synthetic, num_parallel_calls=4),
+    "synthetic and numbered": lambda: Dataset.range(N).enumerate().map(lambda i, _: (i, *synthetic(i))),
     "drawn integers": lambda: Dataset.range(N).map(lambda i: tf.random.uniform([], maxval=N, dtype=tf.int64)),
     "integers that overlap": lambda: Dataset.range(N).map(lambda i: i + tf.random.uniform([], maxval=4, dtype=tf.int64)),
     "patches": lambda: Dataset.from_tensor_slices(IMAGES // 255).map(lambda x: tf.image.random_crop(x, [2, 2, 3])),
@@ -106,12 +146,19 @@ KEEPS_ORDER = {
         lambda: iter(np.concatenate([IMAGES, IMAGES])), output_signature=tf.TensorSpec([8, 8, 3], tf.uint8)).map(noisy)}
 
 
+@pytest.fixture(params=[None, 1])
+def random_seed(request):
+  tf.random.set_seed(request.param)
+  yield
+  tf.random.set_seed(None)
+
+
 @pytest.mark.parametrize("kind", KEEPS_ORDER)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_no_false_alarm(kind, streamed):
+def test_no_false_alarm(random_seed, kind, streamed):
   source = KEEPS_ORDER[kind]()
   for seed in range(cases.examples(3)):
-    train = (source.filter(lambda x: True) if streamed else source).refurbish(tf.identity, r=2, seed=seed)
+    train = (source.filter(lambda *x: True) if streamed else source).refurbish(lambda *x: x, r=2, seed=seed)
     with warnings.catch_warnings():
       warnings.simplefilter("error", rtf.PipelineWarning)
       lengths = {sum(1 for _ in train) for _ in range(6)}
@@ -138,11 +185,24 @@ def test_a_generator_that_never_ends(period, buffer):
     assert sorted(train.as_numpy_iterator()) == list(range(period))
 
 
+@pytest.mark.parametrize(("lap", "length"), [
+    (lambda rng: rng.permutation(40), 1500), (lambda rng: rng.permutation(300), 4600), (lambda rng: rng.integers(40, size=40), 1500),
+    (lambda rng: np.zeros(40, np.int64), 11_000)])
+def test_a_generator_that_never_ends_and_has_no_order(lap, length):
+  laps = lambda: itertools.chain.from_iterable(map(lap, itertools.repeat(np.random.default_rng(3))))
+  iterator = iter(generated(laps, shape=(), dtype=tf.int64).refurbish(tf.identity, r=3))
+  with pytest.warns(rtf.PipelineWarning, match=r"again and again, .*Put \.take\(n\) behind"):
+    for _ in range(length):
+      next(iterator)
+
+
 ENDS = {
     "once": lambda: iter(IMAGES),
     "twice": lambda: iter(np.concatenate([IMAGES, IMAGES])),
     "eight times": lambda: iter(np.concatenate(8 * [IMAGES])),
     "each four times": lambda: iter(np.repeat(IMAGES, 4, 0)),
+    "each twenty times": lambda: iter(np.repeat(IMAGES, 20, 0)),
+    "ten values in order": lambda: iter(np.repeat(IMAGES[:10], 500, 0)),
     "blank": lambda: iter(np.zeros([500, 8, 8, 3], np.uint8)),
     "ten values": lambda: (np.full([8, 8, 3], i % 10, np.uint8) for i in range(500)),
     "a few duplicates": lambda: iter(np.random.default_rng(2).integers(0, 256, [1500, 8, 8, 3], np.uint8)[np.r_[:1500, :1500:50]]),

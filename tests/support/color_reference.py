@@ -125,16 +125,18 @@ def blurred(image, sigma, radius):
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianBlur(Chance):
+class GaussianBlur:
   """Of uint8, within a level."""
   sigma: tuple = (0.1, 2.0)
   kernel_size: int = None
-  size = 2
   name = "gaussian_blur"
 
-  def changed(self, image, draws):
+  def draws(self, seed):
+    return [fraction(seed, 1)]
+
+  def pixels(self, image, draws):
     low, high = self.sigma
-    sigma = low + (high - low) * draws[1] / UNIT
+    sigma = low + (high - low) * draws[0] / UNIT
     made = blurred(image, sigma, self.kernel_size // 2 if self.kernel_size else math.ceil(3 * sigma))
     return made.astype(np.float32) if image.dtype == np.float32 else np.floor(made + 0.5).astype(image.dtype)
 

@@ -21,11 +21,11 @@ namespace refurbish_tf {
 struct WatchedElements {
   struct Seen {
     uint32_t first, last;  // The lowest and the highest of its positions.
-    bool counted = false;  // Whether it came again in a later epoch.
+    uint32_t times = 1;
+    uint32_t later = 0;  // How often it came in later epochs.
   };
 
-  // Does nothing if an element at this position was added before. Returns
-  // whether the element has come at another one.
+  // Returns whether the element has come at another position.
   bool Add(uint32_t index, uint32_t sum);
   bool IsWatched(uint32_t sum) const { return sum % every == 0; }
   // Whether the element at this position was added.
@@ -50,7 +50,7 @@ class OrderWatch {
     // drawn anew may also come at other positions by chance.
     std::optional<Moved> moved;
     // After how many elements they come again, for the fourth time at least, as
-    // from a generator that never ends. Told once.
+    // from a generator that never ends; 0 if in no fixed order. Told once.
     std::optional<uint32_t> period;
   };
   // Notes that in this epoch the source has yielded an element with this
@@ -59,7 +59,8 @@ class OrderWatch {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  std::optional<Moved> FindMoved(uint32_t index, uint32_t sum)
+  // `again`: whether it came in this epoch before.
+  std::optional<Moved> FindMoved(uint32_t index, uint32_t sum, bool again)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint32_t> FindPeriod() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -73,6 +74,8 @@ class OrderWatch {
   // at the same, or are new although all were known.
   uint32_t num_moved_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t num_others_ ABSL_GUARDED_BY(mu_) = 0;
+  // A logarithm of odds, which adds up over epochs.
+  double evidence_ ABSL_GUARDED_BY(mu_) = 0;
   bool period_told_ ABSL_GUARDED_BY(mu_) = false;
 };
 

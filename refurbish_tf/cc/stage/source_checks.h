@@ -14,13 +14,15 @@
 
 namespace refurbish_tf {
 
-// What the graph of a source tells of it.
+// What a node of a source's graph tells of it; of all nodes the last of these.
 enum class SourceKind {
   kInGraph,    // It yields tensors of its graph, as they are.
   kRepeats,    // Nothing in it can change by itself: what differs was changed.
   kMayChange,  // It calls Python, or operations that nothing is known of.
   kDraws,      // It draws random numbers anew each time: only its order is
                // checked.
+  kDrawsBySeed,  // Each epoch draws the same numbers, for whichever elements it
+                 // reads: not even the order is checked.
 };
 
 // An element, compared with the one that its sample was last prepared from.
@@ -78,15 +80,17 @@ class SourceChecks {
   // False before `Begin`. A source in a graph is compared only with a store
   // that was filled earlier: at 32x32 pixels a checksum takes 5 % of an epoch.
   bool checks() const {
-    return begun() && kind() != SourceKind::kDraws &&
+    return begun() && kind() < SourceKind::kDraws &&
            (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
   }
-  bool draws() const { return begun() && kind() == SourceKind::kDraws; }
-  // Whether its elements are compared by `order`. Of one that calls Python only
-  // while its length is unknown, in which case it may never end.
+  bool draws() const { return begun() && kind() >= SourceKind::kDraws; }
+  // Whether an order that changes is an error.
+  bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }
+  // Whether its elements are compared by `order`: also those that may never
+  // end, while their number is unknown.
   bool watches_order(bool length_known) const {
-    return begun() && (kind() == SourceKind::kDraws ||
-                       (kind() == SourceKind::kMayChange && !length_known));
+    return checks_order() ||
+           (begun() && kind() >= SourceKind::kMayChange && !length_known);
   }
   OrderWatch& order() { return order_; }
   // Whether an element that differs from one in the store is an error.

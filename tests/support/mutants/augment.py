@@ -72,7 +72,7 @@ MUTANTS = [
            "tests/augment/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "chain.Draw(seed.SeedAt(image), draws);", "chain.Draw(seed.SeedAt(0), draws);",
-           "tests/augment/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
+           "tests/augment/test_augment_batch.py::TestBatches::test_is_what_compose_makes_of_each_image"),
     Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
            "    only_.from += only_.step * (first + begin - before_);", "    only_.from += first + begin - before_;", IMAGE),
     Mutant("vectors of three channels mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",

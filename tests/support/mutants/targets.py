@@ -51,8 +51,6 @@ MUTANTS = [
            "type().epsilon == 0 ? 1", "type().epsilon == 0 ? 0",
            f"{GEOMETRY}::test_any_split_gives_the_same_boxes_at_the_edges"),
     Mutant("a point that comes to where padding is stays there", f"{CC}/targets/target_rows.cc", "  return columns_ > 2 &&\n", "  return\n", f"{GEOMETRY}::test_a_point_that_comes_to_where_padding_is_goes_on"),
-    Mutant("boxes are left behind by a function for batches", "refurbish_tf/augment/batch.py", "images, moves=True, way", "images, moves=False, way",
-           f"{NAMED}::TestUnnamed::test_beside_a_function_for_batches"),
     Mutant("a box beyond the image is taken", f"{CC}/targets/boxes.cc", "AreIn(size(), 1 + rounding)", "AreIn(size(), 99 + rounding)",
            f"{NAMED}::TestBadInput::test_numbers"),
     Mutant("maps are blended with what is outside", f"{CC}/targets/blended_map.cc",

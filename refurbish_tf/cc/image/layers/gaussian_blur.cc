@@ -1,4 +1,4 @@
-// Blurs the image by a bell of random width, or not.
+// Blurs the image by a bell of random width.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,24 +8,23 @@
 namespace refurbish_tf {
 namespace {
 
-class GaussianBlur : public ChanceLayer {
+class GaussianBlur : public Layer {
  public:
   // The longest side of a kernel.
   static constexpr int64_t kMaxKernel = 1023;
 
   explicit GaussianBlur(Arguments& arguments)
-      : ChanceLayer(arguments),
-        sigma_(arguments.Range("sigma")),
+      : sigma_(arguments.Range("sigma")),
         kernel_(arguments.Integer("kernel", 0, kMaxKernel)) {
     if (kernel_ == 0 && sigma_[1] > kMaxKernel / 6) {
       arguments.Fail("sigma is too large without a kernel");
     }
   }
 
-  int num_draws() const override { return 2; }
+  int num_draws() const override { return 1; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
-    for (int i = 0; i < 2; ++i) draws[i] = seed.Fraction(i);
+    draws[0] = seed.Fraction(1);
   }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
@@ -33,10 +32,8 @@ class GaussianBlur : public ChanceLayer {
     if (!status.ok()) return status;
     return image;
   }
-
- private:
-  void Change(const int32_t* draws, Canvas* canvas) const override {
-    const double sigma = Between(sigma_, draws[1]);
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    const double sigma = Between(sigma_, draws[0]);
     // Beyond 5 sigma the weights of a kernel are too small for float32, and
     // beyond 3 for bytes.
     const int64_t reach =
@@ -44,6 +41,7 @@ class GaussianBlur : public ChanceLayer {
     canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
   }
 
+ private:
   const std::array<double, 2> sigma_;
   // The side of the kernel; 0: as wide as it must be.
   const int64_t kernel_;

@@ -107,7 +107,9 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   // After an error of a stream it is unknown which element this is.
   if (piece->index_known && (checks.checks() || watches_order)) {
     uint32_t whole;
-    const uint32_t own = ElementSum(piece->tensors, &whole);
+    // A label that is drawn anew does not hide that an image has moved.
+    const uint32_t own = ElementSum(piece->tensors, &whole,
+                                    /*with_labels=*/!checks.checks_order());
     if (watches_order) {
       TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(),
                                     epoch_->num_samples_known(), index, whole));

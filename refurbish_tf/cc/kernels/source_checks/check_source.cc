@@ -155,18 +155,21 @@ int64_t KnownCardinality(const DatasetBase* source) {
   return cardinality < 0 ? kUnknownSamples : cardinality;
 }
 
-SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
-  SourceKind kind = SourceKind::kInGraph;
-  for (const NodeDef* node : nodes) {
-    if (DrawsAnew(node->op())) return SourceKind::kDraws;
-    if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
-      kind = SourceKind::kMayChange;
-    } else if (kind == SourceKind::kInGraph &&
-               !YieldsWhatIsInGraph(node->op())) {
-      kind = SourceKind::kRepeats;
-    }
+bool HasSeed(const NodeDef& node) {
+  return std::any_of(
+      node.attr().begin(), node.attr().end(), [](const auto& attr) {
+        return absl::StartsWith(attr.first, "seed") && attr.second.i() != 0;
+      });
+}
+
+SourceKind KindOf(const NodeDef& node) {
+  const std::string& op = node.op();
+  // After tf.random.set_seed all operations have a seed.
+  if (DrawsAnew(op)) {
+    return HasSeed(node) ? SourceKind::kDrawsBySeed : SourceKind::kDraws;
   }
-  return kind;
+  if (CallsPython(op) || !AlwaysDoesTheSame(op)) return SourceKind::kMayChange;
+  return YieldsWhatIsInGraph(op) ? SourceKind::kInGraph : SourceKind::kRepeats;
 }
 
 // Adds the ops of a function, and of those that it calls.
@@ -358,7 +361,10 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
         "Hugging Face, use to_tf_dataset(shuffle=False). Or give index_shuffle a "
         "constant seed");
   }
-  facts->kind = FindKind(nodes);
+  facts->kind = SourceKind::kInGraph;
+  for (const NodeDef* node : nodes) {
+    facts->kind = std::max(facts->kind, KindOf(*node));
+  }
   facts->computes_floats =
       std::any_of(nodes.begin(), nodes.end(),
                   [](const NodeDef* node) { return ComputesFloats(*node); });

@@ -131,12 +131,13 @@ std::string OtherOrder(const OrderWatch::Moved& moved) {
 }
 
 std::string ComesAgain(uint32_t period) {
+  const std::string number = period == 0 ? "n" : absl::StrCat(period);
   return absl::StrCat(
-      "The source of refurbish yields the same elements again after every ",
-      period,
+      "The source of refurbish yields the same elements again ",
+      period == 0 ? "and again" : absl::StrCat("after every ", number),
       ", as a generator does that never ends. An epoch ends with the source, so "
       "nothing would be reused, and each element takes memory. Put .take(",
-      period,
+      number,
       ") behind the source, or end the generator after one pass. If the source "
       "does end, silence this: warnings.filterwarnings(\"ignore\", "
       "category=rtf.PipelineWarning).");
@@ -144,7 +145,8 @@ std::string ComesAgain(uint32_t period) {
 
 }  // namespace
 
-uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole) {
+uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
+                    bool with_labels) {
   // Of labels and weights, and of all else.
   uint32_t sums[2] = {0, 0};
   for (size_t i = 0; i < element.size(); ++i) {
@@ -168,7 +170,11 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole) {
       }
     }
   }
-  if (whole != nullptr) *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
+  if (whole != nullptr) *whole = sums[1];
+  // Of many scalars, as of a table, the first does not suffice.
+  if (whole != nullptr && (with_labels || element[0].dims() == 0)) {
+    *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
+  }
   const auto half = [](uint32_t sum) { return (sum ^ sum >> 16) & 0xffff; };
   const uint32_t sum = half(sums[1]) << 16 | half(sums[0]);
   return sum != 0 ? sum : 1;
@@ -207,8 +213,9 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
   if (noted.period.has_value() && !length_known) {
     WarnInPython(ComesAgain(*noted.period));
   }
-  if (!noted.moved.has_value() || !checks->draws()) return absl::OkStatus();
-  return Tell(checks, /*refused=*/true, OtherOrder(*noted.moved));
+  return noted.moved.has_value() && checks->checks_order()
+             ? Tell(checks, /*refused=*/true, OtherOrder(*noted.moved))
+             : absl::OkStatus();
 }
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,

@@ -15,9 +15,9 @@ namespace refurbish_tf {
 // A checksum, never 0, of types, shapes and contents: in its upper half that of
 // images and the like, in its lower half that of labels and weights. Components
 // that have none, such as ragged ones, are left out. `whole`, if not null, gets
-// one of all, in 32 bits.
+// one of all, or of all but an image's labels and weights, in 32 bits.
 uint32_t ElementSum(const std::vector<Tensor>& element,
-                    uint32_t* whole = nullptr);
+                    uint32_t* whole = nullptr, bool with_labels = true);
 
 // What elements may depend on, besides the source: the version of TensorFlow
 // and, if floating-point numbers are computed, the processor and how many there
