@@ -22,8 +22,7 @@ LAYERS = {
     "random_crop": [augment.random_crop(padding=16)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
     "random_crop to a size": [augment.random_crop((50, 90), padding=3, pad_if_needed=True)],
     "random_flip": [augment.random_flip()], "random_flip of both axes": [augment.random_flip("horizontal_and_vertical")],
-    "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
-    "resize": [augment.resize((50, 90))],
+    "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))], "resize": [augment.resize((50, 90))],
     "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
     "auto_augment, imagenet": augment.auto_augment("imagenet"),
     "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3]}
@@ -237,7 +236,6 @@ class TestRows:
       (augment.random_flip("vertical"), [1], [1, 3, 4, 6], [2, 6], 1), (augment.random_flip("horizontal_and_vertical"), [0, 1], [1, 3, 4, 6], [2, 6], 1),
       (augment.random_flip("horizontal_and_vertical"), [1, 1], [6, 3, 9, 6], [7, 6], 1),
       (augment.random_crop((4, 5)), [2**31 - 1, 0], [1, 0, 4, 1], [2, -3], 0),
-      (augment.random_crop((6, 8), padding=1), [0, 2**31 - 1], [0, 3, 1, 6], [-1, 2], 0),
       (augment.random_crop((9, 12), pad_if_needed=True), [0, 0], [3, 3, 6, 6], [4, 2], 1)])
   def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
     """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by hand."""
