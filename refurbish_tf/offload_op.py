@@ -55,8 +55,8 @@ def offload(
 
   Args:
     layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `trivial_augment`,
-      `random_crop` with `padding_mode="constant"`, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and `normalize` as the last. Other
-      layers stay on the host, in front of `offload`.
+      `random_crop` without a size and with `padding_mode="constant"`, `random_flip`, `cutout`, `random_grayscale`,
+      `random_solarize`, and `normalize` as the last. Other layers stay on the host, in front of `offload`.
     batch_size: how many elements a batch has, a whole number.
     device_fraction: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.

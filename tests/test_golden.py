@@ -186,6 +186,16 @@ def of_reflecting_crops():
   yield "batches", [augment.random_crop(padding=20, padding_mode="reflect")(pictures(33, 47, 4), seed=seed) for seed in SEEDS]
 
 
+def of_crops_to_a_size_and_flips():
+  for layer in (augment.random_crop((24, 40), padding=2, pad_if_needed=True), augment.random_crop((1, 1)),
+                augment.random_crop(60, padding_mode="reflect", pad_if_needed=True), augment.random_flip("vertical"),
+                augment.random_flip("horizontal_and_vertical", 0.3), augment.random_flip(p=0.9)):
+    yield from of_sizes(repr(layer), layer, sizes=SIZES[2:])
+    masked = augment.compose([layer], targets={1: "mask", 2: "mask"})
+    yield f"{layer!r}, draws, batches and masks", [
+        (layer.draws(seed, 5), masked(pictures(33, 47, 3), *masks_of(33, 47), seed=seed)) for seed in SEEDS]
+
+
 def of_normalize():
   for channels in (1, 3, 4):
     for name, layer in normalizations(channels).items():
@@ -246,7 +256,7 @@ GROUPS = {
     **{kind: functools.partial(of_other_layers, kind) for kind in (
         "color_jitter", "random_grayscale", "random_solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
         "trivial_augment")},
-    "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
+    "crops to a size and flips": of_crops_to_a_size_and_flips, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
     "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,
     **{name: functools.partial(of_composition, name) for name in COMPOSITIONS},

@@ -110,7 +110,8 @@ def chain_of(layers: Sequence[NativeLayer], first_position: int) -> LayerChain:
 
 
 def _reason_against(layer, last):
-  if layer.kind in ("random_resized_crop", "resize") or layer.arguments.get("reflect") == ["1"]:
+  # Layers with a height make images of another size.
+  if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
         "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
         "into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'.")

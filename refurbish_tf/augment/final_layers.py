@@ -18,33 +18,42 @@ _MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def random_crop(*, padding: int = 0, padding_mode: Literal["constant", "reflect"] = "constant") -> Any:
-  """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
+def random_crop(
+    size: int | Sequence[int] | None = None, *, padding: int = 0, padding_mode: Literal["constant", "reflect"] = "constant",
+    pad_if_needed: bool = False) -> Any:
+  """Returns a layer that crops the image at a random place, optionally after padding it.
 
+  >>> rtf.augment.random_crop(224)(tf.zeros([256, 300, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([224, 224, 3])
   >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
   >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
-  Each of the (2 * padding + 1)² places is as likely as the others.
+  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`, which has no `size=None`, but also
+  a `fill`, more padding modes and a padding for each side; Keras' `RandomCrop` resizes images that are too small.
 
   Args:
-    padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
-    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which
+    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. With None it is the size
+      of the image, and there are (2 * padding + 1)² places.
+    padding: how many pixels are added on each side first, a whole number from 0 to 16,383. Lee et al. use 3.
+    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`. It
       needs a padding smaller than both sides of the image.
+    pad_if_needed: whether to pad an image whose height or width is still smaller than `size`, by the difference at both ends. Without
+      it a smaller image is an error.
 
   Returns:
     A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height, width,
     channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while tracing or not, and a seed,
-    int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for
-    equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. For clips, and what follows an image, there is
-    `compose`; inside a stage such as `refurbish` four dimensions are therefore an error. It raises `TypeError` for another dtype
-    and `ValueError` for another shape, and warns of a shape that looks as if channels came first, or were missing.
+    int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same dtype and, apart from `size`, the same shape, with
+    equal results for equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. For clips, and what follows an
+    image, there is `compose`; inside a stage such as `refurbish` four dimensions are therefore an error. It raises `TypeError` for
+    another dtype and `ValueError` for another shape, and warns of a shape that looks as if channels came first, or were missing.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError, ValueError: `padding` is not a whole number, or out of range; there is no such mode.
+    TypeError, ValueError: an argument has the wrong type or is out of range, or `pad_if_needed` is set without a `size`.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
@@ -53,26 +62,55 @@ def random_crop(*, padding: int = 0, padding_mode: Literal["constant", "reflect"
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
         f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the crop of the papers.")
-  reflects = padding_mode == "reflect"
-  places = (2 * padding + 1)**2
+  if not isinstance(pad_if_needed, (bool, np.bool_)):
+    raise TypeError(f"pad_if_needed of random_crop must be True or False, got {pad_if_needed!r}. Pass a padding as padding=4.")
+  text, shown = f"padding={padding} reflect={padding_mode == 'reflect':d}", f"padding={padding}, padding_mode={padding_mode!r}"
+  if size is None:
+    if pad_if_needed:
+      raise ValueError("pad_if_needed=True of random_crop needs a size, got size=None. Pass one, such as 224.")
+    places = (2 * padding + 1)**2
+    return DrawingLayer("random_crop", text, shown, outcomes=(places, places))
+  height, width = checked_size(size, "random_crop")
   return DrawingLayer(
-      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, padding_mode={padding_mode!r}", outcomes=(places, places))
+      "random_crop", f"{text} height={height} width={width} pad_if_needed={pad_if_needed:d}",
+      f"({height}, {width}), {shown}, pad_if_needed={bool(pad_if_needed)}")
 
 
-def random_flip() -> Any:
-  """Returns a layer that mirrors the image, left to right, with probability 1/2.
+def random_flip(
+    mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal", p: float = 0.5) -> Any:
+  """Returns a layer that mirrors the image left to right, top to bottom, or both, each with probability `p`.
 
   >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
   >>> rtf.augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
   [[[4, 5, 6], [1, 2, 3]]]
 
+  It is torchvision's `RandomHorizontalFlip(p)` or `RandomVerticalFlip(p)`. The modes are those of Keras' `RandomFlip`, whose default is
+  "horizontal_and_vertical", always with p = 0.5.
+
+  Args:
+    mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", which draws for each axis separately.
+    p: the probability of a flip, a real number from 0 to 1.
+
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
+
+  Raises:
+    TypeError, ValueError: there is no such mode; `p` is not a probability.
 
   Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
   and 4.
   """
-  return DrawingLayer("random_flip", outcomes=(2, 2))
+  axes = {"horizontal": 1, "vertical": 1, "horizontal_and_vertical": 2}.get(mode) if isinstance(mode, str) else None
+  if axes is None:
+    raise ValueError(
+        f"mode of random_flip must be 'horizontal', 'vertical' or 'horizontal_and_vertical', got {mode!r}. Pass 'horizontal' for "
+        "photographs.")
+  p = checked_real("p of random_flip", p, 0, 1, "Pass 0.5 to flip half of the images.", form="a probability, a real number")
+  if (mode, p) == ("horizontal", 0.5):
+    return DrawingLayer("random_flip", outcomes=(2, 2))
+  number, effective = (p > 0) + (p < 1), 1 / (p**2 + (1 - p)**2)
+  return DrawingLayer(
+      "random_flip", f"mode={mode} below={round(p * 2**31)}", f"{mode!r}, p={p:g}", outcomes=(number**axes, effective**axes))
 
 
 def random_resized_crop(

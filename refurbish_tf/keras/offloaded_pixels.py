@@ -169,7 +169,11 @@ def _rearranged(x, run):
     number = [_each(drawn[:, k]) for k in range(layer.num_draws)]
     done = 1 if todo is None else _each(todo)
     if layer.kind == "random_flip":
-      column = ops.where(number[0] * done > 0, width - 1 - column, column)
+      mode = layer.arguments.get("mode", ["horizontal"])[0]
+      if mode != "vertical":
+        column = ops.where(number[0] * done > 0, width - 1 - column, column)
+      if mode != "horizontal":
+        row = ops.where(number[-1] * done > 0, height - 1 - row, row)
       continue
     if layer.kind == "random_crop":
       padding = layer.number("padding")

@@ -14,6 +14,7 @@ from support.images import make_seeds
 SIZE, FRAMES = (20, 26), 8
 EVERY_LAYER = {
     "random_crop": [augment.random_crop(padding=5)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
+    "random_crop to a size": [augment.random_crop((12, 30), pad_if_needed=True), augment.random_flip("horizontal_and_vertical", 0.6)],
     "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
     "resize": [augment.resize(13)], "cutout": [augment.cutout(7)], "grayscale": [augment.random_grayscale(0.5)],
     "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)], "solarize": [augment.random_solarize()], "gaussian_blur": [augment.gaussian_blur()],

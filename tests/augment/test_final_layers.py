@@ -15,6 +15,7 @@ from support.images import chi_square, make_seeds
 
 MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
 DTYPES = ("float32", "bfloat16", "float16")
+MODES = ("horizontal", "vertical", "horizontal_and_vertical")
 SIZES = [(1, 1), (1, 7), (1, 64), (9, 1), (2, 5), (5, 3), (7, 17), (13, 33), (32, 32), (3, 131)]
 int32s = st.integers(-2**31, 2**31 - 1)
 MANY = settings(max_examples=cases.examples(30), derandomize=True)
@@ -24,8 +25,9 @@ SOME = settings(max_examples=cases.examples(12), derandomize=True)
 def built(layer):
   """The layer that corresponds to the reference."""
   return {
-      "random_crop": lambda: augment.random_crop(padding=layer.padding, padding_mode=layer.mode),
-      "random_flip": augment.random_flip,
+      "random_crop": lambda: augment.random_crop(
+          layer.to, padding=layer.padding, padding_mode=layer.mode, pad_if_needed=layer.to is not None),
+      "random_flip": lambda: augment.random_flip(layer.mode, layer.p),
       "cutout": lambda: augment.cutout(layer.side),
       "random_resized_crop": lambda: augment.random_resized_crop(
           (layer.height, layer.width), layer.scale, layer.ratio, layer.antialias),
@@ -51,7 +53,7 @@ def sequences(draw, height, width, channels, resizing=False):
   """Sequences of layers that an image of this size allows."""
   layers = []
   for _ in range(draw(st.integers(1, 4))):
-    kinds = ["crop", "flip", "cutout"] + (["reflected"] if min(height, width) > 1 else [])
+    kinds = ["crop", "flip", "cutout", "crop to a size"] + (["reflected"] if min(height, width) > 1 else [])
     kinds += ["resized crop", "resized"] * resizing
     kind = draw(st.sampled_from(kinds))
     if kind == "crop":
@@ -59,7 +61,12 @@ def sequences(draw, height, width, channels, resizing=False):
     elif kind == "reflected":
       layers.append(reference.Crop(draw(st.integers(0, min(6, height - 1, width - 1))), "reflect"))
     elif kind == "flip":
-      layers.append(reference.Flip())
+      layers.append(reference.Flip(draw(st.sampled_from(MODES)), draw(st.sampled_from([0.5, 0.9]))))
+    elif kind == "crop to a size":
+      to, padding = (draw(st.integers(1, 20)), draw(st.integers(1, 20))), draw(st.integers(0, 3))
+      reflects = all(padding + max(0, least - side - 2 * padding) < side for least, side in zip(to, (height, width)))
+      layers.append(reference.Crop(padding, draw(st.sampled_from(["constant", "reflect"])) if reflects else "constant", to))
+      height, width = to
     elif kind == "cutout":
       layers.append(reference.Cutout(draw(st.integers(1, 9))))
     else:
@@ -146,7 +153,8 @@ class TestSeeds:
 class TestDraws:
 
   LAYERS = [
-      reference.Crop(0), reference.Crop(4), reference.Crop(16_383), reference.Flip(), reference.Cutout(5),
+      reference.Crop(0), reference.Crop(4), reference.Crop(16_383), reference.Crop(3, to=(5, 9)), reference.Flip(),
+      *(reference.Flip(mode, p) for mode in MODES[1:] for p in (0, 0.3, 1)), reference.Cutout(5),
       reference.ResizedCrop(3, 4), reference.Resize(3, 4), reference.Normalize(MEAN[:3], STD[:3])]
 
   @pytest.mark.parametrize("layer", LAYERS)
@@ -208,7 +216,7 @@ class TestPixels:
   def test_of_each_image_of_a_batch(self, problem, batch_size):
     image, layers, seed = problem
     images = image + np.arange(batch_size, dtype=np.uint8)[:, np.newaxis, np.newaxis, np.newaxis]
-    of_nothing = layers[-1].pixels(image[np.newaxis][:0], []) if layers[-1].name == "normalize" else images[:0]
+    of_nothing = reference.composed(layers, image, seed)[np.newaxis][:0]
     expected = [reference.composed(layers, each, reference.seed_at(seed, number)) for number, each in enumerate(images)]
     expected = np.stack(expected) if batch_size else of_nothing
     assert_same(called(augment.compose([built(layer) for layer in layers]), layers, images, seed), expected)
@@ -265,12 +273,15 @@ class TestPixels:
       assert_same(built(layer)(image), layer.pixels(image, []))
 
   @pytest.mark.parametrize("mode", ["constant", "reflect"])
-  def test_every_place_of_a_crop(self, mode):
-    layer = reference.Crop(4, mode)
-    image = noise(5, 6, 3)
-    draws = np.array(list(itertools.product(range(9), repeat=2)), np.int32)
+  @pytest.mark.parametrize("padding, to, places", [
+      (4, None, None), (0, (3, 4), 9), (1, (3, 6), 15), (0, (8, 9), 16), (1, (8, 4), 10), (0, (5, 6), 1)])
+  def test_every_place_of_a_crop(self, mode, padding, to, places):
+    """Padded by what is missing at both ends, as torchvision pads, there are more places than one."""
+    layer, image = reference.Crop(padding, mode, to), noise(5, 6, 3)
+    draws = np.array(list(itertools.product(range(0, 2**31, 2**31 // 60) if to else range(9), repeat=2)), np.int32)
     expected = np.stack([layer.pixels(image, drawn) for drawn in draws])
-    assert_same(built(layer).pixels(np.stack([image] * 81), draws), expected)
+    assert_same(built(layer).pixels(np.stack([image] * len(draws)), draws), expected)
+    assert to is None or len({each.tobytes() for each in expected}) == places
 
   def test_padding_far_beyond_the_image(self):
     layer = reference.Crop(300)
@@ -363,7 +374,7 @@ class TestResizedCrop:
 
 class TestComposition:
 
-  LAYERS = [reference.Crop(2), reference.Flip(), reference.Cutout(4), reference.Normalize(MEAN[:3], STD[:3])]
+  LAYERS = [reference.Crop(2, to=(7, 5)), reference.Flip(), reference.Cutout(4), reference.Normalize(MEAN[:3], STD[:3])]
 
   def test_is_one_op(self):
     """For small images the pixels are not what takes the time."""

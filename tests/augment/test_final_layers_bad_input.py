@@ -159,7 +159,53 @@ class TestReflected:
     assert augment.random_crop(padding=3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
 
 
+class TestTooSmall:
+
+  @pytest.mark.parametrize("shape, said", [
+      ((5, 9, 3), "height of at least 6 pixels for a crop to 8 x 9 with padding=1, got 5. Pass pad_if_needed=True"),
+      ((2, 6, 6, 3), "width of at least 7 pixels for a crop to 8 x 9 with padding=1, got 6. Pass pad_if_needed=True")])
+  def test_for_a_crop_to_a_size(self, shape, said):
+    layer, images = augment.random_crop((8, 9), padding=1), np.zeros(shape, np.uint8)
+    with pytest.raises(ValueError, match=f"image of random_crop must have a {said}"):
+      layer(images, [7, 0])
+    traced = tf.function(layer, autograph=False).get_concrete_function(
+        tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+      traced(tf.constant(images), tf.constant([7, 0]))
+
+  def test_to_be_reflected(self):
+    layer = augment.random_crop(16, padding_mode="reflect", pad_if_needed=True)
+    assert layer(np.zeros([9, 20, 1], np.uint8), [7, 0]).shape == (16, 16, 1)
+    with pytest.raises(ValueError, match="sides above the padding, 8, for padding_mode='reflect', got 8 x 20 pixels.*'constant'"):
+      layer(np.zeros([8, 20, 1], np.uint8), [7, 0])
+
+
 class TestArguments:
+
+  @pytest.mark.parametrize("arguments, error, said", [
+      ({"size": 0}, ValueError, "size .* got 0"), ({"size": "8"}, TypeError, "size .*'8'"),
+      ({"size": 8, "padding": (1, 2)}, TypeError, r"padding .*\(1, 2\)"),
+      ({"size": 8, "pad_if_needed": 4}, TypeError, "pad_if_needed .*must be True or False, got 4"),
+      ({"padding": 4, "pad_if_needed": True}, ValueError, "needs a size, got size=None")])
+  def test_of_a_crop(self, arguments, error, said):
+    with pytest.raises(error, match=said):
+      augment.random_crop(**arguments)
+
+  @pytest.mark.parametrize("arguments, error, said", [
+      (["both"], ValueError, "mode .*'horizontal_and_vertical', got 'both'"), ([0.3], ValueError, "mode .*0.3"),
+      (["vertical", 1.5], ValueError, "p .*1.5"), (["vertical", "1"], TypeError, "p .*'1'")])
+  def test_of_a_flip(self, arguments, error, said):
+    with pytest.raises(error, match=said.replace(" ", " of random_flip ", 1)):
+      augment.random_flip(*arguments)
+
+  def test_what_they_say_of_themselves(self):
+    """Also to `advise`, which counts the places of a crop to a size by itself: they depend on the image."""
+    for layer, shown, outcomes in (
+        (augment.random_crop(8, padding=2), "random_crop((8, 8), padding=2, padding_mode='constant', pad_if_needed=False)", None),
+        (augment.random_crop(padding=4), "random_crop(padding=4, padding_mode='constant')", (81, 81)),
+        (augment.random_flip(), "random_flip()", (2, 2)), (augment.random_flip("vertical", 0.25), "random_flip('vertical', p=0.25)", (2, 1.6)),
+        (augment.random_flip("horizontal_and_vertical"), "random_flip('horizontal_and_vertical', p=0.5)", (4, 4))):
+      assert (repr(layer), layer.outcomes) == (shown, outcomes)
 
   @pytest.mark.parametrize("mode", ["zeros", "", None, 0, b"constant"])
   def test_of_the_mode(self, mode):

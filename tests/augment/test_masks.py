@@ -27,6 +27,8 @@ LAYERS = {
     "random_crop": lambda: augment.random_crop(padding=6),
     "random_crop, reflected": lambda: augment.random_crop(padding=6, padding_mode="reflect"),
     "random_flip": augment.random_flip,
+    "random_flip of both axes": lambda: [
+        augment.random_flip("horizontal_and_vertical"), augment.random_crop((40, 80), padding=3, pad_if_needed=True)],
     "random_resized_crop": lambda: augment.random_resized_crop((40, 56), scale=(0.3, 1)),
     "all of these": lambda: [
         augment.random_resized_crop(48, scale=(0.5, 1), antialias=True), brighter, augment.random_flip(),
@@ -61,7 +63,8 @@ class TestAligned:
   @pytest.mark.parametrize("layers", [
       [augment.random_crop(padding=5)], [augment.random_crop(padding=16, padding_mode="reflect")], [augment.random_flip()],
       [augment.random_crop(padding=2), augment.random_flip(), augment.random_crop(padding=3, padding_mode="reflect"), augment.random_crop(padding=1)],
-      [augment.random_flip(), tf.identity, augment.random_crop(padding=2), augment.random_flip()]], ids=range(5))
+      [augment.random_flip(), tf.identity, augment.random_crop(padding=2), augment.random_flip()],
+      [augment.random_flip("vertical", 0.7), augment.random_crop((19, 20), padding=1, padding_mode="reflect", pad_if_needed=True)]], ids=range(6))
   def test_to_the_pixel(self, layers):
     for image, mask in EXACT.refurbish(layers, targets={1: "mask"}, seed=7).as_numpy_iterator():
       np.testing.assert_array_equal(image, np.repeat(mask, 3, axis=-1))
@@ -119,7 +122,7 @@ class TestAligned:
         [augment.random_crop(padding=4)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
     assert cropped == source.element_spec
     resized = source.map(lambda element: augment.compose(
-        [brighter, augment.random_resized_crop(24)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
+        [brighter, augment.random_crop((24, 24), pad_if_needed=True)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
     assert [resized[name].shape.as_list() for name in ("image", "mask", "edges")] == [[24, 24, 3], [24, 24], [24, 24, 2]]
 
   def test_structures_keep_their_form(self):

@@ -244,6 +244,9 @@ CASES = {
     "padding as large as the image": Case(
         lambda: augment.random_crop(padding=4, padding_mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or padding_mode='constant'",
         lambda: (augment.random_crop(padding=3, padding_mode="reflect")(COLORED, seed=SEED), augment.random_crop(padding=4)(COLORED, seed=SEED)), len),
+    "an image smaller than a crop": Case(
+        lambda: augment.random_crop(9)(COLORED, seed=SEED), ValueError, "Pass pad_if_needed=True",
+        lambda: augment.random_crop(9, pad_if_needed=True)(COLORED, seed=SEED).shape, lambda shape: shape == [9, 9, 3]),
     "a mean for each of four channels": Case(
         lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",
         lambda: augment.normalize(0.5, 0.5)(COLORED), lambda made: len(np.unique(made)) == 48),

@@ -20,8 +20,9 @@ TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
 # What each layer does to boxes can be found again: these lie in the middle.
 LAYERS = {
     "random_crop": [augment.random_crop(padding=16)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
-    "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
-    "resize": [augment.resize((50, 90))],
+    "random_crop to a size": [augment.random_crop((50, 90), padding=3, pad_if_needed=True)],
+    "random_flip": [augment.random_flip()], "random_flip of both axes": [augment.random_flip("horizontal_and_vertical")],
+    "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))], "resize": [augment.resize((50, 90))],
     "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
     "auto_augment, imagenet": augment.auto_augment("imagenet"),
     "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3]}
@@ -114,7 +115,8 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("layers", [
     [*LAYERS["random_crop"], *LAYERS["rand_augment"], *LAYERS["random_resized_crop"], *LAYERS["random_flip"], augment.normalize()],
-    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"]], ids=range(3))
+    [*LAYERS["random_flip of both axes"], *LAYERS["random_crop to a size"], augment.random_crop(33)],
+    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"]], ids=range(4))
 def test_any_split_gives_the_same_bytes(layers):
   """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
   whole = augment.compose(layers, EVERY)
@@ -230,6 +232,17 @@ def at_flip(rows, kind, size=(8, 10), layer=None):
 class TestRows:
   """Of boxes and key points."""
 
+  @pytest.mark.parametrize("layer, draws, box, point, visibility", [
+      (augment.random_flip("vertical"), [1], [1, 3, 4, 6], [2, 6], 1), (augment.random_flip("horizontal_and_vertical"), [0, 1], [1, 3, 4, 6], [2, 6], 1),
+      (augment.random_flip("horizontal_and_vertical"), [1, 1], [6, 3, 9, 6], [7, 6], 1),
+      (augment.random_crop((4, 5)), [2**31 - 1, 0], [1, 0, 4, 1], [2, -3], 0),
+      (augment.random_crop((9, 12), pad_if_needed=True), [0, 0], [3, 3, 6, 6], [4, 2], 1)])
+  def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
+    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by hand."""
+    found = layer._chain._made(tf.zeros([8, 10, 3], tf.uint8), tf.constant(draws), [
+        ("it", "xyxy", tf.constant([1.0, 2, 4, 5])), ("it", "xy", tf.constant([2.0, 1, 1]))])[1]
+    assert [each.numpy().tolist() for each in found] == [box, [*point, visibility]]
+
   @pytest.mark.parametrize("rows, kind, expected", [
       ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]), ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
       ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]), ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
@@ -332,9 +345,9 @@ class TestBlendedMaps:
 
   @pytest.mark.parametrize("layers", [
       [augment.random_crop(padding=5)], [augment.random_crop(padding=5, padding_mode="reflect")],
-    [augment.random_flip()],
+      [augment.random_flip()], [augment.random_flip("vertical")], [augment.random_crop((9, 30), pad_if_needed=True)],
       [PolicyLayer("x", [("translate_x", 0.3)], [1])], [PolicyLayer("x", [("translate_y", -0.2)], [1])],
-      [augment.decode(apply_exif_orientation=True)]], ids=range(6))
+      [augment.decode(apply_exif_orientation=True)]], ids=range(8))
   @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
   def test_whole_pixels_are_moved_as_those_of_masks(self, layers, dtype):
     values = tf.cast(np.random.default_rng(3).random([17, 23, 3]), dtype)

@@ -31,6 +31,9 @@ CASES = {
         [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
     "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
     "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
+    "flips of both axes": ([
+        augment.random_flip("vertical"), augment.random_crop(padding=2), augment.random_flip("horizontal_and_vertical", 0.3), augment.cutout(5),
+        *augment.rand_augment(1), augment.random_flip(p=0.8)], 17, 21, 48),
     "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
     "grey": ([augment.random_grayscale(1)], 9, 8, 30),
     "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
@@ -41,7 +44,7 @@ CASES = {
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
-    "auto_augment for ImageNet, bfloat16": "eager", "trivial_augment": "jitted", "final layers": "jitted", "colours": "eager",
+    "auto_augment for ImageNet, bfloat16": "eager", "flips of both axes": "eager", "trivial_augment": "jitted", "final layers": "jitted", "colours": "eager",
     "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager", "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
 
 

@@ -50,32 +50,42 @@ def fraction(seed, k):
 
 @dataclasses.dataclass(frozen=True)
 class Crop:
+  """With a size `to`, as torchvision's RandomCrop(to, padding, pad_if_needed=True), whose padding is `numpy.pad`'s."""
   padding: int
   mode: str = "constant"
+  to: tuple | None = None
   size = 2
   name = "random_crop"
 
   def draws(self, seed):
-    return [below(seed, k, 2 * self.padding + 1) for k in range(2)]
+    return [fraction(seed, k) if self.to else below(seed, k, 2 * self.padding + 1) for k in range(2)]
 
   def pixels(self, image, draws):
-    y, x = draws
-    height, width, _ = image.shape
-    mode = self.mode
-    padded = np.pad(image, [(self.padding, self.padding), (self.padding, self.padding), (0, 0)], mode)
+    height, width = made = self.to or image.shape[:2]
+    around = [self.padding + max(0, least - side - 2 * self.padding) for least, side in zip(made, image.shape)]
+    padded = np.pad(image, [*((each, each) for each in around), (0, 0)], self.mode)
+    places = [side - least + 1 for side, least in zip(padded.shape, made)]
+    y, x = [int(drawn) * number >> 31 for drawn, number in zip(draws, places)] if self.to else draws
     return padded[y:y + height, x:x + width]
 
 
 @dataclasses.dataclass(frozen=True)
 class Flip:
-  size = 1
+  mode: str = "horizontal"
+  p: float = 0.5
   name = "random_flip"
 
+  @property
+  def size(self):
+    return 1 + (self.mode == "horizontal_and_vertical")
+
   def draws(self, seed):
-    return [below(seed, 0, 2)]
+    return [int(fraction(seed, k) >= 2**31 - round(self.p * 2**31)) for k in range(self.size)]
 
   def pixels(self, image, draws):
-    return image[:, ::-1] if draws[0] else image
+    if self.mode != "vertical" and draws[0]:
+      image = image[:, ::-1]
+    return image[::-1] if self.mode != "horizontal" and draws[-1] else image
 
 
 @dataclasses.dataclass(frozen=True)

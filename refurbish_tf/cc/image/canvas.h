@@ -24,11 +24,11 @@ class Canvas {
   // After all that has been done.
   virtual ImageSize size() const = 0;
 
-  // Moves the image by this many pixels up and to the left. What comes from
-  // beyond its edges is empty, or reflected about the outermost pixels.
-  virtual void Shift(int64_t y, int64_t x, bool reflects, FillColor color) = 0;
-  // Left to right.
-  virtual void Flip() = 0;
+  // Keeps a part of the image. The part may reach beyond its edges: pixels from
+  // there are empty, or reflected about the outermost pixels.
+  virtual void Crop(const Box& part, bool reflects, FillColor color) = 0;
+  // Left to right, or top to bottom.
+  virtual void Flip(bool vertically) = 0;
   // Empties rows [top, bottom) of columns [left, right).
   virtual void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
                       FillColor color) = 0;

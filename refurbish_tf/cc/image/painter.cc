@@ -56,13 +56,12 @@ void Painter::Paint(const void* from, const int32_t* draws, void* to) {
   }
 }
 
-void Painter::Shift(int64_t y, int64_t x, bool reflects, FillColor color) {
-  AddOrMakeFirst([&] { return walk_->Shift(y, x, reflects, color); });
+void Painter::Crop(const Box& part, bool reflects, FillColor color) {
+  AddOrMakeFirst([&] { return walk_->Crop(part, reflects, color); });
 }
 
-void Painter::Flip() {
-  MakeNormalized();
-  walk_->Flip();
+void Painter::Flip(bool vertically) {
+  AddOrMakeFirst([&] { return walk_->Flip(vertically); });
 }
 
 void Painter::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
@@ -76,7 +75,7 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
   Box box = part;
   if (walk_->memory() == nullptr) {
     // Only the part that is resized is made.
-    if (walk_->Cut(box)) box.y = box.x = 0;
+    if (walk_->Crop(box, /*reflects=*/false, kBlack)) box.y = box.x = 0;
     Make();
   }
   const uint8_t* const image = walk_->memory();

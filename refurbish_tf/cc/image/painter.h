@@ -38,8 +38,8 @@ class Painter : private Canvas {
 
  private:
   ImageSize size() const override { return walk_->size(); }
-  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
-  void Flip() override;
+  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Flip(bool vertically) override;
   void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;

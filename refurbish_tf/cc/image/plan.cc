@@ -77,30 +77,34 @@ void Axis::AppendReversed(const Strips& old, int64_t begin, int64_t length) {
   }
 }
 
-void Axis::Shift(int64_t distance, bool reflects) {
-  if (distance == 0) return;
-  if (!reflects && strips_.empty()) {
-    const int64_t end =
-        std::clamp<int64_t>(before_ + only_.length - distance, 0, size_);
-    const int64_t begin = std::clamp<int64_t>(before_ - distance, 0, end);
-    only_.from += only_.step * (begin + distance - before_);
-    only_.length = end - begin;
-    before_ = begin;
+void Axis::Crop(int64_t begin, int64_t length, bool reflects) {
+  const int64_t end = begin + length;
+  if (begin == 0 && end == size_) return;
+  if (strips_.empty() && (!reflects || (begin >= 0 && end <= size_))) {
+    const int64_t only_end =
+        std::clamp<int64_t>(before_ + only_.length - begin, 0, length);
+    const int64_t first = std::clamp<int64_t>(before_ - begin, 0, only_end);
+    only_.from += only_.step * (first + begin - before_);
+    only_.length = only_end - first;
+    before_ = first;
+    size_ = length;
     return;
   }
   const Strips old = Drain();
-  const int64_t before = std::clamp<int64_t>(-distance, 0, size_);
-  const int64_t behind = std::clamp<int64_t>(distance, 0, size_);
+  const int64_t before = std::clamp<int64_t>(-begin, 0, length);
+  const int64_t behind = std::clamp<int64_t>(end - size_, 0, length);
+  const int64_t between = length - before - behind;
   if (!reflects) {
     Append(Strip{before, 0, 0, 0});
-    Append(old, behind, size_ - before - behind, 0);
+    Append(old, begin + before, between, 0);
     Append(Strip{behind, 0, 0, 0});
-    return;
+  } else {
+    // Reflected about the middle of the first and of the last point.
+    AppendReversed(old, 1 - begin - before, before);
+    Append(old, begin + before, between, 0);
+    AppendReversed(old, 2 * size_ - 1 - end, behind);
   }
-  // Reflected about the middle of the first and of the last point.
-  AppendReversed(old, 1, before);
-  Append(old, behind, size_ - before - behind, 0);
-  AppendReversed(old, size_ - 1 - behind, behind);
+  size_ = length;
 }
 
 void Axis::Reverse() {
@@ -123,21 +127,15 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, end, size_ - end, 0);
 }
 
-void Axis::Cut(int64_t begin, int64_t length) {
-  const Strips old = Drain();
-  size_ = length;
-  Append(old, begin, length, 0);
-}
-
-void Plan::Shift(int64_t y, int64_t x, bool reflects) {
-  rows.Shift(y, reflects);
-  columns.Shift(x, reflects);
+void Plan::Crop(const Box& part, bool reflects) {
+  has_empty |= !reflects && !Contains(part);
+  rows.Crop(part.y, part.height, reflects);
+  columns.Crop(part.x, part.width, reflects);
   changes_nothing = false;
-  has_empty |= !reflects;
 }
 
-void Plan::Flip() {
-  columns.Reverse();
+void Plan::Flip(bool vertically) {
+  (vertically ? rows : columns).Reverse();
   changes_nothing = false;
 }
 
@@ -149,10 +147,9 @@ void Plan::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right) {
   has_empty = true;
 }
 
-void Plan::Cut(int64_t y, int64_t height, int64_t x, int64_t width) {
-  rows.Cut(y, height);
-  columns.Cut(x, width);
-  changes_nothing = false;
+bool Plan::Contains(const Box& part) const {
+  return part.y >= 0 && part.x >= 0 && part.y + part.height <= rows.size() &&
+         part.x + part.width <= columns.size();
 }
 
 }  // namespace refurbish_tf

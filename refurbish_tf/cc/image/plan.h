@@ -28,14 +28,12 @@ class Axis {
   // `size` points, unchanged.
   explicit Axis(int64_t size);
 
-  // Point i takes what was at i + distance. Points beyond the ends are zero, or
+  // Keeps `length` points from `begin` on. Points beyond the ends are zero, or
   // reflected about the end.
-  void Shift(int64_t distance, bool reflects);
+  void Crop(int64_t begin, int64_t length, bool reflects);
   void Reverse();
   // Marks the points in [begin, end), as far as they exist.
   void CutOut(int64_t begin, int64_t end, int number);
-  // Keeps `length` points from `begin` on.
-  void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
   Strips strips() const;
@@ -66,14 +64,13 @@ class Axis {
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
-  // Moves the image by this many pixels up and to the left.
-  void Shift(int64_t y, int64_t x, bool reflects);
-  void Flip();
+  void Crop(const Box& part, bool reflects);
+  void Flip(bool vertically);
   // Empties rows [top, bottom) of columns [left, right).
   void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right);
-  // Crops the result to this part.
-  void Cut(int64_t y, int64_t height, int64_t x, int64_t width);
 
+  // Whether the part does not reach beyond the edges.
+  bool Contains(const Box& part) const;
   ImageSize size() const { return {rows.size(), columns.size()}; }
 
   Axis rows, columns;

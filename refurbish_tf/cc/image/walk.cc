@@ -47,12 +47,13 @@ void Walk::Add(const PixelStep& step) {
   if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
 }
 
-void Walk::Flip() {
-  if (resizer_) {
-    resizer_->Mirror();
-  } else {
-    plan_.Flip();
+bool Walk::Flip(bool vertically) {
+  if (!resizer_) {
+    plan_.Flip(vertically);
+    return true;
   }
+  if (!vertically) resizer_->Mirror();
+  return !vertically;
 }
 
 bool Walk::Accepts(FillColor color) {
@@ -62,9 +63,11 @@ bool Walk::Accepts(FillColor color) {
   return true;
 }
 
-bool Walk::Shift(int64_t y, int64_t x, bool reflects, FillColor color) {
-  if (!Accepts(color)) return false;
-  plan_.Shift(y, x, reflects);
+bool Walk::Crop(const Box& part, bool reflects, FillColor color) {
+  if (plan_.Contains(part) ? resizer_ != nullptr : !Accepts(color)) {
+    return false;
+  }
+  plan_.Crop(part, reflects);
   return true;
 }
 
@@ -72,12 +75,6 @@ bool Walk::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
                   FillColor color) {
   if (!Accepts(color)) return false;
   plan_.CutOut(top, bottom, left, right);
-  return true;
-}
-
-bool Walk::Cut(const Box& box) {
-  if (resizer_) return false;
-  plan_.Cut(box.y, box.height, box.x, box.width);
   return true;
 }
 

@@ -44,16 +44,15 @@ class Walk {
   ImageSize size() const { return plan_.size(); }
   int64_t row_bytes() const { return plan_.columns.size() * pixel_bytes_; }
 
-  // Each adds a step to this walk, whatever steps it has already.
+  // Adds a step to this walk, whatever steps it has already.
   void Add(const PixelStep& step);
-  void Flip();
 
   // Each adds a step, or returns false if it cannot follow the steps that this
   // walk has: then the image must be made first, for a new walk.
-  bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
+  bool Crop(const Box& part, bool reflects, FillColor color);
+  bool Flip(bool vertically);
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color);
-  bool Cut(const Box& box);
 
   // This is the first step. The image must be in memory, and of pixels that
   // `RowStep` takes; for `Add`, of three bytes.

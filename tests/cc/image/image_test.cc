@@ -382,10 +382,13 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     const ImageSize size = {Between(random, 1, 20), Between(random, 1, 20)};
     const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
     const ImageSize middle = {Between(random, 1, 20), Between(random, 1, 20)};
-    const std::string resized = absl::StrCat("random_resized_crop position=-1 height=", middle.height,
-                                             " width=", middle.width, " scale=0.2,0.9 ratio=0.5,2 antialias=1");
+    const std::string resized =
+        absl::StrCat(random() % 2 == 0 ? "random_resized_crop scale=0.2,0.9 ratio=0.5,2 antialias=1"
+                                       : "random_crop reflect=0 pad_if_needed=1 padding=2",
+                     " position=-1 height=", middle.height, " width=", middle.width);
     const std::string before = RandomLayer(random, std::min(size.height, size.width));
-    const std::string behind = RandomLayer(random, std::min(middle.height, middle.width));
+    const std::string behind = random() % 4 == 0 ? "random_flip position=-1 mode=horizontal_and_vertical"
+                                                 : RandomLayer(random, std::min(middle.height, middle.width));
     const LayerChain chain = Parsed({before, resized, behind});
     std::vector<int32_t> draws(chain.num_draws());
     chain.Draw(ImageSeed(round, 9), draws.data());

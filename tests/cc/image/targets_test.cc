@@ -24,7 +24,8 @@ const std::vector<std::string> kMovers = {
     "operations=random_flip,random_crop,random_resized_crop parameters=0,4,0 edges=1,2,3",
     "random_crop position=-1 padding=3 reflect=0",
     "random_crop position=-1 padding=2 reflect=1",
-    "random_flip position=-1",
+    "random_flip position=-1 mode=horizontal_and_vertical",
+    "random_crop position=-1 padding=1 reflect=0 height=25 width=9 pad_if_needed=1",
     "cutout position=-1 side=5",
     "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
     "resize position=-1 height=31 width=17 antialias=0"};

@@ -29,7 +29,7 @@ MUTANTS = [
            "        chain_.Apply(draws_of(draw), canvas);", "        chain_.Apply(draws_of(0 * draw), canvas);",
            f"{GEOMETRY}::test_a_batch_is_its_images"),
     Mutant("a cutout of a policy moves the mask", f"{CC}/targets/target_canvas.h",
-           "FillColor /*color*/) final {}", "FillColor color) final {\n    Shift(1, 1, false, color);\n  }", POLICY),
+           "FillColor /*color*/) final {}", "FillColor color) final {\n    Crop({1, 1, size().height, size().width}, false, color);\n  }", POLICY),
     Mutant("a mask is not rotated", f"{CC}/targets/mask.cc", "  const ImageSize now = size();\n  std::vector<int32_t> points;",
            "  if (distortion.distortion == Distortion::kRotate) return;\n  const ImageSize now = size();\n  std::vector<int32_t> points;", POLICY),
     Mutant("places are rotated the other way", f"{CC}/targets/places.cc", "      source.yx = distortion.yx;\n      source.xy = distortion.xy;",

@@ -250,10 +250,12 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
       }
       return;
     case RandomOperation::kFlip:
-      if (draws[1] != 0) canvas->Flip();
+      if (draws[1] != 0) canvas->Flip(/*vertically=*/false);
       return;
     case RandomOperation::kCrop:
-      canvas->Shift(draws[1] - whole, draws[2] - whole, false, kMeanColor);
+      canvas->Crop(
+          {draws[1] - whole, draws[2] - whole, size.height, size.width},
+          /*reflects=*/false, kMeanColor);
       return;
     case RandomOperation::kCutout: {
       const int64_t top = draws[1] % size.height - whole / 2;

@@ -1,4 +1,8 @@
-// Pads the image, and crops it back at a random place.
+// Pads the image, and crops it at a random place: to its own size, or to one
+// that is given.
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
@@ -9,38 +13,93 @@ class RandomCrop : public Layer {
  public:
   explicit RandomCrop(Arguments& arguments)
       : padding_(arguments.Integer("padding", 0, 16383)),
-        reflects_(arguments.Boolean("reflect")) {}
+        reflects_(arguments.Boolean("reflect")) {
+    if (!arguments.Has("height")) return;
+    size_ = {arguments.Integer("height", 1, ResizingLayer::kMaxSide),
+             arguments.Integer("width", 1, ResizingLayer::kMaxSide)};
+    pads_if_needed_ = arguments.Boolean("pad_if_needed");
+  }
 
   int num_draws() const override { return 2; }
+  // Without a size, the places. How many there are for a size depends on the
+  // image, so that these draws are fractions.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
-    for (int i = 0; i < 2; ++i) draws[i] = seed.Below(i, 2 * padding_ + 1);
+    for (int i = 0; i < 2; ++i) {
+      draws[i] = size_ ? seed.Fraction(i) : seed.Below(i, 2 * padding_ + 1);
+    }
   }
-  int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
-    return 2 * padding_ + 1;
+  int64_t EndOfDraw(int i, const int32_t* draws) const override {
+    return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }
   bool ChangesNothing(const int32_t* draws) const override {
-    return draws[0] == padding_ && draws[1] == padding_;
+    return !size_ && draws[0] == padding_ && draws[1] == padding_;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
-    canvas->Shift(draws[0] - padding_, draws[1] - padding_, reflects_, kBlack);
+    const ImageSize image = canvas->size();
+    if (!size_) {
+      canvas->Crop(
+          {draws[0] - padding_, draws[1] - padding_, image.height, image.width},
+          reflects_, kBlack);
+      return;
+    }
+    canvas->Crop({BeginOf(draws[0], image.height, size_->height),
+                  BeginOf(draws[1], image.width, size_->width), size_->height,
+                  size_->width},
+                 reflects_, kBlack);
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    for (const int64_t side : {image.size.height, image.size.width}) {
-      if (reflects_ && side != kUnknown && padding_ >= side) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "have sides above the padding, ", padding_,
-            ", for padding_mode='reflect', got ", image.size.height, " x ",
-            image.size.width,
-            " pixels. Pass a smaller padding, or padding_mode='constant'"));
-      }
+    const ImageSize made = size_.value_or(image.size);
+    const absl::Status statuses[] = {
+        CheckSide("height", image.size.height, made.height, image.size),
+        CheckSide("width", image.size.width, made.width, image.size)};
+    for (const absl::Status& status : statuses) {
+      if (!status.ok()) return status;
     }
+    image.size = made;
     return image;
   }
 
  private:
+  // The pixels at each end of a side that is cropped to `made` pixels. A side
+  // that is too short gets what it lacks at both ends, as in torchvision.
+  int64_t PaddingOf(int64_t side, int64_t made) const {
+    return padding_ + std::max<int64_t>(0, made - side - 2 * padding_);
+  }
+  // Where the crop begins in the image.
+  int64_t BeginOf(int32_t draw, int64_t side, int64_t made) const {
+    const int64_t padding = PaddingOf(side, made);
+    const int64_t places = side + 2 * padding - made + 1;
+    return ((draw * places) >> 31) - padding;
+  }
+  absl::Status CheckSide(absl::string_view name, int64_t side, int64_t made,
+                         ImageSize image) const {
+    if (side == kUnknown) return absl::OkStatus();
+    const int64_t least = made - 2 * padding_;
+    if (side < least && !pads_if_needed_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "have a ", name, " of at least ", least, " pixels for a crop to ",
+          size_->height, " x ", size_->width, " with padding=", padding_,
+          ", got ", side,
+          ". Pass pad_if_needed=True to pad smaller images, or resize them "
+          "before"));
+    }
+    if (const int64_t padding = PaddingOf(side, made);
+        reflects_ && padding >= side) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "have sides above the padding, ", padding,
+          ", for padding_mode='reflect', got ", image.height, " x ",
+          image.width,
+          " pixels. Pass a smaller padding, or padding_mode='constant'"));
+    }
+    return absl::OkStatus();
+  }
+
   const int64_t padding_;
   const bool reflects_;
+  // Of the crop; none: that of the image.
+  std::optional<ImageSize> size_;
+  bool pads_if_needed_ = false;
 };
 
 const LayerType kRandomCrop("random_crop", 1, LayerType::MakeAs<RandomCrop>);

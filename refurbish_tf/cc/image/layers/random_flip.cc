@@ -1,4 +1,5 @@
-// Mirrors the image, left to right, or not.
+// Mirrors the image along an axis, or along both, or not.
+#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -6,22 +7,45 @@ namespace {
 
 class RandomFlip : public Layer {
  public:
-  explicit RandomFlip(Arguments& /*arguments*/) {}
+  // Without arguments: left to right, with probability 1/2.
+  explicit RandomFlip(Arguments& arguments) {
+    if (arguments.Has("mode")) {
+      const absl::string_view mode = arguments.Text("mode");
+      if (mode != "horizontal" && mode != "vertical" &&
+          mode != "horizontal_and_vertical") {
+        arguments.Fail(absl::StrCat("unknown mode ", mode));
+      }
+      has_both_ = mode == "horizontal_and_vertical";
+      first_is_vertical_ = mode == "vertical";
+    }
+    if (arguments.Has("below")) {
+      below_ = arguments.Integer("below", 0, int64_t{1} << 31);
+    }
+  }
 
-  int num_draws() const override { return 1; }
+  // For each axis, whether the image is mirrored along it.
+  int num_draws() const override { return has_both_ ? 2 : 1; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
-    draws[0] = seed.Below(0, 2);
+    for (int i = 0; i < num_draws(); ++i) {
+      draws[i] = seed.Fraction(i) >= (int64_t{1} << 31) - below_ ? 1 : 0;
+    }
   }
   int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
     return 2;
   }
   bool ChangesNothing(const int32_t* draws) const override {
-    return draws[0] == 0;
+    return draws[0] == 0 && (!has_both_ || draws[1] == 0);
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
-    if (draws[0] != 0) canvas->Flip();
+    if (draws[0] != 0) canvas->Flip(first_is_vertical_);
+    if (has_both_ && draws[1] != 0) canvas->Flip(/*vertically=*/true);
   }
+
+ private:
+  bool has_both_ = false, first_is_vertical_ = false;
+  // In units of 2^-31, the probability.
+  int64_t below_ = int64_t{1} << 30;
 };
 
 const LayerType kRandomFlip("random_flip", 1, LayerType::MakeAs<RandomFlip>);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
-#include "refurbish_tf/cc/image/plan.h"
 #include "refurbish_tf/cc/image/targets/places.h"
 
 namespace refurbish_tf {
@@ -25,13 +24,13 @@ void BlendedMap<Value>::Remake(ImageSize size, const Make& make) {
 }
 
 template <class Value>
-void BlendedMap<Value>::Take(const std::vector<int32_t>& rows,
-                             const std::vector<int32_t>& columns) {
-  Remake(size_, [&](const Value* from, Value* to) {
-    for (const int32_t row : rows) {
+void BlendedMap<Value>::Take(const Axis& rows, const Axis& columns) {
+  const std::vector<int32_t> from_columns = columns.Sources();
+  Remake({rows.size(), columns.size()}, [&](const Value* from, Value* to) {
+    for (const int32_t row : rows.Sources()) {
       const Value* const line =
           from + std::max<int64_t>(row, 0) * size_.width * channels_;
-      for (const int32_t column : columns) {
+      for (const int32_t column : from_columns) {
         if (row >= 0 && column >= 0) {
           for (int64_t c = 0; c < channels_; ++c) {
             to[c] = line[column * channels_ + c];
@@ -44,19 +43,18 @@ void BlendedMap<Value>::Take(const std::vector<int32_t>& rows,
 }
 
 template <class Value>
-void BlendedMap<Value>::Shift(int64_t y, int64_t x, bool reflects,
-                              FillColor /*color*/) {
-  Axis rows(size_.height), columns(size_.width);
-  rows.Shift(y, reflects);
-  columns.Shift(x, reflects);
-  Take(rows.Sources(), columns.Sources());
+void BlendedMap<Value>::Crop(const Box& part, bool reflects,
+                             FillColor /*color*/) {
+  Plan plan(size_);
+  plan.Crop(part, reflects);
+  Take(plan.rows, plan.columns);
 }
 
 template <class Value>
-void BlendedMap<Value>::Flip() {
-  Axis columns(size_.width);
-  columns.Reverse();
-  Take(Axis(size_.height).Sources(), columns.Sources());
+void BlendedMap<Value>::Flip(bool vertically) {
+  Plan plan(size_);
+  plan.Flip(vertically);
+  Take(plan.rows, plan.columns);
 }
 
 template <class Value>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/plan.h"
 #include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
@@ -28,8 +29,8 @@ class BlendedMap : public TargetCanvas {
   const std::vector<Value>& values() const { return values_; }
 
   ImageSize size() const override { return size_; }
-  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
-  void Flip() override;
+  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Flip(bool vertically) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
  private:
@@ -38,8 +39,7 @@ class BlendedMap : public TargetCanvas {
   template <class Make>
   void Remake(ImageSize size, const Make& make);
   // Makes them of these rows and columns; where there is none: 0.
-  void Take(const std::vector<int32_t>& rows,
-            const std::vector<int32_t>& columns);
+  void Take(const Axis& rows, const Axis& columns);
 
   ImageSize size_;
   const int64_t channels_, frames_;

@@ -38,15 +38,16 @@ MaskPoints::MaskPoints(ImageSize size, const PixelKernels& kernels)
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {}
 
-void MaskPoints::Shift(int64_t y, int64_t x, bool reflects,
-                       FillColor /*color*/) {
-  Axis rows(size().height), columns(size().width);
-  rows.Shift(y, reflects);
-  columns.Shift(x, reflects);
-  Follow(rows.Sources(), columns.Sources());
+void MaskPoints::Crop(const Box& part, bool reflects, FillColor /*color*/) {
+  Plan plan(size());
+  plan.Crop(part, reflects);
+  Follow(plan.rows.Sources(), plan.columns.Sources());
 }
 
-void MaskPoints::Flip() { std::reverse(columns_.begin(), columns_.end()); }
+void MaskPoints::Flip(bool vertically) {
+  Line& line = vertically ? rows_ : columns_;
+  std::reverse(line.begin(), line.end());
+}
 
 void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {
   const ImageSize from = size();

@@ -24,8 +24,8 @@ class MaskPoints : public TargetCanvas {
             static_cast<int64_t>(columns_.size())};
   }
 
-  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
-  void Flip() override;
+  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Flip(bool vertically) override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
 
   // Both images have pixels of `pixel_bytes`. Empty pixels become 0.

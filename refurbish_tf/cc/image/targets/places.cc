@@ -51,18 +51,23 @@ Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
   return source;
 }
 
-void PlaceCanvas::Shift(int64_t y, int64_t x, bool /*reflects*/,
-                        FillColor /*color*/) {
+void PlaceCanvas::Crop(const Box& part, bool /*reflects*/,
+                       FillColor /*color*/) {
   Affine to;
-  to.y = static_cast<double>(-y);
-  to.x = static_cast<double>(-x);
-  MoveTo(to, size_);
+  to.y = static_cast<double>(-part.y);
+  to.x = static_cast<double>(-part.x);
+  MoveTo(to, {part.height, part.width});
 }
 
-void PlaceCanvas::Flip() {
+void PlaceCanvas::Flip(bool vertically) {
   Affine to;
-  to.xx = -1;
-  to.x = static_cast<double>(size_.width);
+  if (vertically) {
+    to.yy = -1;
+    to.y = static_cast<double>(size_.height);
+  } else {
+    to.xx = -1;
+    to.x = static_cast<double>(size_.width);
+  }
   MoveTo(to, size_);
 }
 

@@ -34,8 +34,8 @@ class PlaceCanvas : public TargetCanvas {
   explicit PlaceCanvas(ImageSize size) : size_(size) {}
 
   ImageSize size() const override { return size_; }
-  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
-  void Flip() override;
+  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Flip(bool vertically) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
  private:
