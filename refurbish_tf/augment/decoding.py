@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import native
-from .final_layers import checked_size, name_of_dtype, random_resized_crop, resize
+from .final_layers import checked_size, name_of_dtype, random_resized_crop, resized
 from .layers import checked_range, checked_seed, checked_whole
-from .native_layers import of_rank, pieces, target_arguments
+from .native_layers import NativeLayer, of_rank, pieces, target_arguments
 
 # Pillow's bound on what a file may claim.
 MAX_PIXELS = 178_956_970
@@ -82,18 +82,21 @@ def decode_random_resized_crop(
 
 
 def decode(
-    size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool | None = None, max_pixels: int = MAX_PIXELS,
+    size: int | Sequence[int] | None = None, *, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+    fill_value: int = 0, apply_exif_orientation: bool | None = None, max_pixels: int = MAX_PIXELS,
     dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_random_resized_crop` is for training.
 
-  >>> rtf.augment.decode(224)(tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))).shape
-  TensorShape([224, 224, 3])
+  >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
+  >>> rtf.augment.decode(256)(file).shape, rtf.augment.decode((224, 224), crop_to_aspect_ratio=True)(file).shape
+  (TensorShape([256, 341, 3]), TensorShape([224, 224, 3]))
 
-  The whole image gets that size, whatever its aspect ratio, as by `augment.resize(size)`. A JPEG file that is at least
-  twice as large, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size.
+  It resizes as `augment.resize` does. A JPEG file that is at least twice as large, in both directions, is decoded at 1/2, 1/4
+  or 1/8 of its size.
 
   Args:
-    size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the image's own.
+    size: the shortest side, a whole number of pixels from 1 to 65,535; or the exact `(height, width)`. None for the image's own.
+    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`. None of them is for a decoder without a size.
     apply_exif_orientation, max_pixels, dtype: as for `decode_random_resized_crop`.
 
   Returns:
@@ -103,8 +106,11 @@ def decode(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  whole = resize(1 if size is None else checked_size(size, "decode"))
-  return Decoder("decode", whole, size is not None, f"{size}", apply_exif_orientation, max_pixels, dtype)
+  if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio or fill_value):
+    raise ValueError("size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None.")
+  arguments, shown = resized("decode", size or (1, 1), True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+  shown = shown.replace(", antialias=True", "") if size else "None"
+  return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype)
 
 
 class Decoder:

@@ -149,31 +149,64 @@ def random_resized_crop(
       f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", outcomes=(math.inf, math.inf))
 
 
-def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
-  """Returns a layer that resizes the image.
+def resize(
+    size: int | Sequence[int], antialias: bool = True, *, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+    fill_value: int = 0) -> Any:
+  """Returns a layer that resizes the image, so that its shortest side has `size` pixels, or to an exact size.
 
-  >>> rtf.augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
-  [[10], [50]]
+  >>> image = tf.zeros([300, 400, 3], tf.uint8)
+  >>> rtf.augment.resize(256)(image).shape, rtf.augment.resize((224, 224), crop_to_aspect_ratio=True)(image).shape
+  (TensorShape([256, 341, 3]), TensorShape([224, 224, 3]))
+  >>> letterbox = rtf.augment.resize((640, 640), pad_to_aspect_ratio=True, fill_value=114)
+  >>> letterbox(image)[:, 0, 0].numpy()[[0, 79, 80, 559, 560, 639]].tolist()
+  [114, 114, 0, 0, 114, 114]
 
   It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, in the dtype of the image. uint8 is computed in fixed
   point, and no value differs by more than 1. uint16 and int16 are rounded.
 
   Args:
-    size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
+    size: a whole number of pixels from 1 to 65,535: the shortest side, as in torchvision; the longest is rounded down. Or the
+      exact `(height, width)`, whatever the aspect ratio of the image.
     antialias: whether an image that shrinks is averaged over all of its pixels, not two in each direction.
+    crop_to_aspect_ratio: with a pair, whether to cut the image to the aspect ratio of `size` first, around its middle.
+    pad_to_aspect_ratio: with a pair, whether to keep the whole image, and put borders around it (letterbox). Keras pads before
+      it resizes, which blends the borders into the image.
+    fill_value: the value of the borders, from 0 to 255; other than 0 only for uint8 images of at most four channels.
 
   Returns:
     A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, except that its result has
-    that size. It takes no seed.
+    that size. It takes no seed. Masks, maps, boxes and key points follow; masks and maps are 0 in the borders.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  height, width = checked_size(size, "resize")
   _check_antialias(antialias, "resize")
-  return NativeLayer(
-      "resize", f"height={height} width={width} antialias={antialias:d}",
-      f"({height}, {width}), antialias={bool(antialias)}")
+  return NativeLayer("resize", *resized("resize", size, antialias, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value))
+
+
+def resized(whose, size, antialias, crops, pads, fill_value):
+  """The checked arguments of a resize for the op, and as they are shown."""
+  for name, value in (("crop_to_aspect_ratio", crops), ("pad_to_aspect_ratio", pads)):
+    if not isinstance(value, bool):
+      raise TypeError(f"{name} of {whose} must be True or False, got {value!r}.")
+  fill_value = checked_whole(f"fill_value of {whose}", fill_value, 0, 255, "Leave it out for black.")
+  if crops and pads:
+    raise ValueError(
+        f"crop_to_aspect_ratio and pad_to_aspect_ratio of {whose} must not both be True. Pass the first to cut off what does not "
+        "fit, or the second to keep all of the image.")
+  if (crops or pads) and not isinstance(size, (list, tuple)):
+    raise ValueError(
+        f"size of {whose} must be (height, width) with crop_to_aspect_ratio or pad_to_aspect_ratio, got {size!r}, which keeps the "
+        f"aspect ratio. Pass ({size}, {size}) for a square.")
+  if fill_value and not pads:
+    raise ValueError(f"fill_value of {whose} is for pad_to_aspect_ratio=True, got {fill_value} without it. Leave it out.")
+  height, width = checked_size(size, whose)
+  if not isinstance(size, (list, tuple)):
+    return f"short={height} antialias={antialias:d}", f"{height}, antialias={bool(antialias)}"
+  return (
+      f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}",
+      f"({height}, {width}), antialias={bool(antialias)}" + crops * ", crop_to_aspect_ratio=True" + pads * (
+          ", pad_to_aspect_ratio=True" + (f", fill_value={fill_value}" if fill_value else "")))
 
 
 def cutout(size: int) -> Any:

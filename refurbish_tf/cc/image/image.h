@@ -66,6 +66,8 @@ struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
   bool is_normalized = false;
+  // It is not that of the image before, although both are unknown.
+  bool size_is_new = false;
 };
 
 // The color of empty pixels, by channel, for pixels of bytes; black is for all.

@@ -24,13 +24,21 @@ KnownLayers& Known() {
 }  // namespace
 
 ResizingLayer::ResizingLayer(Arguments& arguments) {
-  size_.height = arguments.Integer("height", 1, kMaxSide);
-  size_.width = arguments.Integer("width", 1, kMaxSide);
+  if (!arguments.Has("short")) {
+    size_.height = arguments.Integer("height", 1, kMaxSide);
+    size_.width = arguments.Integer("width", 1, kMaxSide);
+  }
   antialias_ = arguments.Boolean("antialias");
 }
 
 void ResizingLayer::Apply(const int32_t* draws, Canvas* canvas) const {
-  canvas->Resize(PartOf(draws, canvas->size()), size_, antialias_);
+  const Resizing resizing = *ResizingOf(draws, canvas->size());
+  canvas->Resize(resizing.part, resizing.size, resizing.antialias);
+  if (!resizing.pads()) return;
+  const Box place = resizing.place();
+  canvas->Crop(
+      {-place.y, -place.x, resizing.padded.height, resizing.padded.width},
+      /*reflects=*/false, resizing.color);
 }
 
 absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {

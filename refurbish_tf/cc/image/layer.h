@@ -22,9 +22,21 @@ namespace refurbish_tf {
 
 // The resizing of a part of an image.
 struct Resizing {
+  bool pads() const {
+    return size.height != padded.height || size.width != padded.width;
+  }
+  // Where the resized part is in the result.
+  Box place() const {
+    return {(padded.height - size.height) / 2, (padded.width - size.width) / 2,
+            size.height, size.width};
+  }
+
   Box part;
   ImageSize size;
   bool antialias;
+  // The size of the result, in whose middle the resized part is.
+  ImageSize padded;
+  FillColor color = kBlack;
 };
 
 class Layer {
@@ -107,13 +119,16 @@ class ResizingLayer : public Layer {
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
   std::optional<Resizing> ResizingOf(const int32_t* draws,
                                      ImageSize size) const override {
-    return Resizing{PartOf(draws, size), size_, antialias_};
+    return Resizing{PartOf(draws, size), size_, antialias_, size_};
   }
+
+ protected:
+  ImageSize size() const { return size_; }
 
  private:
   virtual Box PartOf(const int32_t* draws, ImageSize size) const = 0;
 
-  ImageSize size_;
+  ImageSize size_ = {kUnknown, kUnknown};
   bool antialias_;
 };
 

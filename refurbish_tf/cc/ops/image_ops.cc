@@ -103,8 +103,9 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
   // A dimension that the layers keep stays the same object, also if unknown.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
-    return from == to ? absl::OkStatus()
-                      : c->ReplaceDim(images, dim, c->MakeDim(to), &images);
+    return from == to && !made.size_is_new
+               ? absl::OkStatus()
+               : c->ReplaceDim(images, dim, c->MakeDim(to), &images);
   };
   TF_RETURN_IF_ERROR(replace(dims - 3, given.size.height, made.size.height));
   TF_RETURN_IF_ERROR(replace(dims - 2, given.size.width, made.size.width));

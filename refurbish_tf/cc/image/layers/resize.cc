@@ -1,4 +1,9 @@
-// Resizes the image.
+// Resizes the image: to a size, from its middle or with borders if they are to
+// keep its aspect ratio, or so that its shortest side has a length.
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -6,12 +11,81 @@ namespace {
 
 class WholeResize : public ResizingLayer {
  public:
-  using ResizingLayer::ResizingLayer;
+  explicit WholeResize(Arguments& arguments) : ResizingLayer(arguments) {
+    if (arguments.Has("short")) {
+      shortest_ = arguments.Integer("short", 1, kMaxSide);
+    } else if (arguments.Has("crop")) {
+      crops_ = arguments.Boolean("crop");
+    } else if (arguments.Has("fill")) {
+      pads_ = true;
+      color_.fill(static_cast<uint8_t>(arguments.Integer("fill", 0, 255)));
+    }
+  }
+
+  std::optional<Resizing> ResizingOf(const int32_t* draws,
+                                     ImageSize image) const override {
+    Resizing resizing = *ResizingLayer::ResizingOf(draws, image);
+    if (shortest_.has_value()) {
+      resizing.size = resizing.padded = ByShortest(image);
+    }
+    if (pads_) {
+      resizing.size = Within(size(), image);
+      resizing.color = color_;
+    }
+    return resizing;
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    const ImageSize before = image.size;
+    absl::StatusOr<ImageSpec> made = ResizingLayer::Behind(image);
+    if (!made.ok()) return made;
+    if (shortest_.has_value()) {
+      if (before.height == kUnknown || before.width == kUnknown) {
+        made->size_is_new = true;
+        return made;
+      }
+      made->size = ByShortest(before);
+      if (std::max(made->size.height, made->size.width) > kMaxSide) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("have sides of at most ", kMaxSide,
+                         " pixels when its shortest has ", *shortest_, ", got ",
+                         before.height, " x ", before.width,
+                         " pixels. Pass a smaller size, or a pair"));
+      }
+    } else if (pads_ && color_ != kBlack) {
+      if (const absl::Status status = CheckColors(image, {1, 2, 3, 4});
+          !status.ok()) {
+        return status;
+      }
+    }
+    return made;
+  }
 
  private:
-  Box PartOf(const int32_t* /*draws*/, ImageSize size) const override {
-    return {0, 0, size.height, size.width};
+  Box PartOf(const int32_t* /*draws*/, ImageSize image) const override {
+    const ImageSize part = crops_ ? Within(image, size()) : image;
+    return {(image.height - part.height) / 2, (image.width - part.width) / 2,
+            part.height, part.width};
   }
+  // The other side is rounded down, as in torchvision.
+  ImageSize ByShortest(ImageSize image) const {
+    const auto [height, width] = image;
+    return height <= width ? ImageSize{*shortest_, *shortest_ * width / height}
+                           : ImageSize{*shortest_ * height / width, *shortest_};
+  }
+  // The largest size within the first one that has the aspect ratio of the
+  // second. Rounded down, as in Keras.
+  static ImageSize Within(ImageSize size, ImageSize shape) {
+    const auto side = [](int64_t most, int64_t other, int64_t part,
+                         int64_t whole) {
+      return std::max<int64_t>(1, std::min(most, other * part / whole));
+    };
+    return {side(size.height, size.width, shape.height, shape.width),
+            side(size.width, size.height, shape.width, shape.height)};
+  }
+
+  std::optional<int64_t> shortest_;
+  bool crops_ = false, pads_ = false;
+  FillColor color_ = kBlack;
 };
 
 const LayerType kResize("resize", 1, LayerType::MakeAs<WholeResize>);

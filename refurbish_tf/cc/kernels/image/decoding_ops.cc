@@ -171,17 +171,22 @@ class DecodeAndCropOp : public OpKernel {
     const Resizing resizing = *layer().ResizingOf(draws, size);
     const Box& part = resizing.part;
     const ImageSize made =
-        resizes_ ? resizing.size : ImageSize{part.height, part.width};
-    const bool changes_nothing =
-        part.height == size.height && part.width == size.width &&
-        made.height == size.height && made.width == size.width;
-    if (!changes_nothing) canvas->Resize(part, made, resizing.antialias);
+        resizes_ ? resizing.padded : ImageSize{part.height, part.width};
+    if (part.height == size.height && part.width == size.width &&
+        made.height == size.height && made.width == size.width) {
+      return;
+    }
+    if (resizes_) return layer().Apply(draws, canvas);
+    canvas->Resize(part, made, resizing.antialias);
   }
 
   // Tells the memory of a frame, which is of this size as it stands.
   absl::Status Begin(int64_t frame, ImageSize standing,
                      ClipMemory* memory) const {
-    const absl::Status status = memory->Begin(frame, standing);
+    absl::Status status = memory->Begin(frame, standing);
+    if (status.ok() && resizes_) {
+      status = layer().Behind({standing, pixel()}).status();
+    }
     if (status.ok()) return status;
     return absl::Status(
         status.code(),
@@ -395,7 +400,7 @@ class DecodeAndCropOp : public OpKernel {
     const ImageSize standing = orientation.Turned(stored);
     uint8_t* output;
     TF_RETURN_IF_ERROR(
-        memory->Allocate(resizes_ ? resizing.size : standing, &output));
+        memory->Allocate(resizes_ ? resizing.padded : standing, &output));
     const bool turns = !resizes_ || !orientation.changes_nothing();
     Tensor turned;
     if (turns) {
@@ -414,9 +419,27 @@ class DecodeAndCropOp : public OpKernel {
               orientation.StandingWindow(part.window, stored)};
     }
     if (!resizes_) return absl::OkStatus();
+    Tensor resized;
+    uint8_t* to = output;
+    if (resizing.pads()) {
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(
+          type_,
+          TensorShape({resizing.size.height, resizing.size.width, kNumColors}),
+          &resized));
+      to = BytesIn(resized);
+    }
     MakeResizer({part.pixels, part.size.width, pixel()}, part.box, part.window,
                 resizing.size, resizing.antialias, BestKernels())
-        ->Rows(0, resizing.size.height, output);
+        ->Rows(0, resizing.size.height, to);
+    if (!resizing.pads()) return absl::OkStatus();
+    const int64_t stride = resizing.padded.width * pixel().bytes();
+    const Box place = resizing.place();
+    std::fill_n(output, resizing.padded.height * stride, resizing.color[0]);
+    for (int64_t y = 0; y < place.height; ++y) {
+      std::copy_n(to + y * place.width * pixel().bytes(),
+                  place.width * pixel().bytes(),
+                  output + (place.y + y) * stride + place.x * pixel().bytes());
+    }
     return absl::OkStatus();
   }
 
