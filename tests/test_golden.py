@@ -107,7 +107,7 @@ COMPOSITIONS = {
         augment.normalize(dtype="bfloat16")],
     "antialiased between policies": lambda: [
         augment.auto_augment("cifar10"), augment.random_resized_crop((20, 31), (0.3, 1), antialias=True),
-        augment.rand_augment(1, 10), augment.resize(40), augment.cutout(5)],
+        augment.rand_augment(1, 10), augment.resize((40, 40)), augment.cutout(5)],
     "flips and crops": lambda: [
         augment.random_flip(), augment.random_crop(padding=3), augment.random_flip(), augment.random_crop(padding=9),
         augment.random_crop(padding=1, padding_mode="reflect"), augment.random_flip(), augment.normalize(0.5, 0.25, "float16")],

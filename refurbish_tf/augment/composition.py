@@ -38,7 +38,7 @@ def compose(
   Targets are what follows the image where it is cropped, flipped, resized or distorted: masks, boxes, key points. Colours
   and cutouts leave them as they are.
 
-  >>> fn = rtf.augment.compose([rtf.augment.resize(64), rtf.augment.normalize()], targets={"mask": "mask", "boxes": "xyxy"})
+  >>> fn = rtf.augment.compose([rtf.augment.resize((64, 64)), rtf.augment.normalize()], targets={"mask": "mask", "boxes": "xyxy"})
   >>> element = {"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32), "boxes": [[0.0, 8, 32, 16]]}
   >>> element = fn(element)
   >>> element["mask"].shape, element["boxes"].numpy().tolist()

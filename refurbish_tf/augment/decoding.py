@@ -108,8 +108,8 @@ def decode(
   """
   if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio or fill_value):
     raise ValueError("size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None.")
-  arguments, shown = resized("decode", size or (1, 1), True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
-  shown = shown.replace(", antialias=True", "") if size else "None"
+  arguments, shown = resized("decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+  shown = "None" if size is None else shown.replace(", antialias=True", "")
   return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype)
 
 

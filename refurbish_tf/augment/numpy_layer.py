@@ -47,7 +47,7 @@ def numpy_layer(
   >>> layer(tf.zeros([32, 40, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 40, 3])
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 40, 3], tf.uint8))
-  >>> train = images.refurbish([rtf.augment.numpy_layer(noise), rtf.augment.resize(32)], [rtf.augment.random_flip()], r=3)
+  >>> train = images.refurbish([rtf.augment.numpy_layer(noise), rtf.augment.resize((32, 32))], [rtf.augment.random_flip()], r=3)
   >>> train.element_spec.shape
   TensorShape([32, 32, 3])
 

@@ -33,7 +33,7 @@ def image_folder(
   >>> source.class_names, [int(label) for _, label in source]
   (['cats', 'dogs'], [0, 0, 1])
   >>> train = source.refurbish(
-  ...     [rtf.augment.decode(32)], [rtf.augment.random_crop(padding=4)], r=3, seed=7)
+  ...     [rtf.augment.decode((32, 32))], [rtf.augment.random_crop(padding=4)], r=3, seed=7)
   >>> len(train)
   3
 

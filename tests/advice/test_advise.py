@@ -97,7 +97,7 @@ def test_decoded_alone_or_behind_its_first_layer():
     pytest.param(IMAGES.batch(3).map(lambda images, labels: (images, labels[0])), [*CHEAP, *AUGMENT.auto_augment("cifar10")], {},
                  marks=cases.only_exhaustive),
     pytest.param(FILES, [AUGMENT.decode(), AUGMENT.random_flip()], {}, marks=cases.only_exhaustive),
-    pytest.param(IMAGES, [AUGMENT.resize(6), *CHEAP, AUGMENT.normalize()], {}, marks=cases.only_exhaustive),
+    pytest.param(IMAGES, [AUGMENT.resize((6, 6)), *CHEAP, AUGMENT.normalize()], {}, marks=cases.only_exhaustive),
     pytest.param(tf.data.Dataset.from_tensor_slices(["a small text", "another one"]), [tf.strings.lower], {},
                  marks=cases.only_exhaustive)])
 def test_kinds_of_sources(source, layers, more):

@@ -222,7 +222,7 @@ class TestLists:
   def test_functions_can_be_pickled(self):
     """As a process that is spawned needs it, if the layers can be; with their draws, masks and seeds."""
     image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
-    functions = [*augment.split(PICKLED, 2), augment.compose(PICKLED[:3], targets={1: "mask"}), augment.compose([augment.resize(5)])]
+    functions = [*augment.split(PICKLED, 2), augment.compose(PICKLED[:3], targets={1: "mask"}), augment.compose([augment.resize((5, 5))])]
     for fn in functions:
       sent = pickle.loads(pickle.dumps(fn))
       seed = {"seed": [7, 0]} if "seed" in inspect.signature(fn).parameters else {}

@@ -16,7 +16,7 @@ EVERY_LAYER = {
     "random_crop": [augment.random_crop(padding=5)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
     "random_crop to a size": [augment.random_crop((12, 30), pad_if_needed=True), augment.random_flip("horizontal_and_vertical", 0.6)],
     "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
-    "resize": [augment.resize(13)], "cutout": [augment.cutout(7)], "grayscale": [augment.random_grayscale(0.5)],
+    "resize": [augment.resize((13, 13))], "cutout": [augment.cutout(7)], "grayscale": [augment.random_grayscale(0.5)],
     "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)], "solarize": [augment.random_solarize()], "gaussian_blur": [augment.gaussian_blur()],
     "random_erasing": [augment.random_erasing()], "random_affine": [augment.random_affine(30, (0.2, 0.2), (0.7, 1.5), 10)],
     "random_apply": [augment.random_apply([augment.random_flip(), augment.random_crop(padding=5)])], "trivial_augment": augment.trivial_augment(),
@@ -107,7 +107,7 @@ def test_draws_and_pixels(layers):
 
 
 def test_static_shapes():
-  fn = augment.compose([augment.random_crop(padding=3), augment.resize(9)], KINDS, clips=True)
+  fn = augment.compose([augment.random_crop(padding=3), augment.resize((9, 9))], KINDS, clips=True)
   spec = {
       "image": tf.TensorSpec([None, *SIZE, 3], tf.uint8), "mask": tf.TensorSpec([None, None, None], tf.uint8),
       "depth": tf.TensorSpec([4, *SIZE, 1], tf.float16), "boxes": tf.TensorSpec([None, None, 4], tf.float32),
@@ -235,7 +235,7 @@ class TestFiles:
 
   def test_of_unequal_size(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
-    for layer in (augment.decode(9), augment.decode()):
+    for layer in (augment.decode((9, 9)), augment.decode()):
       with pytest.raises(tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file number 2 of 3"):
         layer(tf.stack([*self.FILES[:2], odd]))
 
@@ -243,9 +243,9 @@ class TestFiles:
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file number 1 of 2"):
       augment.decode()(tf.constant([self.FILES[0], b"no image"]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one"):
-      augment.decode(3)(tf.zeros([0], tf.string))
+      augment.decode((3, 3))(tf.zeros([0], tf.string))
     with pytest.raises(ValueError, match=r"those of the frames of a clip, \[frames\], got shape \(1, 4\)"):
-      augment.decode(3)(tf.constant([self.FILES]))
+      augment.decode((3, 3))(tf.constant([self.FILES]))
 
 
 def test_describe_says_clips():

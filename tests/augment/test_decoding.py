@@ -167,7 +167,7 @@ class TestSize:
     for layer, shape in ((augment.decode_random_resized_crop((20, 30)), [20, 30, 3]), (augment.decode_random_resized_crop(), [None, None, 3])):
       dataset = tf.data.Dataset.from_tensors(_file(40, 50)).map(lambda file, layer=layer: layer(file, seed=[1, 2]))
       assert dataset.element_spec == tf.TensorSpec(shape, tf.uint8)
-    for layer, shape in ((augment.decode(20), [20, 20, 3]), (augment.decode(), [None, None, 3])):
+    for layer, shape in ((augment.decode((20, 20)), [20, 20, 3]), (augment.decode(), [None, None, 3])):
       assert tf.data.Dataset.from_tensors(_file(40, 50)).map(layer).element_spec == tf.TensorSpec(shape, tf.uint8)
 
 
@@ -225,7 +225,7 @@ def test_layers_can_be_sent_to_other_processes():
   seed = {"seed": [1, 2]}
   for layer, given, more in [
       (augment.decode_random_resized_crop(), file, seed), (augment.decode_random_resized_crop((8, 9), scale=(0.5, 1)), file, seed),
-      (augment.decode(), file, {}), (augment.decode(8), file, {}), (augment.random_resized_crop(8), image, seed),
+      (augment.decode(), file, {}), (augment.decode((8, 8)), file, {}), (augment.random_resized_crop(8), image, seed),
       (augment.rand_augment()[0], image, seed), (augment.normalize(), image, {})]:
     sent = pickle.loads(pickle.dumps(layer))
     np.testing.assert_array_equal(sent(given, **more), layer(given, **more))

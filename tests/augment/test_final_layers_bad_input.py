@@ -274,11 +274,11 @@ class TestArguments:
   def test_no_colours_follow_a_normalization(self):
     """Its output is not uint8. What knows no colours takes float32, and resizes no smaller floats."""
     normalized = [augment.normalize(0.5, 0.25), augment.random_flip()]
-    assert augment.compose([*normalized, augment.resize(2)])(IMAGE, seed=[7, 0]).dtype == tf.float32
+    assert augment.compose([*normalized, augment.resize((2, 2))])(IMAGE, seed=[7, 0]).dtype == tf.float32
     with pytest.raises(TypeError, match="image of rand_augment must be uint8, got dtype float32"):
       augment.compose([*normalized, *augment.rand_augment(1)])(IMAGE, seed=[7, 0])
     with pytest.raises(TypeError, match="image of resize must be uint8, uint16, int16 or float32, got dtype bfloat16"):
-      augment.compose([augment.normalize(0.5, 0.25, "bfloat16"), augment.resize(2)])(IMAGE)
+      augment.compose([augment.normalize(0.5, 0.25, "bfloat16"), augment.resize((2, 2))])(IMAGE)
 
   @pytest.mark.parametrize("index, error", [
       (0.5, TypeError), ("0", TypeError), (True, TypeError), ([[1]], ValueError),

@@ -187,7 +187,7 @@ class TestWebp:
     """Its first picture, with alpha. Without, an error: TensorFlow would write beyond the end of the image."""
     pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
     opaque = _animated("WEBP", pictures, lossless=True)
-    for layer in (augment.decode(), augment.decode(8)):
+    for layer in (augment.decode(), augment.decode((8, 8))):
       with pytest.raises(tf.errors.InvalidArgumentError, match="a whole WebP file, .*Animation must be 4 channel"):
         layer(opaque)
     pictures = [np.concatenate([picture, picture[..., :1] | 1], axis=-1) for picture in pictures]
@@ -263,7 +263,7 @@ class TestMaxPixels:
     match = (f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
              f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole")
     with _bounded_memory():
-      for layer in (augment.decode(apply_exif_orientation=False), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
+      for layer in (augment.decode(apply_exif_orientation=False), augment.decode((8, 8)), augment.decode((8, 8), apply_exif_orientation=True)):
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
           layer(file)
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
@@ -300,7 +300,7 @@ class TestMaxPixels:
 
 @pytest.mark.parametrize("before", [b"", _chunk(b"aaAa", b"")])
 def test_16_bits_are_not_cut(before):
-  for layer in (augment.decode(), augment.decode(8)):
+  for layer in (augment.decode(), augment.decode((8, 8))):
     with pytest.raises(tf.errors.InvalidArgumentError, match="PNG file of .* 16 bits"):
       layer(_png(20, 30, before, bits=16))
 
@@ -318,10 +318,10 @@ def test_arguments(layer, arguments, error):
 
 
 def test_arguments_are_shown():
-  assert "orientation" not in repr(augment.decode(8)) and "max_pixels" not in repr(augment.decode(8))
-  layer = augment.decode(8, apply_exif_orientation=np.bool_(True), max_pixels=np.int64(7))
-  assert repr(layer).endswith("(8, apply_exif_orientation=True, max_pixels=7)")
-  assert repr(augment.decode(8, apply_exif_orientation=False)) == "decode(8, apply_exif_orientation=False)"
+  assert "orientation" not in repr(augment.decode((8, 8))) and "max_pixels" not in repr(augment.decode((8, 8)))
+  layer = augment.decode((8, 8), apply_exif_orientation=np.bool_(True), max_pixels=np.int64(7))
+  assert repr(layer).endswith("((8, 8), apply_exif_orientation=True, max_pixels=7)")
+  assert repr(augment.decode((8, 8), apply_exif_orientation=False)) == "decode((8, 8), apply_exif_orientation=False)"
 
 
 @pytest.mark.parametrize("make", [augment.decode, augment.decode_random_resized_crop])

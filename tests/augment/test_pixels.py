@@ -148,7 +148,7 @@ def test_small_floats_are_moved_and_no_more():
   for dtype in (tf.bfloat16, tf.float16):
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
     np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])
-    for layer in (augment.resize(4), augment.normalize()):
+    for layer in (augment.resize((4, 4)), augment.normalize()):
       with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before what makes that of it"):
         layer(image)
 

@@ -262,8 +262,8 @@ CASES = {
         lambda: augment.decode()(tf.constant([[b"", b""]])), ValueError, "Put the layer before batch",
         lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),
     "decoded already": Case(
-        lambda: augment.decode(4)(COLORED), TypeError, "use random_resized_crop or resize",
-        lambda: augment.resize(4)(COLORED), lambda image: (image.numpy() == COLORED).all()),
+        lambda: augment.decode((4, 4))(COLORED), TypeError, "use random_resized_crop or resize",
+        lambda: augment.resize((4, 4))(COLORED), lambda image: (image.numpy() == COLORED).all()),
     "more bands than an image has": Case(
         lambda: augment.compose(LAYERS)(BANDS, seed=[1, 0]), ValueError, 'image[..., :64], image[..., 64:] with targets={1: "mask"}',
         lambda: tf.concat(augment.compose(LAYERS, {1: "mask"})(BANDS[..., :64], BANDS[..., 64:], seed=[1, 0]), -1).numpy(),
@@ -290,8 +290,8 @@ CASES = {
         lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))], lambda made: made == [0, 1]),
     # Offload.
     "offload: a layer that resizes": Case(
-        lambda: images().offload([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
-        reads(lambda: images().map(augment.compose([augment.resize(4)])).offload(LAYERS, 2)), four),
+        lambda: images().offload([augment.resize((4, 4)), FLIP], 2), ValueError, "into Dataset.map",
+        reads(lambda: images().map(augment.compose([augment.resize((4, 4))])).offload(LAYERS, 2)), four),
     "offload: sizes that are not known": Case(
         lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [None] * 3), label))
         .offload(LAYERS, 2), ValueError, "tf.ensure_shape(image, [height, width, 3])",
@@ -425,7 +425,7 @@ def test_of_two_inputs(call):
 @pytest.mark.parametrize("made", [tf.stack, keras.layers.Average(), lambda pair: tf.concat(pair, 0)])
 def test_of_two_inputs_by_what_is_told(made):
   images = np.stack([COLORED] * 4)
-  SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize(4)])
+  SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize((4, 4))])
   pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
   for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
     np.testing.assert_array_equal(pair["image"], pair["second"])

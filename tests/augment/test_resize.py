@@ -44,8 +44,8 @@ def test_averages_by_default_unless_told():
   """White pixels that are not in the middle are part of the mean, or not seen at all."""
   image = np.zeros([100, 100, 1], np.uint8)
   image[21:81:10, 21:81:10] = 255
-  assert augment.resize(1)(image).numpy() > 0
-  assert augment.resize(1, antialias=False)(image).numpy() == 0
+  assert augment.resize((1, 1))(image).numpy() > 0
+  assert augment.resize((1, 1), antialias=False)(image).numpy() == 0
 
 
 def test_draws_nothing():
@@ -55,7 +55,7 @@ def test_draws_nothing():
   np.testing.assert_array_equal(layer.pixels(image, np.zeros([0], np.int32)), layer(image))
   # Layers behind it draw what they draw without it, at the same positions.
   alone = augment.compose([tf.identity, augment.random_crop(padding=4)])
-  behind = augment.compose([augment.resize(9), augment.random_crop(padding=4)])
+  behind = augment.compose([augment.resize((9, 9)), augment.random_crop(padding=4)])
   np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))
 
 
@@ -70,4 +70,4 @@ def test_arguments(arguments, error, said):
 
 
 def test_repr():
-  assert repr(augment.resize(224)) == "resize((224, 224), antialias=True)"
+  assert repr(augment.resize((224, 224))) == "resize((224, 224), antialias=True)"

@@ -280,7 +280,7 @@ class TestRows:
     spec = {
         "image": tf.TensorSpec([None, None, 3], tf.uint8), "boxes": tf.TensorSpec([number, 4], tf.float32),
         "points": tf.TensorSpec([number, 3], tf.float32), "one": tf.TensorSpec([4], tf.int32)}
-    fn = augment.compose([augment.random_crop(padding=3), lambda image: image, augment.resize(9)], {
+    fn = augment.compose([augment.random_crop(padding=3), lambda image: image, augment.resize((9, 9))], {
         "boxes": "xyxy", "points": "xy", "one": "yxyx"})
     traced = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec)
     shapes = {name: each.shape.as_list() for name, each in traced.structured_outputs.items()}

@@ -75,7 +75,7 @@ class TestSegmentation:
     source = tf.data.Dataset.from_tensor_slices({
         "image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)})
     stage = source.refurbish(
-        [augment.resize(48), augment.rand_augment(1, 5)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
+        [augment.resize((48, 48)), augment.rand_augment(1, 5)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
         targets={"segmentation_mask": "mask"}, seed=SEED)
     for elements in two_epochs(stage, stage):
       assert sorted(element["label"] for element in elements) == list(range(N))

@@ -101,7 +101,7 @@ class TestUnnamed:
     assert augment.compose([tf.identity], {1: "mask", 2: None})(IMAGES[0], MASKS[0], other)[2] is other
 
   @pytest.mark.parametrize("decoder", [
-      lambda file: tf.io.decode_png(file, 3), augment.decode(), augment.decode_random_resized_crop(32), augment.decode(64)], ids=range(4))
+      lambda file: tf.io.decode_png(file, 3), augment.decode(), augment.decode_random_resized_crop(32), augment.decode((64, 64))], ids=range(4))
   def test_beside_a_file(self, decoder):
     """What has the size of any image, `[None, None]`, or that of what is decoded."""
     composed = augment.compose([decoder, augment.random_flip()])
@@ -120,7 +120,7 @@ class TestUnnamed:
     source = tf.data.Dataset.from_tensors({"image": IMAGES[0], **({"objects": held} if nested else held)})
     path = f"'objects'\\['{name}'\\]" if nested else f"'{name}'"
     movers = [
-        augment.random_flip(), augment.random_crop(padding=3), augment.random_resized_crop(32), augment.resize(32),
+        augment.random_flip(), augment.random_crop(padding=3), augment.random_resized_crop(32), augment.resize((32, 32)),
         augment.rand_augment(), augment.auto_augment("imagenet"), tf.image.flip_left_right,
         lambda image: tf.image.resize(image, [32, 32]), tf.keras.layers.Resizing(32, 32)]
     for layer in movers:
@@ -141,7 +141,7 @@ class TestUnnamed:
       source.refurbish([augment.random_flip()])
     said = re.search(r"Pass targets=({.*?}), or", str(raised.value)).group(1)
     source.refurbish([augment.random_flip()], targets={**eval(said), **targets})
-    assert source.refurbish([augment.resize(32)], targets=targets).element_spec[1 if isinstance(element, tuple) else "image"]
+    assert source.refurbish([augment.resize((32, 32))], targets=targets).element_spec[1 if isinstance(element, tuple) else "image"]
 
 
   @pytest.mark.parametrize("element, said", [

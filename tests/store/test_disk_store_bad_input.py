@@ -75,10 +75,10 @@ def decoding_stage(place, path, **options):
   """A pipeline with a store, by where its decoder is."""
   store, files = rtf.CacheStore(path, **options), tf.data.Dataset.from_tensor_slices([FILE] * 4)
   if place == "cached":
-    return rtf.sources.cached(files.map(rtf.augment.decode(8)), store)
+    return rtf.sources.cached(files.map(rtf.augment.decode((8, 8))), store)
   layer = rtf.augment.decode_random_resized_crop(8)
   if place != "layers":
-    files, layer = files.map(rtf.augment.decode(8) if place == "source" else tf.io.decode_jpeg), rtf.augment.random_flip()
+    files, layer = files.map(rtf.augment.decode((8, 8)) if place == "source" else tf.io.decode_jpeg), rtf.augment.random_flip()
   return files.refurbish([layer], r=100, seed=1, store=store)
 
 
