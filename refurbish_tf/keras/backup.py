@@ -25,10 +25,13 @@ class Backup:
 
   A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to
   "latest". A process killed between the two renames leaves the previous one, which then counts.
+
+  Args:
+    keeps_two: whether the previous one stays, and counts if the latest is damaged.
   """
 
-  def __init__(self, directory):
-    self.directory = directory
+  def __init__(self, directory, keeps_two=False):
+    self.directory, self._keeps_two = directory, keeps_two
     # Names of their own, as the user may have other files there.
     self._latest = directory / "refurbish_tf_backup"
     self._previous = directory / "refurbish_tf_backup.previous"
@@ -50,6 +53,10 @@ class Backup:
     path = self._path()
     if path is None:
       return None
+    if self._keeps_two and path == self._latest and self._previous.is_dir() and not _is_whole(path):
+      warnings.warn(f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it.", stacklevel=2)
+      shutil.rmtree(path)
+      path = self._previous
     try:
       state = json.loads((path / "state.json").read_text())
       found = state["format"]
@@ -92,7 +99,8 @@ class Backup:
       self._latest.rename(self._previous)
     self._new.rename(self._latest)
     _synchronize(self.directory)
-    shutil.rmtree(self._previous, ignore_errors=True)
+    if not self._keeps_two:
+      shutil.rmtree(self._previous, ignore_errors=True)
 
   def restore(self, model, iterator, state):
     """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break."""
@@ -159,6 +167,19 @@ def pipeline(iterator):
   """The datasets that `iterator` reads from, upstream first; an empty list if they are unknown."""
   dataset = getattr(iterator, "_dataset", None)
   return datasets("BackupAndRestore", dataset) if isinstance(dataset, tf.data.Dataset) else []
+
+
+def _is_whole(path):
+  """Whether all of a backup can be read; the checkpoint of the iterator only as far as its index."""
+  try:
+    number = sum(map(len, json.loads((path / "state.json").read_text())["variables"].values()))
+    reader = tf.train.load_checkpoint(str(path / "variables"))
+    for i in range(number):
+      reader.get_tensor(_key(i))
+    tf.train.load_checkpoint(str(path / "iterator"))
+  except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError, tf.errors.OpError):
+    return False
+  return True
 
 
 def build_before_training(model, element_spec):

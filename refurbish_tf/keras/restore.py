@@ -36,8 +36,8 @@ class BackupAndRestore(StepCallback):
   Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
   of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
   random access, the finished run is the same as one without a break: the weights, and the history of the resumed
-  epochs. It replaces Keras' own `BackupAndRestore`, which does not save the data: a resumed run gets the data of the
-  first epoch again.
+  epochs. The arguments are those of Keras' own `BackupAndRestore`, which does not save the position in the data: there a
+  resumed run gets the samples of the first epoch again.
 
   Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
@@ -48,9 +48,7 @@ class BackupAndRestore(StepCallback):
   resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what they
   would have shown without a break.
 
-  After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If
-  `model.stop_training` ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume
-  there.
+  If `model.stop_training` ended `fit` early, as `EarlyStopping` does, the backup stays, and the same program would resume there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
@@ -64,6 +62,9 @@ class BackupAndRestore(StepCallback):
       Give each of several workers its own.
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is also
       saved before the first step of a fit that does not resume.
+    double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the space.
+    delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the start. If
+      not, a fit of more epochs resumes at what was saved last.
 
   Raises:
     ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
@@ -80,7 +81,9 @@ class BackupAndRestore(StepCallback):
     tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last backup stays.
   """
 
-  def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
+  def __init__(
+      self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch", double_checkpoint: bool = False,
+      delete_checkpoint: bool = True) -> None:
     super().__init__()
     self._need(keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"]))
     self._need(keras.Model, "_symbolic_build", "data_batch")
@@ -95,6 +98,9 @@ class BackupAndRestore(StepCallback):
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       checks.check_whole_number("save_freq", save_freq, 1)
+    for name, value in (("double_checkpoint", double_checkpoint), ("delete_checkpoint", delete_checkpoint)):
+      if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
     # Absolute, as the program may change its working directory.
     directory = pathlib.Path(backup_dir).absolute()
     present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
@@ -102,15 +108,16 @@ class BackupAndRestore(StepCallback):
       raise ValueError(
           f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
           "Pass another path, or remove the file.")
-    self._backup = backup.Backup(directory)
-    self._save_freq = save_freq
+    self._backup = backup.Backup(directory, double_checkpoint)
+    self._save_freq, self._deletes = save_freq, delete_checkpoint
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
       # A process may be killed between its own backup and that of another.
       raise RuntimeError(
-          "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different steps. In "
+          "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different steps. "
+          "keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the first epoch again. In "
           "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
           "the weights in one checkpoint of all, as orbax makes them.")
     # Kept, as on JAX a callback that looks up its `model` in a step takes the state of training away from `fit`.
@@ -210,7 +217,7 @@ class BackupAndRestore(StepCallback):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
           f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
-          "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
+          "out. keras.callbacks.BackupAndRestore loses the position in the data: it trains on the samples of the first epoch again.")
     if self._saved is None:
       backup.build_before_training(self.model, iterator.element_spec)
       _tell_of_draws(iterator)
@@ -232,7 +239,7 @@ class BackupAndRestore(StepCallback):
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
     self._reader = None
-    if not self.model.stop_training:
+    if self._deletes and not self.model.stop_training:
       self._backup.delete()
 
 

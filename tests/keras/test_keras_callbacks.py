@@ -1,4 +1,5 @@
 """`rtf.keras.BackupAndRestore`: training goes on where it was stopped, or killed at any time."""
+import contextlib
 import gc
 import itertools
 import os
@@ -296,3 +297,30 @@ def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(bac
 
 
 # Processes that are killed. ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["state.json", "variables.data-00000-of-00001", "iterator.index"])
+def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path, unbroken, name):
+  def fit(stop, trained, double):
+    model = make_model()
+    with contextlib.suppress(KeyboardInterrupt):
+      model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
+          rtf.keras.BackupAndRestore(tmp_path, save_freq=1, double_checkpoint=double), Steps(trained, stop)])
+    return model.get_weights()
+
+  fit(7, {}, True)
+  file = tmp_path / "refurbish_tf_backup" / name
+  content = file.read_bytes()
+  file.write_bytes(content[:20] if name != "variables.data-00000-of-00001" else bytes(len(content)))
+  trained = {}
+  with pytest.warns(UserWarning, match="is damaged. fit resumes from the one before it"):
+    assert_same(fit(None, trained, True), unbroken[2])
+  # The seventh step was interrupted, and the latest backup is that before it.
+  assert min(trained) == (1, 0)
+
+
+def test_a_backup_that_is_kept_lets_more_epochs_follow(tmp_path, unbroken):
+  for epochs in (EPOCHS - 1, EPOCHS):
+    model = make_model()
+    model.fit(make_dataset(), epochs=epochs, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path, delete_checkpoint=False)])
+  assert_same(model.get_weights(), unbroken[2])
