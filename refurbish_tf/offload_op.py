@@ -14,7 +14,7 @@ from refurbish_tf.augment import device_layers as device_layers
 from refurbish_tf.augment import target_kinds, unnamed_targets
 from refurbish_tf.echo_op import AUTOTUNE
 
-# The portions of a batch that an accelerator may do, in eighths.
+# The fractions of a batch that an accelerator may do, in eighths.
 _EIGHTHS = (0, 1, 2, 4, 8)
 # What stands in a batch in place of the image, and how the op is told of it.
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
@@ -24,10 +24,9 @@ def offload(
     layers: Sequence[Any], batch_size: int, *, device_fraction: float = AUTOTUNE, num_replicas: int | None = None,
     component: str | int | None = None, seed: int | None = None, drop_remainder: bool = True,
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
-  """Batches images whose last layers the model's first layer does, where the model is.
+  """Batches images, and leaves their last layers to the model's first layer, where the model is.
 
-  `dataset.offload(...)` and `dataset.apply(rtf.offload(...))` are the same stage. It takes the place of the final augmentation
-  and of `batch`:
+  It replaces the final augmentation and `batch`:
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
@@ -37,56 +36,42 @@ def offload(
   >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
   (TensorShape([4, 32, 96]), TensorShape([4, 6]), TensorShape([4]))
 
-  Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`. A model
-  without raises an error at its first step.
+  Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`; any other
+  model raises an error at its first step. A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers
+  that its layers draw. The layers after the last policy (`rand_augment`, `auto_augment`, `trivial_augment`) are cheap on an
+  accelerator: it does them for all images. It does the *policy layers*, those up to the last policy, for a fraction of the
+  images, and the host for the others. The images are the same, bit for bit, whichever side makes them.
 
-  A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
-  the last policy (`rand_augment`, `auto_augment`, `trivial_augment`) are *divided*: the host does them for some images of
-  the batch, the accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an
-  accelerator and not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the
-  result: it is bit for bit the same.
-
-  With `device_fraction=rtf.AUTOTUNE` the portion rises by an eighth while training waits for batches, and falls by an eighth while
-  batches wait for training. `rtf.stats` counts the images of each side. docs/offload.md says when it pays.
-
-  Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
-  other source, such as a `refurbish` with a `final_fn`, the stage keeps nothing: it yields the elements in their order, with
-  new draws in each epoch.
+  Directly after `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. After any other
+  source the stage yields the elements in their order, with new draws in each epoch. docs/offload.md says when it pays.
 
   Args:
-    layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `trivial_augment`,
-      `random_crop` without a size and with `padding_mode="constant"`, `random_flip`, `cutout`, `random_grayscale`,
-      `random_solarize`, and `normalize` as the last. Other layers stay on the host, in front of `offload`.
+    layers: a list of layers of `rtf.augment`: `rand_augment`, `auto_augment`, `trivial_augment`, `random_crop` with
+      `padding_mode="constant"` and without a size, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and
+      `normalize` as the last. Other layers stay on the host, before `offload`.
     batch_size: how many elements a batch has, a whole number.
-    device_fraction: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
-      Without a policy among the layers it has no effect.
-    num_replicas: into how many parts of equal size a batch is split, each with the same portion. None takes the number of
-      replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
-    component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
-      the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`
-      or `"images"`.
-    seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
-      `tf.random.set_seed`, or takes a random one.
-    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its divided layers.
+    device_fraction: the fraction of the images whose policy layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1. With
+      `rtf.AUTOTUNE` it rises by an eighth while training waits for batches, and falls while batches wait for training.
+    num_replicas: into how many equal parts a batch is split, each with the same fraction. None uses the number of replicas of
+      `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
+    component: the image in the element, the name of a dict's entry or the position in a tuple. None finds it as the element,
+      its first component, or the entry `"image"` or `"images"`.
+    seed: an int that fixes what the layers draw, unless the source is `refurbish`. None derives one from
+      `tf.random.set_seed`, or uses a random one.
+    drop_remainder: whether a smaller last batch is left out. If not, the host does its policy layers.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. In its elements stand, in place of the
-    image, three entries of a dict, beside the others if the image was an entry of a dict:
-
-    - `"unfinished_image"`: uint8 `[batch, height, width * 3]`, the images' rows of bytes. It is no batch of images on
-      purpose: a model without `Offloaded` must not take it for one.
-    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the divided layers are still to be done, else 0; then the numbers that
-      the layers draw, as `compose(layers).draws(seed)` returns them.
-    - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Offloaded` knows its layers.
+    A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the image:
+    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`; `"draws"`, int32 `[batch, 1 + number]`, 1 if the
+    policy layers are still to be done, then the numbers drawn; `"layers"`, int32 `[batch, 0, number]`, which identifies the layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
-    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or
-      not `[height, width, 3]`; there is no such component; a component has the height and width of the image, as masks
-      have, or is called `boxes` or `keypoints`, which this stage does not move; `batch_size` is not a multiple of `num_replicas`; `seed` is given behind
-      `refurbish`, which has its own.
-    tf.errors.InvalidArgumentError: when it runs, the elements are of different shapes.
+    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or not
+      `[height, width, 3]`; there is no such component, or one that would have to move with the image; `batch_size` is not a
+      multiple of `num_replicas`; `seed` is given after `refurbish`, which has its own.
+    tf.errors.InvalidArgumentError: during an epoch, the elements have different shapes.
 
   Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*, VLDB
   2023, sections 4 and 5.2, without a second runtime.
@@ -191,9 +176,9 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
       stage_seed = checks.stage_seed(seed)
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
     chain = device_layers.chain_of(layers, first_position)
-    num_divided = self._layers.num_divided
+    num_policy_layers = self._layers.num_policy_layers
     # Without policies there is nothing to divide.
-    self._eighths = eighths if num_divided else 8
+    self._eighths = eighths if num_policy_layers else 8
     batch = batch_size if drop_remainder else None
     entries = {
         "unfinished_image": tf.TensorSpec([batch, height, width * 3], tf.uint8),
@@ -235,12 +220,12 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
-    num_divided = self._layers.num_divided
-    portion = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
+    num_policy_layers = self._layers.num_policy_layers
+    fraction = "AUTOTUNE" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g}"
     rows = [
         ("batch", f"{self._batch_size:,} images"),
-        ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {portion}" if num_divided else "none"),
-        ("device", ", ".join(names[num_divided:]) or "none")]
+        ("policy", f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none"),
+        ("device", ", ".join(names[num_policy_layers:]) or "none")]
     return "\n".join([dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 
@@ -262,7 +247,7 @@ def _checked_eighths(device_fraction):
     if 8 * device_fraction in _EIGHTHS:
       return int(8 * device_fraction)
   raise ValueError(
-      f"device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the portion of a batch that the accelerator does, or rtf.AUTOTUNE, got "
+      f"device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the fraction of a batch that the accelerator does, or rtf.AUTOTUNE, got "
       f"{device_fraction!r}.")
 
 

@@ -60,8 +60,8 @@ class OffloadStats:
 
   Attributes:
     batches: batches that were handed out.
-    host_images: their images whose shared layers the host did.
-    device_images: their images whose shared layers were left to the accelerator.
+    host_images: their images whose policy layers the host did.
+    device_images: their images whose policy layers were left to the accelerator.
     host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` behind the stage may hide
       all of it.
   """
@@ -71,8 +71,8 @@ class OffloadStats:
   host_wait: float
 
   @property
-  def share(self) -> float:
-    """The part of the images whose shared layers were left to the accelerator. 0.0 if there was no image."""
+  def device_fraction(self) -> float:
+    """The fraction of the images whose policy layers were left to the accelerator. 0.0 if there was no image."""
     images = self.host_images + self.device_images
     return self.device_images / images if images else 0.0
 
@@ -101,7 +101,7 @@ class ProcessStats:
 
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
 # What follows from the counts, and is shown behind them.
-DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("share",)}
+DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ _shown: dict[int, str] = {}
 _KINDS = frozenset({"random_crop", "random_flip", "cutout", "random_grayscale", "random_solarize", "policy", "normalize"})
 
 
-class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_divided"])):
+class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_policy"])):
   """A layer: its kind, a dict from the names of its arguments to lists of texts, and what it says of itself."""
   __slots__ = ()
 
@@ -52,10 +52,10 @@ class DeviceLayers:
   Attributes:
     texts: what each layer is, without the seed's position. Enough to make this object again.
     layers: a `DeviceLayer` for each.
-    num_divided: how many layers there are up to the last that is divided: that either side can do, as it does policies.
+    num_policy_layers: how many layers there are up to the last policy: that either side can do, as it does policies.
       Those behind are always the accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
-    num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
+    num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the policy layers for an image
       that comes too late for one, so that it happens to few.
     fingerprint: a number from 1 to 2**24 - 1 that other layers hardly have.
   """
@@ -63,7 +63,7 @@ class DeviceLayers:
   def __init__(self, texts: Sequence[str]) -> None:
     self.texts = tuple(texts)
     self.layers = [_parsed(text) for text in self.texts]
-    self.num_divided = max((i + 1 for i, layer in enumerate(self.layers) if layer.is_divided), default=0)
+    self.num_policy_layers = max((i + 1 for i, layer in enumerate(self.layers) if layer.is_policy), default=0)
     self.num_draws = sum(layer.num_draws for layer in self.layers)
     self.num_tables = max(_num_tables(layer.table_probability) for layer in self.layers)
     digest = hashlib.sha256("\n".join(self.texts).encode()).digest()
@@ -135,7 +135,7 @@ def _parsed(text, known=True):
   told = facts_of(tuple(pieces(text, -1)))
   layer = DeviceLayer(
       kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}, *told.num_draws,
-      *told.divided)
+      *told.is_policy)
   if known and _reason_against(layer, last=True):
     raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
   return layer

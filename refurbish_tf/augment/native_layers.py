@@ -28,7 +28,7 @@ class Facts(NamedTuple):
   """What layers say of themselves: of each how much it draws for an image, whether `offload` divides it and whether it moves
   pixels; of all of them the dtype that they return, why they cannot take such images, and which of them."""
   num_draws: tuple[int, ...]
-  divided: tuple[bool, ...]
+  is_policy: tuple[bool, ...]
   moves: tuple[bool, ...]
   dtype: tf.DType | None
   problem: str
@@ -39,10 +39,10 @@ class Facts(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
-  num_draws, divided, returned, problem, problem_layer, version, moves = _run(
+  num_draws, is_policy, returned, problem, problem_layer, version, moves = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Facts(
-      tuple(num_draws.tolist()), tuple(divided.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
+      tuple(num_draws.tolist()), tuple(is_policy.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
       int(problem_layer), int(version))
 
 

@@ -38,7 +38,7 @@ class RefurbishLogger(StepCallback):
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
     in bursts: a median near 0 does not mean that the input keeps up.
   - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
-    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_share` of
+    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_device_fraction` of
     `rtf.OffloadStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the

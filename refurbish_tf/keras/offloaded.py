@@ -34,7 +34,7 @@ class Offloaded(keras.layers.Layer):
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
   TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
   what it draws: behind `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
-  once for a batch and computes all distortions. One trace serves all shares: the layers up to the last policy are compiled for an eighth, a quarter, half and
+  once for a batch and computes all distortions. One trace serves all fractions: the layers up to the last policy are compiled for an eighth, a quarter, half and
   all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
   do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
   `jax.make_mesh` may be explicit.

@@ -1,7 +1,7 @@
 """The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone.
 
 Every image has draws of its own, and none has a branch of its own: policies are one formula with a row of numbers for each
-image, see offloaded_rows.py. The one switch of the program is by how many images of the batch the divided layers are left to do.
+image, see offloaded_rows.py. The one switch of the program is by how many images of the batch the policy layers are left to do.
 A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
@@ -22,24 +22,24 @@ from .offloaded_rows import AUTO_CONTRAST, BASE, FILL, GREY, MASK, MEAN_GREY, SM
 def finish(device_layers, images, draws):
   """Does the layers: uint8 `[n, H, W, 3]`, int32 `[n, 1 + draws]` -> uint8 `[n, H, W, 3]`, or normalize's dtype.
 
-  Where column 0 of the draws is 0 the divided layers are done.
+  Where column 0 of the draws is 0 the policy layers are done.
   """
   count = ops.shape(images)[0]
-  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_divided])
+  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_policy_layers])
   x, own = _packed(images), draws[:, 1 + number:]
-  if device_layers.num_divided:
+  if device_layers.num_policy_layers:
     divided = _in_whole_groups(draws[:, :1 + number])
     x = ops.switch(_which(divided[:, 0]), _branches(device_layers), _in_whole_groups(x), divided)[:count]
-  x = _after(x, device_layers.layers[device_layers.num_divided:], own)
+  x = _after(x, device_layers.layers[device_layers.num_policy_layers:], own)
   return without_draws(device_layers, _spread(x))
 
 
-# The shares of a batch that the accelerator may do: of each group every 8th image, every 4th, every 2nd, all.
+# The fractions of a batch that the accelerator may do: of each group every 8th image, every 4th, every 2nd, all.
 _STRIDES = (8, 4, 2, 1)
 
 
 def _which(todo):
-  """0 if nothing is to be done, else the place in `_STRIDES`, counted from 1, of the least share that has all of it."""
+  """0 if nothing is to be done, else the place in `_STRIDES`, counted from 1, of the least fraction that has all of it."""
   row = ops.arange(1, ops.shape(todo)[0] + 1, dtype="int32")
   beside = [ops.any(ops.logical_and(todo > 0, row % stride > 0)) for stride in _STRIDES[:-1]]
   return sum(ops.cast(each, "int32") for each in [ops.any(todo > 0), *beside])
@@ -47,7 +47,7 @@ def _which(todo):
 
 def _branches(device_layers):
   """A function of images and draws for each value of `_which`."""
-  layers = device_layers.layers[:device_layers.num_divided]
+  layers = device_layers.layers[:device_layers.num_policy_layers]
 
   def branch(stride):
     def run(x, draws):

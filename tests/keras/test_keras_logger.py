@@ -168,12 +168,12 @@ def test_the_images_that_either_side_finished():
   # The host does those that come too late for a table.
   assert history["offload_device_images"] == done and 100 < done[0] != done[1]
   assert history["offload_host_images"] == [160 - number for number in done]
-  assert history["offload_share"] == [number / 160 for number in done]
+  assert history["offload_device_fraction"] == [number / 160 for number in done]
   assert all(value >= 0 for value in history["offload_host_wait"])
   assert history["refurbish_fresh"] == [160, 80]
   stage = rtf.stats(dataset)[1]
-  assert stage.total.share == sum(done) / 320 and str(stage).splitlines()[1].endswith("share")
-  assert rtf.OffloadStats(0, 0, 0, 0.0).share == 0
+  assert stage.total.device_fraction == sum(done) / 320 and str(stage).splitlines()[1].endswith("device_fraction")
+  assert rtf.OffloadStats(0, 0, 0, 0.0).device_fraction == 0
 
 
 def test_bad_arguments_of_the_logger():

@@ -62,7 +62,7 @@ def check(run, layers, images, draws=None, todo=1):
 
 
 def every(n, stride):
-  """1 for the images that `offload` leaves to the accelerator for a share of 1 / stride."""
+  """1 for the images that `offload` leaves to the accelerator for a fraction of 1 / stride."""
   return (np.arange(1, n + 1) % stride == 0).astype(np.int32)
 
 
@@ -91,7 +91,7 @@ def test_the_bytes_are_those_of_the_host(name, mode):
 
 
 def test_no_more_is_done_than_the_share():
-  """The program does the divided layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
+  """The program does the policy layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
   which = lambda todo: int(offloaded_pixels._which(keras.ops.convert_to_tensor(todo)))
   assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
   one = np.eye(24, dtype=np.int32)

@@ -17,22 +17,22 @@ N = 23
 SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
 
 
-def epochs(dataset, made_of=None, num_divided=2, number=3):
+def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
   """For each epoch, the finished images by label."""
   made_of = made_of or layers()
   return [
       {int(label): image.tobytes() for batch, labels in dataset
-       for label, image in zip(labels, finished_by_host(batch, made_of, num_divided))} for _ in range(number)]
+       for label, image in zip(labels, finished_by_host(batch, made_of, num_policy_layers))} for _ in range(number)]
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(share):
-  """Whatever the share, in every epoch; the list of partial layers counts, too."""
+@pytest.mark.parametrize("fraction", SHARES)
+def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(fraction):
+  """Whatever the fraction, in every epoch; the list of partial layers counts, too."""
   first = [lambda image: tf.identity(image), augment.random_flip()]
   expected = source(N).refurbish(first, layers(), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in expected} for _ in range(3)]
   stage = source(N).refurbish(first, None, r=2, seed=3)
-  assert epochs(stage.offload(layers(), 8, device_fraction=share, drop_remainder=False)) == expected
+  assert epochs(stage.offload(layers(), 8, device_fraction=fraction, drop_remainder=False)) == expected
 
 
 def test_behind_functions_the_layers_are_those_of_compose():
@@ -42,10 +42,10 @@ def test_behind_functions_the_layers_are_those_of_compose():
   assert epochs(stage.offload(layers(), 8, drop_remainder=False), number=2) == expected
 
 
-@pytest.mark.parametrize("share", [0, 1 / 2, 1])
-def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew(share):
+@pytest.mark.parametrize("fraction", [0, 1 / 2, 1])
+def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew(fraction):
   def make():
-    return source(N).offload(layers(), 8, device_fraction=share, seed=5, drop_remainder=False)
+    return source(N).offload(layers(), 8, device_fraction=fraction, seed=5, drop_remainder=False)
 
   dataset = make()
   for _ in range(2):
@@ -69,11 +69,11 @@ def test_draws_are_those_of_compose():
   assert sorted(map(tuple, next(iter(stage))[0]["draws"].numpy()[:, 1:])) == sorted(tuple(d.numpy()) for d in expected)
 
 
-@pytest.mark.parametrize("share, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
-def test_the_share_is_of_each_replica_s_part(share, number):
+@pytest.mark.parametrize("fraction, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
+def test_the_share_is_of_each_replica_s_part(fraction, number):
   """Images without a table to make, so that none comes too late for one."""
   plain = [augment.rand_augment(1, 0)[0]]
-  for batch, _ in source(32).offload(plain, 16, device_fraction=share, num_replicas=2, seed=1):
+  for batch, _ in source(32).offload(plain, 16, device_fraction=fraction, num_replicas=2, seed=1):
     names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]
     for part in range(2):
       flags = unfinished(batch)[8 * part:8 * part + 8]
@@ -237,11 +237,11 @@ def test_counts():
   dataset = source(32).offload(policies(), 8, device_fraction=1 / 2, seed=1, name="mine")
   done = [flag for _ in range(2) for batch, _ in dataset for flag in unfinished(batch)]
   stage, = rtf.stats(dataset.prefetch(1))
-  assert stage.name == "mine" and stage.total.share == done.count(1) / 64
+  assert stage.name == "mine" and stage.total.device_fraction == done.count(1) / 64
   assert [epoch.batches for epoch in stage.epochs] == [4, 4]
   assert (stage.total.host_images, stage.total.device_images) == (done.count(0), done.count(1))
   assert "host_wait [s]" in str(stage)
-  assert "  batch   8 images\n  divided rand_augment, rand_augment; by the accelerator: 0.5 of each batch\n  device  none" in rtf.describe(dataset)
+  assert "  batch   8 images\n  policy  rand_augment, rand_augment; device fraction 0.5\n  device  none" in rtf.describe(dataset)
 
 
 def test_the_time_between_two_iterators_does_not_change_the_share():
@@ -282,10 +282,10 @@ def test_finished_refuses_other_images():
     rtf.as_offloaded(images(4))
 
 
-@pytest.mark.parametrize("share", cases.some([0, rtf.AUTOTUNE], 1))
-def test_in_a_graph_and_in_a_service_free_copy(share):
+@pytest.mark.parametrize("fraction", cases.some([0, rtf.AUTOTUNE], 1))
+def test_in_a_graph_and_in_a_service_free_copy(fraction):
   """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
-  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8, device_fraction=share)
+  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8, device_fraction=fraction)
   graph = dataset._as_serialized_graph()
   copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
   list(copied)

@@ -75,7 +75,7 @@ RIGHT = """
     total: rtf.EpochStats = rtf.stats(train)[0].total
     echo_counts: rtf.EchoStats = rtf.stats(echoed)[0].epochs[0]
     text: str = rtf.describe(train) + str(rtf.stats(train)[0])
-    ratio: float = total.cached / total.fresh + echo_counts.factor + offload_counts.share
+    ratio: float = total.cached / total.fresh + echo_counts.factor + offload_counts.device_fraction
     store = rtf.CacheStore(os.environ["HOME"], version="1", overwrite=True)
     store.put(3, {"image": np.zeros(3)})
     held: bool = 3 in store and len(store) > 0 and store.stats().hits > 0 and store.verify() == (1, 0)

@@ -28,14 +28,14 @@ def unfinished(batch):
   return batch["draws"].numpy()[:, 0].tolist()
 
 
-def finished_by_host(batch, made_of, num_divided):
+def finished_by_host(batch, made_of, num_policy_layers):
   """What `Offloaded` makes of a batch, by the host's layers."""
   flat = batch["unfinished_image"]
   n, height, width = flat.shape[0], flat.shape[1], flat.shape[2] // 3
   given, draws, todo = tf.reshape(flat, [n, height, width, 3]), batch["draws"][:, 1:], batch["draws"][:, 0] == 1
   whole = augment.compose(made_of).pixels(given, draws)
-  if not num_divided:
+  if not num_policy_layers:
     return whole.numpy()
-  divided, rest = augment.split(made_of, at=num_divided)
+  divided, rest = augment.split(made_of, at=num_policy_layers)
   number = divided.draws([0, 0]).shape[0]
   return tf.where(todo[:, None, None, None], whole, rest.pixels(given, draws[:, number:]) if rest else given).numpy()

@@ -1,4 +1,4 @@
-"""Batches as `Dataset.offload` makes them, by hand: some images with their divided layers done, the others without."""
+"""Batches as `Dataset.offload` makes them, by hand: some images with their policy layers done, the others without."""
 import numpy as np
 
 from refurbish_tf import augment
@@ -60,10 +60,10 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     draws = whole.draws(seed, len(images)).numpy()
   todo = np.broadcast_to(np.int32(todo), [len(images)])
   todo = np.where(without_table(layers, draws, todo), 0, todo).astype(np.int32)
-  shared = device_layers.checked_layers(layers, "test")[:on_device.num_divided]
+  shared = device_layers.checked_layers(layers, "test")[:on_device.num_policy_layers]
   given = images
   if shared:
-    number = sum(layer.num_draws for layer in on_device.layers[:on_device.num_divided])
+    number = sum(layer.num_draws for layer in on_device.layers[:on_device.num_policy_layers])
     done = augment.compose(shared).pixels(images, draws[:, :number]).numpy()
     given = np.where(todo[:, None, None, None] == 1, images, done)
   entries = {

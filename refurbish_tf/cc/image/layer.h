@@ -76,7 +76,7 @@ class Layer {
   virtual bool moves_pixels() const { return true; }
   // Whether `offload` divides the images of a batch between the host and the
   // accelerator for this layer.
-  virtual bool is_divided() const { return false; }
+  virtual bool is_policy() const { return false; }
   // Whether, on an accelerator, these draws need a table of the whole image.
   virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
 };

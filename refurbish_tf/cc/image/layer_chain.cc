@@ -65,9 +65,9 @@ int LayerChain::Version() {
   return ImageSeed::kVersion + LayerType::SumOfRaises();
 }
 
-LayerChain LayerChain::UpToLastDivided() const {
+LayerChain LayerChain::UpToLastPolicy() const {
   LayerChain made = *this;
-  while (!made.links_.empty() && !made.links_.back().layer->is_divided()) {
+  while (!made.links_.empty() && !made.links_.back().layer->is_policy()) {
     made.num_draws_ -= made.links_.back().layer->num_draws();
     made.links_.pop_back();
   }

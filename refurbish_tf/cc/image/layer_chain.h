@@ -41,8 +41,8 @@ class LayerChain {
 
   const std::vector<Link>& links() const { return links_; }
   int num_draws() const { return num_draws_; }
-  // The layers up to the last that is divided; none if there is none.
-  LayerChain UpToLastDivided() const;
+  // The layers up to the last policy; none if there is none.
+  LayerChain UpToLastPolicy() const;
 
   // What the layers make of such an image.
   absl::StatusOr<ImageSpec> Behind(const ImageSpec& image) const;

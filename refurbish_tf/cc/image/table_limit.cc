@@ -6,7 +6,7 @@ TableLimit::TableLimit(const LayerChain& chain, int tables, int64_t group)
     : tables_(tables), group_(group) {
   int first = 0;
   for (const LayerChain::Link& link : chain.links()) {
-    if (link.layer->is_divided()) {
+    if (link.layer->is_policy()) {
       layers_.push_back({link.layer.get(), first, {}});
     }
     first += link.layer->num_draws();
@@ -14,14 +14,14 @@ TableLimit::TableLimit(const LayerChain& chain, int tables, int64_t group)
 }
 
 void TableLimit::Begin() {
-  for (DividedLayer& layer : layers_) layer.reserved.clear();
+  for (PolicyLayer& layer : layers_) layer.reserved.clear();
 }
 
 bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
-  const auto needs = [draws](const DividedLayer& divided) {
+  const auto needs = [draws](const PolicyLayer& divided) {
     return divided.layer->NeedsTable(draws + divided.first_draw);
   };
-  for (DividedLayer& layer : layers_) {
+  for (PolicyLayer& layer : layers_) {
     std::deque<int64_t>& reserved = layer.reserved;
     while (!reserved.empty() && reserved.front() <= row - group_)
       reserved.pop_front();
@@ -29,7 +29,7 @@ bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
       return false;
     }
   }
-  for (DividedLayer& layer : layers_) {
+  for (PolicyLayer& layer : layers_) {
     if (needs(layer)) layer.reserved.push_back(row);
   }
   return true;

@@ -28,7 +28,7 @@ class TableLimit {
   bool Reserve(int64_t row, const int32_t* draws);
 
  private:
-  struct DividedLayer {
+  struct PolicyLayer {
     const Layer* layer;
     int first_draw;
     // The last rows that got tables, at most `tables_`, in rising order.
@@ -37,7 +37,7 @@ class TableLimit {
 
   const int tables_;
   const int64_t group_;
-  std::vector<DividedLayer> layers_;
+  std::vector<PolicyLayer> layers_;
 };
 
 }  // namespace refurbish_tf

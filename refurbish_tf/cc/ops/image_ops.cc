@@ -227,7 +227,7 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // What there is to know of a chain of layers before there is an image.
 //
 // S, shape: of the images, as far as they are known.
-// num_draws, divided: of each layer: how much it draws for an image, and
+// num_draws, is_policy: of each layer: how much it draws for an image, and
 // whether `offload` may leave it to an accelerator.
 // type: of the result, as a DataType.
 // problem, problem_layer: why the layers cannot take such images, to go on from
@@ -236,7 +236,7 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // moves: of each layer: whether it moves pixels.
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
-    .Output("divided: bool")
+    .Output("is_policy: bool")
     .Output("type: int32")
     .Output("problem: string")
     .Output("problem_layer: int32")

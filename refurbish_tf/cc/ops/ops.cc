@@ -161,7 +161,7 @@ DATASET_OP("HandOverDataset")
 // ones are done for all images of each of the batch's parts but the
 // accelerator's.
 //
-// eighths: the portion of a part whose divided layers are left to the
+// eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1.
 // group, tables: so many images of a group can get tables on the
 // accelerator.

@@ -1,5 +1,5 @@
 // What a offload stage knows across its epochs: its seed, the next epoch, the
-// portion of a batch that the accelerator does, and counts.
+// fraction of a batch that the accelerator does, and counts.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
-#include "refurbish_tf/cc/schedule/portion_rule.h"
+#include "refurbish_tf/cc/schedule/device_fraction_rule.h"
 
 namespace refurbish_tf {
 
@@ -30,7 +30,7 @@ class OffloadStage {
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;
 
   // `any_seed`: the user gave none, so that of a checkpoint replaces it.
-  // `eighths`: as the argument of PortionRule.
+  // `eighths`: as the argument of DeviceFractionRule.
   OffloadStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
 
@@ -48,13 +48,14 @@ class OffloadStage {
             counters_.back()};
   }
 
-  // As those of PortionRule.
-  PortionRule::Batch BeginBatch() ABSL_LOCKS_EXCLUDED(mu_) {
+  // As those of DeviceFractionRule.
+  DeviceFractionRule::Batch BeginBatch() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return rule_.Begin();
   }
-  void Record(const PortionRule::Batch& batch, std::optional<int64_t> since,
-              int64_t waited) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Record(const DeviceFractionRule::Batch& batch,
+              std::optional<int64_t> since, int64_t waited)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     rule_.Record(batch, since, waited);
   }
@@ -89,7 +90,7 @@ class OffloadStage {
   mutable absl::Mutex mu_;
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  PortionRule rule_ ABSL_GUARDED_BY(mu_);
+  DeviceFractionRule rule_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<OffloadCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -39,7 +39,7 @@ MUTANTS = [
            "    if (since(i) >= num_samples) return beyond(since(i));\n", "",
            "tests/refurbish/test_damaged_checkpoint.py::test_nonsense_is_refused"),
     Mutant("a fit that is told to stop loses its backup", "refurbish_tf/keras/restore.py",
-           "    if not self.model.stop_training:\n      self._backup.delete()", "    self._backup.delete()",
+           "    if self._deletes and not self.model.stop_training:\n      self._backup.delete()", "    self._backup.delete()",
            "tests/keras/test_keras_callbacks.py::test_a_fit_that_is_told_to_stop_keeps_its_backup"),
     Mutant("steps that were done before a break are done again", "refurbish_tf/keras/restore.py",
            '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",

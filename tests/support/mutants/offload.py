@@ -27,7 +27,7 @@ MUTANTS = [
            "row >= options_.batch_size * (8 - eighths) / 8 && nth > 0 &&",
            OFFLOAD + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
     Mutant("what the accelerator is to do is done already", WORK,
-           "if (draws[0] == 1 || options_.divided_layers.links().empty()) {", "if (options_.divided_layers.links().empty()) {",
+           "if (draws[0] == 1 || options_.policy_layers.links().empty()) {", "if (options_.policy_layers.links().empty()) {",
            SAME + "[1]"),
     Mutant("more tables than there are tables", SLOTS, "reserved.size() >= static_cast<size_t>(tables_)",
            "reserved.size() > static_cast<size_t>(tables_)", OFFLOAD + "test_no_group_needs_more_tables_than_it_has[24-1]"),

@@ -126,7 +126,7 @@ class PolicyLayer : public Layer {
         outcomes_.begin(), outcomes_.end(),
         [](const PolicyOutcome& outcome) { return outcome.MovesPixels(); });
   }
-  bool is_divided() const override { return true; }
+  bool is_policy() const override { return true; }
   bool NeedsTable(const int32_t* draws) const override {
     const PolicyOutcome& outcome = At(draws[0]);
     const Distortion distortion = outcome.distortion.distortion;

@@ -330,7 +330,7 @@ class DescribeLayersOp : public OpKernel {
     auto num_draws = output->vec<int32_t>();
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(1, TensorShape({number}), &output));
-    auto divided = output->vec<bool>();
+    auto is_policy = output->vec<bool>();
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(6, TensorShape({number}), &output));
     auto moves = output->vec<bool>();
@@ -342,7 +342,7 @@ class DescribeLayersOp : public OpKernel {
     for (int64_t i = 0; i < number; ++i) {
       const Layer& layer = *chain_.links()[i].layer;
       num_draws(i) = layer.num_draws();
-      divided(i) = layer.is_divided();
+      is_policy(i) = layer.is_policy();
       moves(i) = layer.moves_pixels();
       if (!made.ok()) continue;
       made = layer.Behind(*made);

@@ -35,8 +35,8 @@ absl::Status Refused(const Parts&... parts) {
 // anything.
 absl::Status CheckAttributes(const OffloadArguments& arguments) {
   const OffloadOptions& options = arguments.options;
-  const auto& all = PortionRule::kEighths;
-  if (arguments.eighths != PortionRule::kAutotuned &&
+  const auto& all = DeviceFractionRule::kEighths;
+  if (arguments.eighths != DeviceFractionRule::kAutotuned &&
       std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
     return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
                    arguments.eighths, ".");
@@ -142,7 +142,7 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
     absl::StatusOr<LayerChain> layers = LayerChain::Parse(attrs_.layers);
     OP_REQUIRES_OK(ctx, layers.status());
     options.layers = *std::move(layers);
-    options.divided_layers = options.layers.UpToLastDivided();
+    options.policy_layers = options.layers.UpToLastPolicy();
     OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
   }
 

@@ -18,7 +18,7 @@ constexpr char kNumErrors[] = "num_errors";
 constexpr char kError[] = "error";
 // Far more than are ever begun or found at once.
 constexpr int64_t kMostSaved = 1 << 20;
-// Batches. More would take memory, and let a change of the portion wait.
+// Batches. More would take memory, and let a change of the fraction wait.
 constexpr int64_t kRoom = 2;
 
 }  // namespace
@@ -75,7 +75,7 @@ absl::Status OffloadIterator::GetNextInternal(IteratorContext* ctx,
     std::optional<int64_t> since;
     if (last_.has_value())
       since = std::chrono::nanoseconds(now - *last_).count();
-    stage().Record(batch->portion, since, waited_nanos);
+    stage().Record(batch->fraction, since, waited_nanos);
     last_ = now;
     HandOut(ctx, batch.get(), out_tensors);
   }

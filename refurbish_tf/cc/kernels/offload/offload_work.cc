@@ -75,9 +75,9 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
       if (std::exchange(draws[0], 0) == 0) continue;
-      if (options.divided_layers.links().empty()) continue;
+      if (options.policy_layers.links().empty()) continue;
       if (!painter.has_value()) {
-        painter.emplace(options.divided_layers, options.size, kOffloadPixel,
+        painter.emplace(options.policy_layers, options.size, kOffloadPixel,
                         BestKernels());
       }
       uint8_t* const to = batch->images + row * bytes;
@@ -103,7 +103,7 @@ OffloadWork::OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
       iteration_(std::move(iteration)),
       told_(told),
       rows_per_piece_(RowsPerPiece(options)),
-      table_limit_(options.divided_layers, options.tables, options.group) {}
+      table_limit_(options.policy_layers, options.tables, options.group) {}
 
 OrderedWorkers::Outcome OffloadWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<OffloadPiece&>(*piece);
@@ -130,7 +130,7 @@ OrderedWorkers::Outcome OffloadWork::Fetch(OrderedWorkers::Piece* piece) {
 absl::Status OffloadWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<OffloadBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
-  batch->portion = stage_.BeginBatch();
+  batch->fraction = stage_.BeginBatch();
   current_ = std::move(batch);
   table_limit_.Begin();
   return absl::OkStatus();
@@ -193,7 +193,7 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
   const int64_t nth = row % options_.part() + 1;
-  const int eighths = batch.portion.eighths;
+  const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
              table_limit_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
@@ -241,11 +241,11 @@ absl::Status OffloadWork::MakeRows(const OffloadPiece& piece) const {
     const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
     const int32_t* const draws = batch.draws + row * options_.num_columns();
     uint8_t* const to = batch.images + row * bytes;
-    if (draws[0] == 1 || options_.divided_layers.links().empty()) {
+    if (draws[0] == 1 || options_.policy_layers.links().empty()) {
       std::memcpy(to, from, bytes);
     } else {
       if (!painter.has_value()) {
-        painter.emplace(options_.divided_layers, options_.size, kOffloadPixel,
+        painter.emplace(options_.policy_layers, options_.size, kOffloadPixel,
                         BestKernels());
       }
       painter->Paint(from, draws + 1, to);

@@ -40,8 +40,8 @@ struct OffloadOptions {
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  // All, and those that either side can do: up to the last that is divided.
-  LayerChain layers, divided_layers;
+  // All, and those that either side can do: up to the last policy.
+  LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
 
   int64_t image_bytes() const { return size.height * size.width * 3; }
@@ -52,10 +52,10 @@ struct OffloadOptions {
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
 struct OffloadBatch {
-  PortionRule::Batch portion;
+  DeviceFractionRule::Batch fraction;
   // Rows that are fetched.
   int64_t num_rows = 0;
-  // Of those, images whose divided layers are left to the accelerator.
+  // Of those, images whose policy layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
   uint8_t* images = nullptr;
@@ -82,7 +82,7 @@ struct OffloadPiece : OrderedWorkers::Piece {
 // Allocates the components of a batch like `element`.
 absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
-// Does the divided layers that are left, and shortens the batch to its rows.
+// Does the policy layers that are left, and shortens the batch to its rows.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
                                 OffloadBatch* batch);
 

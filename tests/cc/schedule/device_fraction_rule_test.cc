@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/schedule/portion_rule.h"
+#include "refurbish_tf/cc/schedule/device_fraction_rule.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,73 +11,73 @@
 namespace refurbish_tf {
 namespace {
 
-using Batch = PortionRule::Batch;
+using Batch = DeviceFractionRule::Batch;
 
 constexpr int64_t kTurn = 1000;  // From one batch to the next.
 constexpr int64_t kLong = kTurn / 5, kMiddling = kTurn / 10, kShort = kTurn / 20;
 
-// Hands over batches of the newest portion that are waited for so long. Returns the portion then.
-int Record(int num_batches, int64_t waited, PortionRule* rule) {
+// Hands over batches of the newest fraction that are waited for so long. Returns the fraction then.
+int Record(int num_batches, int64_t waited, DeviceFractionRule* rule) {
   for (int i = 0; i < num_batches; ++i) rule->Record(rule->Begin(), kTurn, waited);
-  return rule->Begin().portion;
+  return rule->Begin().fraction;
 }
 
-TEST(PortionRuleTest, EightBatchesDoAPortionInStepsThatADeviceHas) {
-  for (int portion = 0; portion <= 8; ++portion) {
-    PortionRule rule(portion);
+TEST(DeviceFractionRuleTest, EightBatchesDoAFractionInStepsThatADeviceHas) {
+  for (int fraction = 0; fraction <= 8; ++fraction) {
+    DeviceFractionRule rule(fraction);
     std::set<int> used;
     int eighths = 0;
     for (int i = 0; i < 8; ++i) {
       const Batch batch = rule.Begin();
-      EXPECT_EQ(batch.portion, portion);
-      EXPECT_EQ(std::count(PortionRule::kEighths.begin(), PortionRule::kEighths.end(), batch.eighths), 1);
+      EXPECT_EQ(batch.fraction, fraction);
+      EXPECT_EQ(std::count(DeviceFractionRule::kEighths.begin(), DeviceFractionRule::kEighths.end(), batch.eighths), 1);
       used.insert(batch.eighths);
       eighths += batch.eighths;
     }
-    EXPECT_EQ(eighths, 8 * portion);
-    EXPECT_EQ(used.size(), used.count(portion) == 1 ? 1 : 2) << portion;
+    EXPECT_EQ(eighths, 8 * fraction);
+    EXPECT_EQ(used.size(), used.count(fraction) == 1 ? 1 : 2) << fraction;
   }
 }
 
-TEST(PortionRuleTest, APortionThatIsGivenStays) {
-  PortionRule rule(4);
+TEST(DeviceFractionRuleTest, AFractionThatIsGivenStays) {
+  DeviceFractionRule rule(4);
   EXPECT_EQ(Record(100, kLong, &rule), 4);
   EXPECT_EQ(Record(100, 0, &rule), 4);
 }
 
-TEST(PortionRuleTest, ItRisesByAnEighthWhileTrainingWaitsAndFallsByOneWhileBatchesWait) {
-  PortionRule rule(PortionRule::kAutotuned);
+TEST(DeviceFractionRuleTest, ItRisesByAnEighthWhileTrainingWaitsAndFallsByOneWhileBatchesWait) {
+  DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   for (int eighths = 0; eighths < 8; ++eighths) EXPECT_EQ(Record(8, kLong, &rule), eighths + 1);
   EXPECT_EQ(Record(80, kLong, &rule), 8);
   for (int eighths = 8; eighths > 0; --eighths) EXPECT_EQ(Record(8, kShort, &rule), eighths - 1);
   EXPECT_EQ(Record(80, 0, &rule), 0);
 }
 
-TEST(PortionRuleTest, ItStaysWhileBothSidesWait) {
-  PortionRule rule(PortionRule::kAutotuned);
+TEST(DeviceFractionRuleTest, ItStaysWhileBothSidesWait) {
+  DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   ASSERT_EQ(Record(16, kLong, &rule), 2);
   EXPECT_EQ(Record(80, kMiddling, &rule), 2);
 }
 
-TEST(PortionRuleTest, BatchesBegunBeforeAChangeDoNotCount) {
-  PortionRule rule(PortionRule::kAutotuned);
+TEST(DeviceFractionRuleTest, BatchesBegunBeforeAChangeDoNotCount) {
+  DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   const Batch before = rule.Begin();
   ASSERT_EQ(Record(8, kLong, &rule), 1);
   for (int i = 0; i < 20; ++i) rule.Record(before, kTurn, kTurn);
-  EXPECT_EQ(rule.Begin().portion, 1);
+  EXPECT_EQ(rule.Begin().fraction, 1);
 }
 
 // There the batches are waited for, however fast the CPU is.
-TEST(PortionRuleTest, BeginningsOfShortEpochsDoNotAddUp) {
-  PortionRule rule(PortionRule::kAutotuned);
+TEST(DeviceFractionRuleTest, BeginningsOfShortEpochsDoNotAddUp) {
+  DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   for (int i = 0; i < 80; ++i) {
     rule.Record(rule.Begin(), i % 8 == 0 ? std::nullopt : std::optional(kTurn), kTurn);
   }
-  EXPECT_EQ(rule.Begin().portion, 0);
+  EXPECT_EQ(rule.Begin().fraction, 0);
 }
 
-TEST(PortionRuleTest, AFallThatIsTakenBackIsTriedMoreAndMoreRarely) {
-  PortionRule rule(PortionRule::kAutotuned);
+TEST(DeviceFractionRuleTest, AFallThatIsTakenBackIsTriedMoreAndMoreRarely) {
+  DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   ASSERT_EQ(Record(16, kLong, &rule), 2);
   for (const int windows : {1, 2, 4, 8, 8}) {
     EXPECT_EQ(Record(8 * windows - 1, 0, &rule), 2) << windows;
@@ -99,20 +99,20 @@ struct Pipeline {
   double cpu = 1, other_cpu = 1;
   int change_at = std::numeric_limits<int>::max();  // From this batch on the CPU takes `other_cpu`.
 
-  static constexpr double kFixed = 0.02;  // The CPU's, whatever the portion.
+  static constexpr double kFixed = 0.02;  // The CPU's, whatever the fraction.
   static constexpr int kRoom = 2;
 };
 
 struct Outcome {
-  std::vector<int> portions;
+  std::vector<int> fractions;
   std::vector<double> trained;  // When.
   double Throughput(int from) const { return (trained.size() - from) / (trained.back() - trained[from - 1]); }
 };
 
-Outcome Simulate(const Pipeline& pipeline, int num_batches, int portion) {
+Outcome Simulate(const Pipeline& pipeline, int num_batches, int fraction) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   constexpr double kNanos = 1e9;
-  PortionRule rule(portion);
+  DeviceFractionRule rule(fraction);
   std::vector<Batch> batches;
   std::vector<double> finished, handed, taken, trained;
   Outcome outcome;
@@ -135,7 +135,7 @@ Outcome Simulate(const Pipeline& pipeline, int num_batches, int portion) {
     rule.Record(batches[out], since, static_cast<int64_t>(kNanos * (handed[out] - asked)));
     taken.push_back(std::max(handed[out], at(trained, out - 1)));
     trained.push_back(taken[out] + pipeline.train + pipeline.device * batches[out].eighths / 8);
-    outcome.portions.push_back(batches[out++].portion);
+    outcome.fractions.push_back(batches[out++].fraction);
   }
   outcome.trained = trained;
   return outcome;
@@ -152,14 +152,14 @@ std::vector<Pipeline> Pipelines() {
 }
 
 // A long queue must be filled, or empty, before it tells anything.
-TEST(PortionRuleTest, NearlyAsManyBatchesAsWithTheBestPortion) {
+TEST(DeviceFractionRuleTest, NearlyAsManyBatchesAsWithTheBestFraction) {
   for (const Pipeline& pipeline : Pipelines()) {
     double best = 0;
-    for (int portion = 0; portion <= 8; ++portion) {
-      best = std::max(best, Simulate(pipeline, 1000, portion).Throughput(200));
+    for (int fraction = 0; fraction <= 8; ++fraction) {
+      best = std::max(best, Simulate(pipeline, 1000, fraction).Throughput(200));
     }
-    const Outcome found = Simulate(pipeline, 1000, PortionRule::kAutotuned);
-    const auto [least, most] = std::minmax_element(found.portions.begin() + 200, found.portions.end());
+    const Outcome found = Simulate(pipeline, 1000, DeviceFractionRule::kAutotuned);
+    const auto [least, most] = std::minmax_element(found.fractions.begin() + 200, found.fractions.end());
     const bool is_long = pipeline.prefetch > 4;
     const auto name = testing::Message() << "train " << pipeline.train << " device " << pipeline.device << " prefetch "
                                          << pipeline.prefetch;
@@ -168,10 +168,10 @@ TEST(PortionRuleTest, NearlyAsManyBatchesAsWithTheBestPortion) {
   }
 }
 
-TEST(PortionRuleTest, ASlowCpuGivesAllAwayAndAFastOneNothing) {
-  const auto most = [](const Pipeline& pipeline, int portion) {
-    const std::vector<int> found = Simulate(pipeline, 600, PortionRule::kAutotuned).portions;
-    return std::count(found.end() - 200, found.end(), portion) >= 150;
+TEST(DeviceFractionRuleTest, ASlowCpuGivesAllAwayAndAFastOneNothing) {
+  const auto most = [](const Pipeline& pipeline, int fraction) {
+    const std::vector<int> found = Simulate(pipeline, 600, DeviceFractionRule::kAutotuned).fractions;
+    return std::count(found.end() - 200, found.end(), fraction) >= 150;
   };
   EXPECT_TRUE(most({0.1, 0.001, 2}, 8));
   EXPECT_TRUE(most({2, 0.1, 2}, 0));

@@ -1,7 +1,7 @@
-// Which portion of each batch an accelerator finishes in place of the CPU.
+// Which fraction of each batch an accelerator finishes in place of the CPU.
 //
 // The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): the side
-// that has time gets more. The portion rises by an eighth while training waits
+// that has time gets more. The fraction rises by an eighth while training waits
 // for batches, and falls by an eighth while batches wait for training.
 #pragma once
 
@@ -12,31 +12,32 @@
 
 namespace refurbish_tf {
 
-// Counts in eighths. Reads no clock: the portions are a function of what is
+// Counts in eighths. Reads no clock: the fractions are a function of what is
 // recorded. Not thread-safe.
-class PortionRule {
+class DeviceFractionRule {
  public:
   static constexpr int kAutotuned = -1;
-  // What an accelerator can do of one batch. Another portion is made of batches
-  // of the neighbouring ones, by turns.
+  // What an accelerator can do of one batch. Another fraction is made of
+  // batches of the neighbouring ones, by turns.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
-  // `portion`: of all batches, or kAutotuned.
-  explicit PortionRule(int portion)
-      : is_autotuned_(portion == kAutotuned), portion_(std::max(portion, 0)) {}
+  // `fraction`: of all batches, or kAutotuned.
+  explicit DeviceFractionRule(int fraction)
+      : is_autotuned_(fraction == kAutotuned),
+        fraction_(std::max(fraction, 0)) {}
 
   struct Batch {
-    int portion = 0;  // At the time.
-    int eighths = 0;  // Of this batch: one of kEighths.
+    int fraction = 0;  // At the time.
+    int eighths = 0;   // Of this batch: one of kEighths.
   };
   // The next batch that is begun.
   Batch Begin() {
-    owed_ += portion_;
+    owed_ += fraction_;
     const int eighths =
         *std::find_if(kEighths.rbegin(), kEighths.rend(),
                       [this](int possible) { return possible <= owed_; });
     owed_ -= eighths;
-    return {portion_, eighths};
+    return {fraction_, eighths};
   }
 
   // A batch was handed over, `since` nanoseconds after the one before if they
@@ -47,17 +48,17 @@ class PortionRule {
     // Nothing is prefetched yet: the next batches are waited for in any case.
     if (!since.has_value()) Forget();
     // Batches that were begun before a change say nothing about it.
-    if (!since.has_value() || batch.portion != portion_) return;
+    if (!since.has_value() || batch.fraction != fraction_) return;
     time_ += *since;
     waited_ += waited;
     if (++num_batches_ < kWindow) return;
-    if (waited_ > time_ / kMuch && portion_ < kEighths.back()) {
+    if (waited_ > time_ / kMuch && fraction_ < kEighths.back()) {
       // If a fall is taken back, the next one is put off for twice as long.
       if (has_fallen_) patience_ = std::min(2 * patience_, kMostPatience);
       Move(1);
     }
     num_punctual_ = waited_ < time_ / kLittle ? num_punctual_ + 1 : 0;
-    if (num_punctual_ >= patience_ && portion_ > 0) {
+    if (num_punctual_ >= patience_ && fraction_ > 0) {
       if (has_fallen_) patience_ = 1;
       Move(-1);
     }
@@ -76,14 +77,14 @@ class PortionRule {
   void Forget() { num_batches_ = time_ = waited_ = 0; }
   void Move(int step) {
     has_fallen_ = step < 0;
-    portion_ += step;
+    fraction_ += step;
     owed_ = num_punctual_ = 0;
   }
 
   const bool is_autotuned_;
-  int portion_;
-  int owed_ = 0;  // What earlier batches did less than their portion.
-  // Of this portion, since the last look: batches, how long they took, and for
+  int fraction_;
+  int owed_ = 0;  // What earlier batches did less than their fraction.
+  // Of this fraction, since the last look: batches, how long they took, and for
   // how long of it they were waited for.
   int num_batches_ = 0;
   int64_t time_ = 0;
