@@ -24,8 +24,8 @@ def main():
   # What each pipeline hands out, and the epochs in which it computes the expensive layers.
   rows = [
       ("standard", "prepared in each epoch, six different images", source.refurbish(EXPENSIVE, CHEAP, r=1, seed=SEED), range(EPOCHS)),
-      ("refurbish, r = 3", "prepared twice, shifted and flipped anew each time, six different images", source.refurbish(EXPENSIVE, CHEAP, r=3, seed=SEED), (0, 3)),
-      ("cache() behind the augmentation", "prepared once, one image for ever", source.refurbish([*EXPENSIVE, *CHEAP], None, r=1, seed=SEED)
+      ("refurbish, r = 3", "prepared twice, shifted and flipped again each time, six different images", source.refurbish(EXPENSIVE, CHEAP, r=3, seed=SEED), (0, 3)),
+      ("cache() after the augmentation", "prepared once, one image permanently", source.refurbish([*EXPENSIVE, *CHEAP], None, r=1, seed=SEED)
        .take(1).cache(), (0,))]
   matplotlib.use("Agg")
   with pyplot.rc_context(plots.STYLE):
@@ -39,7 +39,7 @@ def main():
         for spine in place.spines.values():
           spine.set(visible=True, linewidth=5, color=PREPARED if epoch in prepared else REUSED)
     last.legend(
-        handles=[pyplot.Rectangle((0, 0), 1, 1, color=PREPARED, label="cut out and distorted anew: expensive"),
+        handles=[pyplot.Rectangle((0, 0), 1, 1, color=PREPARED, label="cut out and distorted again: expensive"),
                  pyplot.Rectangle((0, 0), 1, 1, color=REUSED, label="from the cache")],
         loc="center", ncols=2, frameon=False)
     figure.savefig(pathlib.Path(__file__).parent / "epochs.jpg", dpi=80, pil_kwargs={"quality": 85})

@@ -215,7 +215,7 @@ class CacheStore:
   def remove(self, index: int | tf.Tensor) -> tf.Tensor:
     """Removes the sample at `index`; returns whether there was one, as a scalar bool tensor.
 
-    A `refurbish` stage then prepares it anew when it needs it next.
+    A `refurbish` stage then prepares it again when it needs it next.
     """
     return native.ops().refurbish_tf_cache_store_remove(store=self._id, index=_index(index))
 

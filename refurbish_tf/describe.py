@@ -20,10 +20,10 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     source  by index: about 200 of 600 elements are read in an epoch after the first
     fresh   in uniformly random order, by index
     store   memory, without a limit
-    behind  batch(2)
+    after   batch(2)
 
   A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch;
-  then the description names the dataset that makes it a stream. See `rtf.sources`. The order behind the stage changes
+  then the description names the dataset that makes it a stream. See `rtf.sources`. The order after the stage changes
   in each epoch. Where `rtf.sources.image_folder` has left out files, a line above the stages counts them by extension.
 
   Args:
@@ -47,7 +47,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
 def _described(stage, dataset):
   text = stage.describe_stage()
   behind = _behind(stage, dataset) if hasattr(stage, "refurbish_stage") else []
-  return f"{text}\n  behind  {', '.join(behind)}" if behind else text
+  return f"{text}\n  after   {', '.join(behind)}" if behind else text
 
 
 def _behind(stage, dataset):

@@ -14,7 +14,7 @@ class EpochPosition(tf.train.experimental.PythonState):
   """Which epoch of a pipeline comes next, for a `tf.train.Checkpoint` that is saved between two epochs.
 
   It is the state of the pipeline's stages, and needs no iterator: it can be restored where the source is divided into
-  another number of shards, as docs/workers.md says. Save it behind the loop over an epoch: what an iterator has read
+  another number of shards, as docs/workers.md says. Save it after the loop over an epoch: what an iterator has read
   ahead and not handed out by then counts as used. In the middle of an epoch save the iterator itself, or use
   `rtf.keras.BackupAndRestore`, or a loader.
 
@@ -55,7 +55,7 @@ class EpochPosition(tf.train.experimental.PythonState):
     if any(stage.is_in_epoch() for stage in self._stages if hasattr(stage, "is_in_epoch")):
       raise ValueError(
           "rtf.EpochPosition was saved in the middle of an epoch: an iterator over the pipeline is alive and has not come to "
-          "its end, so the rest of its epoch would be lost. Save it behind the loop over an epoch, or delete the iterator "
+          "its end, so the rest of its epoch would be lost. Save it after the loop over an epoch, or delete the iterator "
           "first; to go on in the middle, save the iterator itself.")
     return json.dumps({
         "format": _FORMAT, "kinds": self._kinds(), "stages": [stage.saved_state() for stage in self._stages]})

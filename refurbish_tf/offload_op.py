@@ -168,7 +168,7 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
     if seeded:
       if seed is not None:
         raise ValueError(
-            f"seed of offload must be left out behind refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
+            f"seed of offload must be left out after refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
             "refurbish.")
       source = stage
     else:
@@ -298,7 +298,7 @@ def _checked_image(spec, whose, batched):
     raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
         image_layers.way_to_channels(shape) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
         "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
-        "map" + (".", ", and batch behind.")[whose == "offload"]
+        "map" + (".", ", and batch after.")[whose == "offload"]
         + " For clips, use rtf.augment.compose(layers, clips=True) in place of offload." * (whose == "offload" and shape.rank == 4)))
   if max(shape[:2]) > device_layers.LARGEST_SIDE:
     raise ValueError(

@@ -338,7 +338,7 @@ def _seed_of(store):
     try:
       settings = store._agree({"seed": str(checks.stage_seed(None))})
     except ValueError:
-      settings = store._agree({})  # Another process has set it meanwhile.
+      settings = store._agree({})  # Another process has set it in the meantime.
   return settings["seed"]
 
 

@@ -22,7 +22,7 @@ class EpochStats:
       earlier epoch was stopped early, because they were removed, or because there was no room.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
     fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
-      need not have waited: a `prefetch` behind the stage may hide all of it.
+      need not have waited: a `prefetch` after the stage may hide all of it.
     store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for one in memory.
   """
   fresh: int
@@ -62,7 +62,7 @@ class OffloadStats:
     batches: batches that were handed out.
     host_images: their images whose policy layers the host did.
     device_images: their images whose policy layers were left to the accelerator.
-    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` behind the stage may hide
+    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` after the stage may hide
       all of it.
   """
   batches: int
@@ -100,7 +100,7 @@ class ProcessStats:
 
 
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
-# What follows from the counts, and is shown behind them.
+# What follows from the counts, and is shown after them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
 

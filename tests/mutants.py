@@ -114,7 +114,7 @@ def main():
   if twice:
     parser.error(f"two mutants have the name: {'; '.join(twice)}")
   with tempfile.TemporaryDirectory() as directory:
-    # A snapshot: edits meanwhile do not matter.
+    # A snapshot: edits in the meantime do not matter.
     checkout = pathlib.Path(directory) / "now"
     copy_checkout(checkout)
     for mutant in chosen:

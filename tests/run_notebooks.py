@@ -23,7 +23,7 @@ def main():
       if cell.cell_type == "code":
         # Readers are not to see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-        # Nor what a progress bar was meanwhile.
+        # Nor what a progress bar was in the meantime.
         for output in cell.outputs:
           if output.output_type == "stream":
             output.text = re.sub(r"[\r\b]+[^\n]*\n?", "", output.text)

@@ -69,7 +69,7 @@ def unchanged_on_error(stages):
 
 
 def passes(dataset, upstream):
-  """How often `dataset`, read once, reads each of `upstream`; infinity behind a `repeat` without a number."""
+  """How often `dataset`, read once, reads each of `upstream`; infinity after a `repeat` without a number."""
   times = collections.Counter({id(dataset): 1})
   for each in reversed(upstream_first(dataset)):
     count = int(tf.get_static_value(each._count)) if type(each).__name__ == "_RepeatDataset" else 1

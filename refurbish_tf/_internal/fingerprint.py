@@ -36,7 +36,7 @@ OTHER_FILES = (
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# Relative: statistics computed anew in each run differ a little.
+# Relative: statistics computed again in each run differ a little.
 _TOLERANCE = 1e-4
 # Their number is prime, so that no shape has this period.
 _WEIGHTS = np.cos(np.arange(65_537.0))

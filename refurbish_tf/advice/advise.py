@@ -39,8 +39,8 @@ def advise(
   >>> train.element_spec.shape
   TensorShape([None, 32, 32, 3])
 
-  It compares standard training by plain `tf.data` with elements kept as they are read, or behind their first layers if
-  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` behind each layer; with both; each in
+  It compares standard training by plain `tf.data` with elements kept as they are read, or after their first layers if
+  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; with both; each in
   memory and, with `disk`, on a disk; and with the last layers on whole batches. If memory is short, a part is kept. For
   each strategy it predicts the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity
   (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
@@ -50,7 +50,7 @@ def advise(
   It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else then.
 
   Args:
-    source: the `tf.data.Dataset` behind which `refurbish` would stand: single samples, finite, with the same order in every
+    source: the `tf.data.Dataset` after which `refurbish` would stand: single samples, finite, with the same order in every
       epoch. If it is read by index, a part of it can be kept, and only what is needed is read.
     layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them. Each member counts as one layer.
     batch_size: how many samples a step takes.
@@ -210,13 +210,13 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
   if not allowed:
     most = max(reused, key=lambda strategy: strategy.diversity)
     return [
-        f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
+        f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, after layer "
         f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers with "
         "more outcomes at the end."]
   last = max(strategy.split for strategy in allowed)
   share = sum(row.seconds for row in rows[last:]) / max(1e-9, sum(row.seconds for row in rows))
   return [
-      f"No strategy helps much: keeping samples takes time, too. The layers behind layer {last}, the last place for a split with "
+      f"No strategy helps much: keeping samples takes time, too. The layers after layer {last}, the last place for a split with "
       f"enough diversity, take {100 * share:.0f} % of the time of all layers."]
 
 
@@ -227,7 +227,7 @@ def _hints(setting, best):
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)
     hints.append(
-        f"Reading is the slowest: echo(e) behind it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated sample is "
+        f"Reading is the slowest: echo(e) after it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated sample is "
         "worth as much as a fresh one, only training tells (Choi et al.).")
   if setting.step_seconds is not None and not setting.trains_on_cpu and (
       best.input_per_second < setting.batch_size / setting.step_seconds) and costs.saved:
@@ -238,7 +238,7 @@ def _hints(setting, best):
 
 
 def _forms(layers, traced, numbers, draws):
-  """The elements as they are, and behind the first layers if these have no chance; nothing is kept of what the source draws."""
+  """The elements as they are, and after the first layers if these have no chance; nothing is kept of what the source draws."""
   forms = [measure.Form("encoded", layers, 0, kept=not draws)]
   if draws:
     return tuple(forms)

@@ -34,7 +34,7 @@ LEAST_EPOCHS = 3
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
 # At most, of the samples that are read, and of those of an epoch; at least, of those.
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
-# So large that no sample is used up meanwhile.
+# So large that no sample is used up in the meantime.
 NEVER = 1e6
 # Elements that are read at a time; by which it is seen how long all layers take; whose outcomes are counted, as a flat image
 # hides what a layer does: the sample with the most counts.
@@ -43,7 +43,7 @@ WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-  """What may be kept of an element for ever: `layers` are all layers, of which the first `prefix` stand before it."""
+  """What may be kept of an element permanently: `layers` are all layers, of which the first `prefix` stand before it."""
   name: str
   layers: tuple[Any, ...]
   prefix: int
@@ -70,7 +70,7 @@ class Costs:
   first: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
   batch: float = 0.0
-  # By split: what it saves to run all layers behind it on batches.
+  # By split: what it saves to run all layers after it on batches.
   saved: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample on disk, in place of memory: each, and each byte.
   disk_hit: tuple[float, float] = (0.0, 0.0)
@@ -91,7 +91,7 @@ class Costs:
 class Measurement:
   """Measures a source and layers; `costs` holds what was found.
 
-  `splits`: the numbers of layers behind which samples may be kept. `batched`: those behind which all may run on batches.
+  `splits`: the numbers of layers after which samples may be kept. `batched`: those after which all may run on batches.
   """
 
   def __init__(self, source, forms, splits, batched, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
@@ -189,7 +189,7 @@ class Measurement:
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
-    # Of files, those behind the ones that were read would come from the disk.
+    # Of files, those after the ones that were read would come from the disk.
     is_long = not self._reads_files and length >= self.num_samples
     if (times == 1 or is_long) and self.costs.read_warm * self.num_samples < SLOW_READING * seconds:
       self._held["source"] = self._source.take(self.num_samples)

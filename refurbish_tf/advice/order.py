@@ -31,7 +31,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
   found = []
   for number in range(1, len(order) + 1):
     behind = set(order[:number])
-    # Layers behind it that it cannot pass go with it.
+    # Layers after it that it cannot pass go with it.
     for u, unit in enumerate(units):
       if any(v in behind and not can_pass(units[v], unit) for v in range(u)):
         behind.add(u)
@@ -51,6 +51,6 @@ def better_order(layers, specs, given, best, min_diversity, beside):
   named = ", ".join(f"{i + 1} {layers[i].name}" for i in arranged)
   last = arranged[count - len(final) - 1]
   return (
-      f"Another order would help: {named}, split behind {layers[last].name} ({last + 1}), r = {r:g}: about "
+      f"Another order would help: {named}, split after {layers[last].name} ({last + 1}), r = {r:g}: about "
       f"{1e6 * seconds:,.3g} µs, normalised diversity {kept:.3f}. You decide whether the layers may change places, or "
       "whether that changes their results too little to matter (Lee et al., section 4).")

@@ -43,7 +43,7 @@ class Plan:
     return "\n".join([*lines, f"train = train{tail}", *self._on_batches(strategy), "train = train.prefetch(tf.data.AUTOTUNE)"])
 
   def _front(self, strategy):
-    """The form of which the first layers stand in front of what is kept."""
+    """The form of which the first layers stand before what is kept."""
     form = self._forms.get(strategy.elements)
     return form if form is not None and form.prefix else None
 

@@ -22,7 +22,7 @@ class AdviceLayer:
     is_lower_bound: whether there may be more outcomes, as counting ended before each had come several times.
     effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they are.
       Diversity is predicted with it.
-    sample_bytes: of a sample behind this layer with all its components; None where it cannot be kept.
+    sample_bytes: of a sample after this layer with all its components; None where it cannot be kept.
   """
   name: str
   seconds: float
@@ -107,7 +107,7 @@ class Advice:
   def _layer_rows(self):
     unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
     total = "" if self.settings.num_samples is None else f"of {self.settings.num_samples:,}"
-    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
+    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample after it", total]]
     for position, layer in enumerate(self.layers, 1):
       size = layer.sample_bytes
       rows.append([

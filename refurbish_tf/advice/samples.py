@@ -51,8 +51,8 @@ def trace_layers(layers, source, targets):
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
           f"layers: layer {position + 1} of {len(layers)}, {layer_name(layer)}, must return the structure that it is "
-          "given, one image for one image, so that the augmentation can be split behind it; it was given "
-          f"{given} and returned {returned}. Put functions that make several components from one before or behind "
+          "given, one image for one image, so that the augmentation can be split after it; it was given "
+          f"{given} and returned {returned}. Put functions that make several components from one before or after "
           "refurbish.")
     ops = dataset_graph.operations(wrapper)
     apart = any(each.processes for each in in_processes)
@@ -100,7 +100,7 @@ def check_source(source):
   """Raises unless `source` is a dataset of single samples that can be read without beginning an epoch of a stage."""
   if not isinstance(source, tf.data.Dataset):
     raise TypeError(
-        f"source must be a tf.data.Dataset of single samples, the one behind which refurbish would stand, got {source!r}.")
+        f"source must be a tf.data.Dataset of single samples, the one after which refurbish would stand, got {source!r}.")
   datasets = dataset_graph.upstream_first(source)
   stages = dataset_graph.stages_with_state(datasets) + [each for each in datasets if type(each).__name__ == "_CachedDataset"]
   if stages:

@@ -30,7 +30,7 @@ class Strategy:
   Attributes:
     kind: "standard" (plain tf.data), "batched" (the same with the last layers on whole batches), "kept" (elements are kept,
       `rtf.sources.cached`), "refurbish", or "both".
-    elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", behind the first layers. None if
+    elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", after the first layers. None if
       none are.
     elements_in: where they are: "memory" or "disk".
     elements_fraction: how much of them is kept, 0 to 1.
@@ -78,7 +78,7 @@ class Strategy:
       share = "" if self.elements_fraction > 0.995 else f"{100 * self.elements_fraction:.0f} % of "
       parts.append(f"{share}{self.elements} elements {'on disk' if self.elements_in == 'disk' else 'in memory'}")
     if self.split is not None:
-      parts.append(f"r = {self.r:g} behind layer {self.split}" + (", on disk" if self.samples_in == "disk" else ""))
+      parts.append(f"r = {self.r:g} after layer {self.split}" + (", on disk" if self.samples_in == "disk" else ""))
     if self.batch_split is not None:
       parts.append(f"layers from {self.batch_split + 1} on in batches")
     return ", ".join(parts)
@@ -166,7 +166,7 @@ class Model:
             batch_split=batched, elements_limit=_limit(whole, room))
 
   def _batched(self, least):
-    """From which layer on to run them on batches: on none, and where it saves the most of the places behind `least` layers."""
+    """From which layer on to run them on batches: on none, and where it saves the most of the places after `least` layers."""
     places = [at for at in self._given.costs.saved if at >= least]
     return [None, max(places, key=self._given.costs.saved.get)] if places else [None]
 

@@ -81,7 +81,7 @@ def auto_augment(policy: str) -> list[Any]:
   sub-policy. Magnitudes mean the same as in `rand_augment(magnitude=...)`, with the values of the table, 0 to 9; if
   an operation has a sign, both are equally likely. `invert` has neither.
 
-  Split behind both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
+  Split after both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
   number of the sub-policy goes through the cache store with the image, in 4 bytes. Each use of a sample then still has
   AutoAugment's distribution. But the uses of one cached sample share the sub-policy and the result of its first
   operation, and differ only in whether, and in which direction, the second is applied. That is little diversity for the

@@ -332,7 +332,7 @@ def checked_layers(layers, whose):
           f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
     if getattr(layer, "needs_labels", False):
       raise ValueError(
-          f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, too. Put it behind "
+          f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, too. Put it after "
           f"batch: .batch(B).map(rtf.augment.{layer.__name__}(...)).")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)

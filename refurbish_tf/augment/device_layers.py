@@ -53,7 +53,7 @@ class DeviceLayers:
     texts: what each layer is, without the seed's position. Enough to make this object again.
     layers: a `DeviceLayer` for each.
     num_policy_layers: how many layers there are up to the last policy: that either side can do, as it does policies.
-      Those behind are always the accelerator's.
+      Those after it are always the accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
     num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the policy layers for an image
       that comes too late for one, so that it happens to few.
@@ -105,7 +105,7 @@ def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]
 
 
 def chain_of(layers: Sequence[NativeLayer], first_position: int) -> LayerChain:
-  """The layers as one chain, whose seeds are those that `compose` gives to layers behind `first_position` others."""
+  """The layers as one chain, whose seeds are those that `compose` gives to layers after `first_position` others."""
   return LayerChain([(layer, first_position + i) for i, layer in enumerate(layers)])
 
 

@@ -295,7 +295,7 @@ def normalize(
   Args:
     mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which most
       trained networks for photographs of three channels were trained.
-    std: likewise, and above 0.
+    std: the same, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
     max_pixel_value: what values are divided by first, a real number above 0: 255 for floats of 0 to 255, 10,000 for
       reflectance. None for the rule above.

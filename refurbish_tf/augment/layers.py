@@ -68,7 +68,7 @@ def checked_seed(seed, whose):
 
 def new_seed():
   """A seed for a function that was given none: another one in each epoch and each run."""
-  # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
+  # Not `tf.random.uniform`, which after `tf.random.set_seed` begins again with each iterator.
   return tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
 
 
@@ -125,7 +125,7 @@ def way_to_channels(shape, most=None):
   # Too many for any layer.
   if most:
     ways.append(
-        f"If the last axis holds bands, make those behind the first {most} a component of its own that follows the image: "
+        f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
         f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.')
   if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"

@@ -30,14 +30,14 @@ def mixup(
   >>> train.element_spec[1]
   TensorSpec(shape=(None, 10), dtype=tf.float32, name=None)
 
-  An image becomes `lambda * image + (1 - lambda) * partner`, and its label likewise, with a lambda of its own from
+  An image becomes `lambda * image + (1 - lambda) * partner`, and its label the same, with a lambda of its own from
   Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, around the end of the batch, with
   one shift that is drawn for the batch. So no image is mixed with itself, each is a partner once, and all pairs are equally
   likely. An image that is alone in its batch stays as it is, with its label as float32.
 
   The labels become probabilities: train with `keras.losses.CategoricalCrossentropy`, which also has `label_smoothing`.
 
-  Put it behind `batch`, and in front of it what draws for single images. The seed may be left out. What is drawn is independent of what that, or `compose`, draws of the same seed:
+  Put it after `batch`, and before it what draws for single images. The seed may be left out. What is drawn is independent of what that, or `compose`, draws of the same seed:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> mixed = rtf.augment.mixup(0.2, num_classes=10)

@@ -317,7 +317,7 @@ def _of_known_rank(image):
 def of_rank(tensor, rank, form, way):
   """A tensor of a rank that is not known while tracing, as one of this rank; when it runs, raises if it has another."""
   tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), (
-      f"It must be {form} where the rank is not known while tracing, as behind tf.numpy_function. Say what it is in a function "
+      f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a function "
       f"before: {way}. Got shape:"), tf.shape(tensor))
   tensor.set_shape([None] * rank)
   return tensor

@@ -65,4 +65,4 @@ class RandomApply(ChanceLayer):
     except tf.errors.InvalidArgumentError as error:
       raise ValueError(
           f"layers of random_apply must keep the size and the dtype of an image, got [{shown}]. Put those that resize or normalize "
-          "before or behind it.") from error
+          "before or after it.") from error

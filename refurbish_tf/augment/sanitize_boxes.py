@@ -23,7 +23,7 @@ def sanitize_boxes(
   >>> element["boxes"].numpy().tolist(), element["labels"].numpy().tolist()
   ([[0.0, 0.0, 9.0, 9.0]], [3])
 
-  A crop or a rotation leaves little of some boxes, and of others nothing: these are all 0. Put it behind the layers,
+  A crop or a rotation leaves little of some boxes, and of others nothing: these are all 0. Put it after the layers,
   and before `batch`. Rows of -1, which pad, are dropped, too.
 
   Args:
@@ -108,7 +108,7 @@ class _Sanitizer:
       image = image_of(element)
       if tf.convert_to_tensor(image).shape.rank in (0, 1):
         raise ValueError(
-            f"format of sanitize_boxes must be one in pixels, not {self._format}, where the image is a file. Put it behind the "
+            f"format of sanitize_boxes must be one in pixels, not {self._format}, where the image is a file. Put it after the "
             "layers, which decode it.")
       sides = tf.cast(tf.shape(image)[-3:-1], tf.float64)
       height, width = tf.unstack(sides if self._format.endswith("yxyx") else sides[::-1], 2)

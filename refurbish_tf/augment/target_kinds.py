@@ -115,7 +115,7 @@ def check_shape(path, kind, shape, lead, image_shape):
   own, most, forms = (
       (2, 3, "[height, width] or [height, width, channels]") if kind in MAPS else (1, 2, "[n, 4]") if kind in BOXES else
       (1, 3, "[n, 2] or [n, 3], or these for several people"))
-  before = f", behind the dimensions {lead} of the images" if len(lead) else ""
+  before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "

@@ -113,7 +113,7 @@ class Following:
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
-    """Returns the image behind native layers, one that decodes, or one in Python: they are given what follows it, too."""
+    """Returns the image after native layers, one that decodes, or one in Python: they are given what follows it, too."""
     named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
     others = []
     if not isinstance(layer, NumpyLayer):
@@ -159,7 +159,7 @@ class Following:
 
   @_as_it_is
   def beside(self, element):
-    """Returns what follows with an element that holds the image behind all layers; changes a dict."""
+    """Returns what follows with an element that holds the image after all layers; changes a dict."""
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
@@ -261,7 +261,7 @@ def _sides(image):
 
 
 def _checked_to_have_its_size(path, tensor, image):
-  """Returns the map behind a function, which may have decoded an image of unknown size."""
+  """Returns the map after a function, which may have decoded an image of unknown size."""
   number = len(_sides(image))
   if tensor.shape[:number].is_fully_defined() and shape_of(image)[:number].is_fully_defined():
     return tensor
@@ -271,8 +271,8 @@ def _checked_to_have_its_size(path, tensor, image):
 
 
 def _checked_to_keep_its_size(made, given, layer, position):
-  """Returns the image behind a function, which must not have changed its size."""
+  """Returns the image after a function, which must not have changed its size."""
   before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
   return checked_when_it_runs(made, tf.reduce_all(tf.equal(before, after)), (
       f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at position "
-      f"{position} is given the image alone. Got the sizes before and behind it:"), before, after)
+      f"{position} is given the image alone. Got the sizes before and after it:"), before, after)

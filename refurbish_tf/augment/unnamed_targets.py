@@ -78,7 +78,7 @@ def warn_of_companions(found, lead=0, way_out=None):
 def check_sizes(found, sides, is_known=True):
   """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
 
-  `sides`: of the image, behind the dimensions of a batch or of frames. `is_known`: whether its rank is. These are pairs of a
+  `sides`: of the image, after the dimensions of a batch or of frames. `is_known`: whether its rank is. These are pairs of a
   path and a tensor.
   """
   maybe = []
@@ -88,12 +88,12 @@ def check_sizes(found, sides, is_known=True):
       maybe += [(path, component)] if isinstance(component, tf.Tensor) else []
       continue
     there = shape.as_list()
-    # Also behind other dimensions, as masks of instances are, or without those of a batch or a clip.
+    # Also after other dimensions, as masks of instances are, or without those of a batch or a clip.
     pairs = [there[place:place + 2] for place in range(len(there) - 1)]
     is_map = there[:len(sides)] == sides
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):
       first = "" if is_map else (
-          " It would have to be [height, width, channels], behind the dimensions of a batch or of frames.")
+          " It would have to be [height, width, channels], after the dimensions of a batch or of frames.")
       raise ValueError(
           f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
           f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it holds classes: its "

@@ -97,7 +97,7 @@ def run(args):
   except image_sets.DatasetError as error:
     args.parser.error(f"argument --photos: {error}")
   except tf.errors.OpError as error:
-    # A file is damaged, or was deleted meanwhile.
+    # A file is damaged, or was deleted in the meantime.
     print(f"refurbish-tf demo: {error.message.partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
   print(f"{_table(rows, costs)}\n\n{_findings(rows)}")

@@ -27,7 +27,7 @@ def main(argv=None):
 
   Returns:
     The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its
-    output is no longer read, as behind `| head`.
+    output is no longer read, as after `| head`.
 
   Raises:
     SystemExit: by argparse, with 0 after --help and --version, and with 2 for an invalid command line.

@@ -32,7 +32,7 @@ class Images:
     note: what users need to know about it, or "".
     train: a `tf.data.Dataset` of (record, label), always in the same order; record: the argument of `decode`; label:
       int64 [].
-    validation: likewise.
+    validation: the same.
     decode: a function from a record to the image, uint8 [height, width, 3].
     shape: the static shape of the image, with None where it varies.
     classes: the number of classes.

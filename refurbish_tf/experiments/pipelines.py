@@ -73,11 +73,11 @@ class Pipelines:
         shuffle_buffer_size=self._count, seed=self.seed).prefetch(tf.data.AUTOTUNE)
 
   def cached(self):
-    """`Dataset.cache` behind the augmentation: fast, and each image is augmented once for the whole training."""
+    """`Dataset.cache` after the augmentation: fast, and each image is augmented once for the whole training."""
     return self._batched(self._shuffled(self._mapped(self.images.train, self._full_fn).cache()))
 
   def decoded_once(self):
-    """The same pipelines behind a `Dataset.cache` of the decoded images, which are read and decoded once."""
+    """The same pipelines after a `Dataset.cache` of the decoded images, which are read and decoded once."""
     return dataclasses.replace(self, images=dataclasses.replace(
         self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity))
 
@@ -145,7 +145,7 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None):
     By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
   """
   options = tf.data.Options()
-  # Otherwise tf.data prefetches ever more behind repeat, in the turns of others.
+  # Otherwise tf.data prefetches ever more after repeat, in the turns of others.
   options.experimental_optimization.inject_prefetch = False
   iterators = {name: iter(pipeline.repeat().with_options(options)) for name, pipeline in pipelines.items()}
   measured = {name: [] for name in pipelines}

@@ -53,7 +53,7 @@ class RefurbishLogger(StepCallback):
       several epochs, it leaves out the first, which is slower. None before the end of `fit`, and if there was no step.
 
   Args:
-    dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.
+    dataset: the `tf.data.Dataset` that `fit` is given, or any part of it after the stages.
     log_dir: a directory for TensorBoard, a str or a `pathlib.Path`, or None to write nothing.
 
   Raises:

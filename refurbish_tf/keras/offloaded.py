@@ -13,7 +13,7 @@ from . import offloaded_pixels
 
 IMAGE, DRAWS, LAYERS = "unfinished_image", "draws", "layers"
 # `layers` of a finished batch may be uint8: by its dtype `tf.function` keeps its trace apart. Where shapes alone differ, it
-# traces anew with sizes that are unknown.
+# traces again with sizes that are unknown.
 _DTYPES = {IMAGE: ("uint8",), DRAWS: ("int32",), LAYERS: ("int32", "uint8")}
 _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
@@ -33,7 +33,7 @@ class Offloaded(keras.layers.Layer):
   It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
   TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
-  what it draws: behind `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
+  what it draws: after `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
   once for a batch and computes all distortions. One trace serves all fractions: the layers up to the last policy are compiled for an eighth, a quarter, half and
   all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
   do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
@@ -45,7 +45,7 @@ class Offloaded(keras.layers.Layer):
   - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`. Models for images,
     which cannot finish them, do not take them by mistake, as they need another rank.
   - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
-    still to be done, and those behind it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
+    still to be done, and those after it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
   - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8 or
     int32 `[batch, 0, 0]` if there is nothing random to be done.
 

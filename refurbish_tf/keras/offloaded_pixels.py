@@ -232,7 +232,7 @@ def _after_policies(x, run, group, num_tables):
     row = ops.take(rows, layer, axis=0)
     return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(factors, row, axis=0), group, num_tables)
 
-  # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first anew for each
+  # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first again for each
   # pixel that the second reads, which is ten to twenty times as slow.
   start = ops.convert_to_tensor(0, dtype="int32")
   return ops.while_loop(lambda layer, x: layer < len(policies), distorted, (start, x))[1]

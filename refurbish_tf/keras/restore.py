@@ -53,7 +53,7 @@ class BackupAndRestore(StepCallback):
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
   and the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle`
-  behind `refurbish` makes the backup large in any case.
+  after `refurbish` makes the backup large in any case.
 
   Implements restart (G7 of the design); in the paper training always runs to its end.
 

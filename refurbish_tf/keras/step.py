@@ -93,5 +93,5 @@ class _Step:
 
 
 def _fit_of(model):
-  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes anew."""
+  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes again."""
   return getattr(getattr(model, "history", None), "epoch", None)

@@ -48,9 +48,9 @@ def pipeline(function, dataset, num_ahead, exclusive):
     raise ValueError(
         f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
         "number, and iterate over the loader once for each epoch. TensorFlow also takes sample_from_datasets(..., "
-        "stop_on_empty_dataset=True) for infinite: put .take(n) behind it, with the number of elements that it has.")
+        "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has.")
   options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # It would read ahead behind this end.
+  options.experimental_optimization.inject_prefetch = False  # It would read ahead after this end.
   buffer_size = 0
   if not dataset.options().experimental_symbolic_checkpoint:
     upstream, prefetched = _without_prefetch(dataset)

@@ -41,7 +41,7 @@ def jax_loader(
 
   `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch. The state is that of the last batch that
   was handed out, a NumPy array that orbax and others save with your weights. The rest of the epoch has exactly the samples
-  that were not handed out; with functions that take a `seed` it is the same bit for bit. Behind the last batch of an epoch
+  that were not handed out; with functions that take a `seed` it is the same bit for bit. After the last batch of an epoch
   comes the next one. `loader.epoch` is the number of the epoch: a program that may be started again trains
   `for epoch in range(loader.epoch, num_epochs)`.
 

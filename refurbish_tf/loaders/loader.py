@@ -63,7 +63,7 @@ class Loader:
   def epoch(self) -> int:
     """The number of the epoch that is being read, from 0; where none is, of the next one.
 
-    It is part of the state. Behind `load_state_dict` it is the number of the epoch whose rest comes next, or, where nothing
+    It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, where nothing
     is left of it, of the one after that: to know, this reads a batch. So a program that may be started again trains
     `for epoch in range(loader.epoch, num_epochs)`.
     """
@@ -77,12 +77,12 @@ class Loader:
     return _BatchSampler(self)  # Where Lightning looks for a sampler that wants to know the epoch.
 
   def state_dict(self) -> dict[str, Any]:
-    """The position behind the last batch that was handed out, whatever is read ahead.
+    """The position after the last batch that was handed out, whatever is read ahead.
 
     Returns:
       `{"state": array}`: a vector of uint8, a `torch.Tensor` or a `numpy.ndarray`. Its length is a power of two, at
       least 65,536 and for N samples about N / 4, the same at each position. It holds no samples but those that stages
-      behind `refurbish` have buffered: docs/torch_jax.md says which do.
+      after `refurbish` have buffered: docs/torch_jax.md says which do.
 
     Raises:
       tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
@@ -174,7 +174,7 @@ class Loader:
           if passes == math.inf:
             mistakes.warn(
                 f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first one "
-                "again, as behind .repeat() without a number nobody knows how many epochs of the source were read. Give "
+                "again, as after .repeat() without a number nobody knows how many epochs of the source were read. Give "
                 ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
           else:
             stage.advance(number * passes)

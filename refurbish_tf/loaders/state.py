@@ -30,7 +30,7 @@ def of(stages, iterator, described, epoch, told):
   not depend on the position: some libraries restore arrays only into arrays of the same shape.
   """
   # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
-  # stage must not have begun an epoch meanwhile.
+  # stage must not have begun an epoch in the meantime.
   before, saved = None, [stage.saved_state() for stage in stages]
   while before is None or any(
       stage.progress(one)[0] != stage.progress(other)[0] for stage, one, other in zip(stages, before, saved)):

@@ -29,7 +29,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
 
   Each iteration over the loader is an epoch. Batches have the structure, names, shapes and dtypes of the pipeline's
   elements, and come in the pipeline's order. On the CPU a batch is the pipeline's memory itself, without a copy, where
-  no one else has it: a slice, a constant, an element of a `cache()` or of an `echo` behind `batch` is copied. So a batch
+  no one else has it: a slice, a constant, an element of a `cache()` or of an `echo` after `batch` is copied. So a batch
   is yours, and may be written to in place. End the pipeline with `.prefetch(tf.data.AUTOTUNE)`, so that batches are
   made in parallel with training.
 
@@ -39,7 +39,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch, as those of torchdata's
   `StatefulDataLoader` do, also within Lightning. The state is that of the last batch that was handed out. The rest of the
   epoch has exactly the samples that were not handed out; with functions that take a `seed` it is the same bit for bit.
-  Behind the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be
+  After the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be
   started again trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data

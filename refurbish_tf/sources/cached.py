@@ -26,7 +26,7 @@ def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheSt
   [0, 10, 40, 90, 160, 250]
 
   An element that was read once comes from the store; what the store has no room for is read from the source each time.
-  Only elements that somebody asks for are read: behind it `refurbish` asks for fresh samples alone, in random order, and a
+  Only elements that somebody asks for are read: after it `refurbish` asks for fresh samples alone, in random order, and a
   parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or decoding
   is slow, and its memory can be less than what all elements take:
 
@@ -43,14 +43,14 @@ def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheSt
   pass over one by one.
 
   What is random in the source, as in a `map` that draws, is drawn once for an element that is kept. The elements of
-  `cached` are the same objects in memory each time: a `numpy_function` behind it must not write into its argument.
+  `cached` are the same objects in memory each time: a `numpy_function` after it must not write into its argument.
 
   Args:
     source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
       `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
       sparse tensors.
     store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
-      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage behind needs another
+      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
 
   Returns:

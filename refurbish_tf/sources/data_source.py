@@ -48,13 +48,13 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
   tensor, a PIL image. A list is one component, as everywhere in `tf.data`.
 
-  **Threads.** Python runs one thread at a time, so a parallel `map` behind the source does not run the source's Python
+  **Threads.** Python runs one thread at a time, so a parallel `map` after the source does not run the source's Python
   code in parallel. Only one thread at a time reads a source, even for several datasets. A source may use other
   datasets, and `tf.data.experimental.at` of its own dataset; a source that iterates over its own dataset waits for
   itself forever, as `tf.data` reads in another thread.
 
   **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
-  change meanwhile, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
+  change in the meantime, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
   service cannot read it.
 
   Args:
@@ -285,7 +285,7 @@ class _Reader:
     if now != self.num_elements:
       raise _OtherLength(
           f"it has {now:,} elements now, but had {self.num_elements:,} when the dataset was made. Make the dataset again, with all "
-          "stages behind it: a store on disk needs a new directory, or overwrite=True.")
+          "stages after it: a store on disk needs a new directory, or overwrite=True.")
 
   def _failed(self, index, error):
     if isinstance(error, _OtherLength):
@@ -423,7 +423,7 @@ def _first_spec(source):
         "Check what it is made from, or give element_spec.")
   with _Owner.of(source).lock:
     element = source[0]
-  # Some are structures to tf.data, too, but cannot be made anew.
+  # Some are structures to tf.data, too, but cannot be made again.
   _check_not_of_pyarrow(element, "Element 0 of the source of data_source")
   values = nest.flatten(element)
   if not values:

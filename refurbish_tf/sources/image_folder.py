@@ -14,7 +14,7 @@ from refurbish_tf._internal import checks, dataset_graph, fingerprint
 # The formats of keras.utils.image_dataset_from_directory, and WebP, which rtf.augment.decode decodes as well.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 SUBSETS = ("training", "validation", "both")
-# Where a name has a date or a number behind its dot, each file has an extension of its own.
+# Where a name has a date or a number after its dot, each file has an extension of its own.
 EXTENSIONS_SHOWN = 5
 
 

@@ -34,7 +34,7 @@ def tfrecord(
   b'record 3'
 
   It yields what `tf.data.TFRecordDataset(files)` yields, in the order of the files and of the records in them. But it
-  knows the number of records and has random access: behind it `refurbish` reads only the fresh samples, one in `r`, and
+  knows the number of records and has random access: after it `refurbish` reads only the fresh samples, one in `r`, and
   `shard` only its share, even with a `map` in between:
 
   >>> train = records.map(tf.strings.length).refurbish(lambda length: length, r=2, seed=7)
@@ -43,7 +43,7 @@ def tfrecord(
 
   For this, building the dataset makes an index from the headers of the records: about 3 µs a record on a warm cache,
   during which the process cannot be interrupted. The index is kept in a directory `.refurbish_tf` beside each file, or
-  in `index_dir`, and made anew if the size or the modification time of a file changes. If it cannot be written beside a
+  in `index_dir`, and made again if the size or the modification time of a file changes. If it cannot be written beside a
   file, it is made each time. In memory it takes 4.5 bytes a record.
 
   Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked

@@ -82,7 +82,7 @@ def test_decoded_alone_or_behind_its_first_layer():
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
-  # Behind layers that have a state nothing is kept for ever.
+  # After layers that have a state nothing is kept permanently.
   found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
   assert not [strategy for strategy in found.strategies if strategy.elements == "decoded"]
 

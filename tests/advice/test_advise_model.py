@@ -58,7 +58,7 @@ def test_both_saves_what_each_saves():
   alone = the(found, kind="refurbish", split=2, r=3)
   assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
   assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
-  # Nothing is saved behind a split whose samples the kept elements do not go through.
+  # Nothing is saved after a split whose samples the kept elements do not go through.
   assert not [strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1]
 
 
@@ -147,7 +147,7 @@ def test_layers_on_batches():
   found = all_strategies(costs(saved={2: 30e-6}))
   plain, batched = (the(found, kind="refurbish", split=2, r=2, batch_split=place) for place in (None, 2))
   assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(30e-6)
-  # Behind what is kept there must be a layer that does not run on batches.
+  # After what is kept there must be a layer that does not run on batches.
   assert the(found, kind="kept", elements="decoded", batch_split=2).later_cpu_seconds == pytest.approx(DECODED + BATCH - 30e-6)
   assert not [strategy for strategy in all_strategies(costs(saved={1: 30e-6})) if strategy.kind == "kept" and strategy.elements == "decoded" and strategy.batch_split]
   assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - 30e-6)
@@ -158,7 +158,7 @@ def test_diversity_is_that_of_the_theory():
   expected = rtf.diversity.normalized_unique_samples(1e12 * 81, 81, 10, 3)
   assert the(found, kind="refurbish", split=2, r=3).diversity == pytest.approx(expected)
   assert the(found, kind="kept", elements="decoded").diversity == 1
-  # What runs on batches behind all layers counts.
+  # What runs on batches after all layers counts.
   assert the(all_strategies(effective=(math.inf, 17, 81, 100)), kind="refurbish", split=3, r=3).diversity > 0.9
   assert the(found, kind="refurbish", split=3, r=3).diversity < 0.5
 
@@ -183,7 +183,7 @@ def test_names_say_what_is_kept_where():
   found = all_strategies(costs(saved={2: 30e-6}), memory=20_000 * WHOLE / 4, disk=1e9)
   names = {strategy.name for strategy in found}
   assert {"standard", "layers from 3 on in batches", "25 % of decoded elements in memory", "encoded elements on disk",
-          "r = 3 behind layer 2, on disk"} <= names
+          "r = 3 after layer 2, on disk"} <= names
   assert len(names) == len(found)
 
 
@@ -204,7 +204,7 @@ def better(layers, specs=None, best=None):
 def test_an_order_that_would_help():
   expensive_last = [("crop", 20, 81), ("flip", 10, 2), ("rand_augment", 500, 14), ("rand_augment", 500, 14)]
   assert better(expensive_last).startswith(
-      "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split behind rand_augment (4), r = 3: about 367")
+      "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split after rand_augment (4), r = 3: about 367")
   # The present order is as good, computed in the same way.
   assert not better([*expensive_last[2:], *expensive_last[:2]])
   # What makes another type of image keeps its place.

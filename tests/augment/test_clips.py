@@ -224,7 +224,7 @@ class TestFiles:
         np.testing.assert_array_equal(found[key][number], expected)
 
   def test_are_no_batch(self):
-    """Before, decoding drew once for all, and what stands behind it for each."""
+    """Before, decoding drew once for all, and what comes after it for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
       with pytest.raises(ValueError, match=r"file of decode_random_resized_crop must be a single one.*shape \(4,\).*clips=True"):

@@ -32,7 +32,7 @@ def _png(image):
 
 
 def _lying(image, number):
-  """With an EXIF block of one entry, the orientation, behind the header."""
+  """With an EXIF block of one entry, the orientation, after the header."""
   exif = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, number, 0, 0)
   chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif + struct.pack(">I", zlib.crc32(b"eXIf" + exif))
   file = _png(image)

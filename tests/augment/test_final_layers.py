@@ -411,7 +411,7 @@ class TestComposition:
       assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
 
   def test_draws_of_nothing_take_no_time(self):
-    """If each image of a batch took a step, this would take for ever, and fail."""
+    """If each image of a batch took a step, this would take permanently, and fail."""
     drawn = []
     layer = augment.normalize(0.5, 0.5)
     thread = threading.Thread(target=lambda: drawn.append(layer.draws([1, 2], 2**62)), daemon=True)

@@ -154,7 +154,7 @@ class TestStatesOfLibraries:
 
 
 class Held:
-  """A state in a class, behind a method, in a slot, or in what the class holds."""
+  """A state in a class, after a method, in a slot, or in what the class holds."""
   __slots__ = ("own",)
   shared = Transform()
 
@@ -314,7 +314,7 @@ class TestArrays:
 
   @pytest.mark.parametrize("processes", [0, 1])
   def test_rows_stay_beside_their_labels(self, processes):
-    """Transforms that drop boxes would leave the labels of the others behind."""
+    """Transforms that drop boxes would leave the labels of the others after."""
     def crop(image, bboxes, rng):
       return {"image": image, "bboxes": bboxes[1:]}
 

@@ -78,7 +78,7 @@ def test_of_a_large_image(dtype, channels):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sequences_are_one_operation(dtype):
-  """Also behind a normalisation, whose floats go on, and in a batch."""
+  """Also after a normalisation, whose floats go on, and in a batch."""
   unit = UNITS.get(dtype)
   layers = [augment.random_crop(padding=2), augment.normalize(0.4, 0.2, max_pixel_value=unit), augment.random_flip(), augment.resize((9, 7)),
             augment.cutout(3)]
@@ -144,7 +144,7 @@ def test_colours_are_of_bytes():
 
 
 def test_small_floats_are_moved_and_no_more():
-  """In one chain with `normalize`, which makes them, and behind it."""
+  """In one chain with `normalize`, which makes them, and after it."""
   for dtype in (tf.bfloat16, tf.float16):
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
     np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])

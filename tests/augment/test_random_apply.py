@@ -103,7 +103,7 @@ def test_the_number_of_outcomes():
 def test_what_it_refuses():
   for inner in ([augment.resize((4, 4))], [augment.random_flip(), augment.random_resized_crop(4)], [augment.normalize()],
                 [augment.random_apply([augment.random_flip()]), augment.normalize()]):
-    with pytest.raises(ValueError, match="layers of random_apply must keep the size and the dtype of an image.*before or behind"):
+    with pytest.raises(ValueError, match="layers of random_apply must keep the size and the dtype of an image.*before or after"):
       augment.random_apply(inner)
   with pytest.raises(ValueError, match="at least one layer"):
     augment.random_apply([])

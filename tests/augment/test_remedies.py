@@ -306,13 +306,13 @@ CASES = {
             lambda image, label: (tf.ensure_shape(tf.RaggedTensor.from_tensor(image).to_tensor(), [4, 4, 3]), label))
                                    .offload(LAYERS, 2)), four),
     "offload: batches before it": Case(
-        lambda: images().batch(2).offload(LAYERS, 2), ValueError, "and batch behind", reads(lambda: images().offload(LAYERS, 2)), four),
+        lambda: images().batch(2).offload(LAYERS, 2), ValueError, "and batch after", reads(lambda: images().offload(LAYERS, 2)), four),
     "offload: parts that are not equal": Case(
         lambda: images().offload(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
         reads(lambda: images().offload(LAYERS, 2, num_replicas=2)), four),
     # Sources.
     "a source that repeats itself": Case(
-        lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() behind refurbish",
+        lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() after refurbish",
         lambda: labels(rtf.sources.data_source(range(8)).refurbish(tf.identity).repeat().take(16)), lambda read: read == sorted([*range(8)] * 2)),
     "shuffle before": Case(
         lambda: shuffled().refurbish(tf.identity), ValueError, "leave the shuffle out", reads(lambda: source().refurbish(tf.identity)), whole),
@@ -326,15 +326,15 @@ CASES = {
         lambda: source().refurbish(tf.identity).refurbish(tf.identity), ValueError, "put both partial augmentations into one",
         reads(lambda: source().refurbish(lambda x: tf.identity(tf.identity(x)))), whole),
     "echo by time before": Case(
-        lambda: source().echo(rtf.AUTOTUNE).refurbish(tf.identity), ValueError, "put it behind refurbish, or give echo a number",
+        lambda: source().echo(rtf.AUTOTUNE).refurbish(tf.identity), ValueError, "put it after refurbish, or give echo a number",
         lambda: set(source().refurbish(tf.identity).echo(rtf.AUTOTUNE).as_numpy_iterator()), lambda seen: seen == set(range(8))),
-    "random numbers drawn anew": Case(
+    "random numbers drawn again": Case(
         lambda: tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True).take(8).refurbish(tf.identity), ValueError,
         "rerandomize_each_iteration=False and a seed",
         lambda: [labels(each) for each in [tf.data.Dataset.random(seed=1, rerandomize_each_iteration=False).take(8).refurbish(tf.identity)] * 2],
         lambda epochs: epochs[0] == epochs[1]),
     "repeated before": Case(
-        lambda: source().repeat().refurbish(tf.identity), ValueError, "Put .repeat() behind refurbish",
+        lambda: source().repeat().refurbish(tf.identity), ValueError, "Put .repeat() after refurbish",
         reads(lambda: source().refurbish(tf.identity).repeat(1)), whole),
     "ends, though TensorFlow calls it infinite": Case(
         lambda: sampled().refurbish(tf.identity), ValueError, "sample_from_datasets(..., stop_on_empty_dataset=True)",
@@ -358,7 +358,7 @@ CASES = {
     "room for less than one": Case(
         lambda: labels(source().refurbish(tf.identity, store=rtf.CacheStore(max_bytes=4))), ValueError, "use r=1 without a store",
         reads(lambda: source().refurbish(tf.identity, r=1)), whole),
-    "seed of offload behind refurbish": Case(
+    "seed of offload after refurbish": Case(
         lambda: images().refurbish(LAYERS).offload(LAYERS, 2, seed=1), ValueError, "Give it to refurbish",
         reads(lambda: images().refurbish(LAYERS, seed=1).offload(LAYERS, 2)), four),
     # Others.

@@ -53,7 +53,7 @@ def test_draws_nothing():
   assert layer.draws([7, 0]).shape == [0] and layer.draws([7, 0], 3).shape == [3, 0]
   image = _noise(9, 9, 3)
   np.testing.assert_array_equal(layer.pixels(image, np.zeros([0], np.int32)), layer(image))
-  # Layers behind it draw what they draw without it, at the same positions.
+  # Layers after it draw what they draw without it, at the same positions.
   alone = augment.compose([tf.identity, augment.random_crop(padding=4)])
   behind = augment.compose([augment.resize((9, 9)), augment.random_crop(padding=4)])
   np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))

@@ -71,7 +71,7 @@ def check_found(element, turns):
 @cases.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_found_again(name):
-  """200 of 200, behind each layer."""
+  """200 of 200, after each layer."""
   layers = LAYERS[name]
   steps = [composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))]
   seen = moved = 0
@@ -83,7 +83,7 @@ def test_found_again(name):
       element = step(element, **({"seed": seed} if layer.takes_seed else {}))
       seen += check_found(element, name in TURNS)
       moved += not np.array_equal(element["mask"], drawn)
-      # Drawn anew for the next layer, at whole numbers.
+      # Drawn again for the next layer, at whole numbers.
       size = element["mask"].shape[:2]
       boxes = np.rint(element["boxes"].numpy()).astype(np.int64)
       points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, [size[1] - 3, size[0] - 3, 2])

@@ -1,6 +1,6 @@
 """Keras' own kind of pipelines with `refurbish` in place of `map`: what follows an image is where the image shows it.
 
-Each is on pictures that tell where things are. A target that stayed behind would be found elsewhere.
+Each is on pictures that tell where things are. A target that stayed after would be found elsewhere.
 """
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ class TestDetection:
 
   @staticmethod
   def preprocess(element, side=96):
-    """What Keras' example "Object Detection with RetinaNet" does behind its random flip."""
+    """What Keras' example "Object Detection with RetinaNet" does after its random flip."""
     image, boxes = element["image"], element["objects"]["bbox"]
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     resized = tf.cast(tf.math.floor(side / tf.reduce_max(shape) * shape), tf.int32)
@@ -250,7 +250,7 @@ class TestVideo:
         [crop(16, scale=(0.3, 1))], [self.window, augment.random_crop(padding=3, padding_mode="reflect"), augment.random_flip()], r=2, seed=SEED)
     assert "sample  a clip of 10 frames, which have the same draws" in rtf.describe(stage)
     first, second = (self.begins(epoch, [16, 16]) for epoch in two_epochs(stage, stage.batch(4)))
-    # A window is drawn anew also for a clip from the store.
+    # A window is drawn again also for a clip from the store.
     assert len(set(first.values())) > 3 and sum(first[label] != second[label] for label in first) > N // 2
 
   def test_boxes_of_each_frame(self):

@@ -53,7 +53,7 @@ class Upstream:
 
 @pytest.fixture(name="upstream")
 def fixture_upstream():
-  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait for ever."""
+  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait permanently."""
   upstream = Upstream()
   yield upstream
   upstream.end()
@@ -138,7 +138,7 @@ def test_adaptive_many_iterators_at_once():
 @pytest.mark.parametrize("behind", [lambda ds: ds, lambda ds: ds.prefetch(1), lambda ds: ds.map(lambda x: x, 2)],
                          ids=["alone", "prefetch", "map"])
 def test_adaptive_can_be_dropped_while_it_waits(behind):
-  # Dequeuing waits for ever and can be cancelled, like a read from a slow file system.
+  # Dequeuing waits permanently and can be cancelled, like a read from a slow file system.
   elements = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
   elements.enqueue(1)
 

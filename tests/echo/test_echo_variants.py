@@ -132,5 +132,5 @@ def test_refurbish_then_adaptive_echo():
 
 
 def test_adaptive_echo_is_no_source_of_refurbish():
-  with pytest.raises(ValueError, match=r"echo\(e=AUTOTUNE\).*behind refurbish, or give echo a number"):
+  with pytest.raises(ValueError, match=r"echo\(e=AUTOTUNE\).*after refurbish, or give echo a number"):
     tf.data.Dataset.range(4).echo(rtf.AUTOTUNE).refurbish(lambda x: x)

@@ -117,7 +117,7 @@ def compared():
   """Rows of a comparison, made up."""
   accuracies = {"standard": (0.70, 0.71, 0.72), "refurbish r=2": (0.705, 0.71, 0.72), "echo augmented e=3": (0.60, 0.61, 0.62),
                 "cache after augmentation": (0.3, 0.31), "simplified by 2": (0.75,), "refurbish r=3": (0.78, 0.79, 0.8)}
-  # The processor was half as fast behind the first seed, which only some have.
+  # The processor was half as fast after the first seed, which only some have.
   return [
       {"setting": setting, "seed": seed, "accuracy": accuracy, "input_cpu_seconds": 10 * (1 + bool(seed)) * len(setting),
        "cpu_seconds": (1 + bool(seed)) * (1000 + 100 * seed * setting.startswith("refurbish")), "seconds": 100 * (1 + seed)}

@@ -79,7 +79,7 @@ class Stopped(Exception):
 
 
 def train(loader, seen, stop=None):
-  """The loop of the guide. Notes the batches of each epoch in `seen`, and calls `stop(epoch, step)` behind each."""
+  """The loop of the guide. Notes the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each."""
   for epoch in range(loader.epoch, EPOCHS):
     batches = seen.setdefault(epoch, [])
     for step, batch in enumerate(loader, 1):
@@ -109,7 +109,7 @@ def stopped_at(loader, seen, edge):
 @EACH_LOADER
 @cases.each_value
 def test_epochs_go_on_from_each_edge(make, load, tmp_path):
-  """Before the first batch, at the last one, behind an epoch, behind two whole ones; and in the middle."""
+  """Before the first batch, at the last one, after an epoch, after two whole ones; and in the middle."""
   expected = {}
   train(load(make(str(tmp_path / "unbroken"))), expected)
   steps = len(expected[0])
@@ -119,13 +119,13 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
     seen, path = {}, str(tmp_path / str(number))
     state = stopped_at(load(make(path)), seen, edge)
     resumed = load(make(path))
-    # Loaded twice, and saved again before anything is read, in one of two cases behind what is read ahead.
+    # Loaded twice, and saved again before anything is read, in one of two cases after what is read ahead.
     for each in (state, state, resumed.state_dict):
       resumed.load_state_dict(each() if callable(each) else each)
       assert number % 2 or resumed.epoch == max(seen, default=0) + (edge is not None and edge[1] in (None, steps))
     train(resumed, seen)
     if make in (PIPELINES["stream on disk"], PIPELINES["stream"], PIPELINES["little memory"]):
-      # What is prepared anew may come in another order.
+      # What is prepared again may come in another order.
       indices = {epoch: sorted(itertools.chain.from_iterable(batch[0] for batch in batches)) for epoch, batches in seen.items()}
       assert indices == {epoch: list(range(N)) for epoch in range(EPOCHS)}
     else:
@@ -237,7 +237,7 @@ def test_a_batch_that_is_read_before_the_epoch_is_told():
   with pytest.warns(rtf.PipelineWarning, match="Lightning does not know how many batches .*assert_cardinality"):
     state = loader.state_dict()
   assert len(state["state"]) == 65536
-  # Behind its end it asks for the rest of an epoch of which one batch was lost, without telling a number.
+  # After its end it asks for the rest of an epoch of which one batch was lost, without telling a number.
   batches = iter(loader)
   for _ in range(len(expected[0])):
     next(batches)

@@ -39,7 +39,7 @@ PIPELINES = {
     "batch, prefetch": lambda: refurbished().batch(BATCH).prefetch(tf.data.AUTOTUNE),
     "batch": lambda: refurbished().batch(BATCH),
     "no remainder": lambda: refurbished().batch(BATCH, drop_remainder=True).prefetch(3),
-    "echo behind batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
+    "echo after batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
     "several epochs": lambda: refurbished().repeat(2).batch(BATCH).prefetch(2),
     "zip": lambda: tf.data.Dataset.zip(
         refurbished().batch(BATCH), tf.data.Dataset.random(seed=1)).map(lambda batch, _: batch).prefetch(2),
@@ -47,9 +47,9 @@ PIPELINES = {
     "parallel map": lambda: refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2),
     "parallel map at the end": lambda: tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2),
     "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
-    "cache behind batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
+    "cache after batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
     "offload": lambda: offloaded(tf.data.Dataset.range(N)),
-    "offload behind a final function": lambda: offloaded(refurbished()).prefetch(2),
+    "offload after a final function": lambda: offloaded(refurbished()).prefetch(2),
     "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
     "symbolic, parallel map": lambda: with_checkpoints(
         refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),

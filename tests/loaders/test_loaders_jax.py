@@ -1,4 +1,4 @@
-"""`rtf.jax_loader` over several devices and processes; what a loader's stages do meanwhile."""
+"""`rtf.jax_loader` over several devices and processes; what a loader's stages do in the meantime."""
 import socket
 import subprocess
 import sys

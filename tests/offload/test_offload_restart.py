@@ -107,7 +107,7 @@ def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
   with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
     next(iterator)
   again = restore(make(), save(iterator, tmp_path))
-  # Nothing was handed out yet, so the epoch begins anew.
+  # Nothing was handed out yet, so the epoch begins again.
   with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
     next(again)
   assert values(again) == values(iterator)

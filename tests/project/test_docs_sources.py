@@ -223,7 +223,7 @@ def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
   content = pathlib.Path("photos/0.tar").read_bytes()
   with tarfile.open("photos/0.tar") as tar:
     begins = [member.offset for member in tar]
-  # Behind a whole sample, in its header and in its content; and a header that is damaged.
+  # After a whole sample, in its header and in its content; and a header that is damaged.
   for torn in (content[:begins[9]], content[:begins[9] + 100], content[:begins[12] - 1],
                content[:begins[9]] + b"x" + content[begins[9] + 1:]):
     pathlib.Path("torn.tar").write_bytes(torn)

@@ -314,7 +314,7 @@ def test_cardinality_is_that_of_the_source():
 
 
 def test_cardinality_is_known_after_the_first_pass():
-  """An unknown length stays unknown after a pass that was stopped; after a whole pass it is known, also behind other stages."""
+  """An unknown length stays unknown after a pass that was stopped; after a whole pass it is known, also after other stages."""
   dataset = stream(7).refurbish(tf.identity, tf.identity)
   batched = dataset.batch(2).prefetch(1)
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY

@@ -108,7 +108,7 @@ def test_deterministic_false():
 
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
-  """Also if it is set behind the stage, which is noticed when an iterator is created."""
+  """Also if it is set after the stage, which is noticed when an iterator is created."""
   options = tf.data.Options()
   options.deterministic = False
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)

@@ -12,7 +12,7 @@ from support.datasets import call_in_python, stats, stream
 Dataset = tf.data.Dataset
 
 
-# Behind the stage. ------------------------------------------------------------------------------------------------------
+# After the stage. ------------------------------------------------------------------------------------------------------
 
 
 @cases.each_value

@@ -118,7 +118,7 @@ def test_sources(kind, warm_start):
 STAGES = {
     "batch": lambda source: source.batch(2, drop_remainder=True).map(lambda x: x[0] + 100 * x[1]),
     "concatenate": lambda source: source.concatenate(Dataset.range(50, 53).map(plus_one)),
-    "concatenate behind": lambda source: Dataset.range(50, 53).prefetch(1).concatenate(source),
+    "concatenate after": lambda source: Dataset.range(50, 53).prefetch(1).concatenate(source),
     "echo": lambda source: source.echo(2),
     "map": lambda source: source.map(plus_one),
     "parallel map": lambda source: source.map(plus_one, num_parallel_calls=2),
@@ -177,13 +177,13 @@ RESHUFFLES = "changes its order .*reshuffle_each_iteration"
 NOT_ALLOWED = "changes its order .*deterministic=False"
 
 WAY_OUT = {
-    "infinite": (lambda: Dataset.range(4).repeat(), r"infinite.*repeat\(\) behind"),
+    "infinite": (lambda: Dataset.range(4).repeat(), r"infinite.*repeat\(\) after"),
     "infinite counter": (lambda: Dataset.counter(), r"infinite.*take\(n\)"),
     "infinite, filtered": (lambda: Dataset.counter().filter(lambda x: x > 3).map(plus_one).prefetch(1), r"infinite.*take"),
     "empty": (lambda: Dataset.range(0), "no elements. Check"),
     "empty slices": (lambda: Dataset.from_tensor_slices([]), "no elements"),
     "skipped over": (lambda: Dataset.range(4).skip(9), "no elements"),
-    "shuffle": (lambda: Dataset.range(4).shuffle(4), f"{RESHUFFLES}.*behind"),
+    "shuffle": (lambda: Dataset.range(4).shuffle(4), f"{RESHUFFLES}.*after"),
     "shuffle before map": (lambda: Dataset.range(4).shuffle(4, seed=1).map(plus_one).batch(2), RESHUFFLES),
     "shuffle and repeat": (lambda: Dataset.range(4).shuffle(4).repeat(2), RESHUFFLES),
     "shuffle in one of two": (lambda: Dataset.zip(Dataset.range(4), Dataset.range(4).shuffle(4)), RESHUFFLES),

@@ -47,7 +47,7 @@ def final_fn(sample):
 
 
 def within_timeout(function, *args):
-  """Returns what `function` returns. Raises TimeoutError instead of waiting for ever for a missing worker."""
+  """Returns what `function` returns. Raises TimeoutError instead of waiting permanently for a missing worker."""
   outcome = queue.Queue()
 
   def call():

@@ -177,7 +177,7 @@ def generated(make, *, shape=(8, 8, 3), dtype=tf.uint8):
 def test_a_generator_that_never_ends(period, buffer):
   source = generated(lambda: itertools.cycle(np.arange(period)), shape=(), dtype=tf.int64)
   iterator = iter(source.refurbish(tf.identity, r=3, shuffle_buffer_size=buffer))
-  with pytest.warns(rtf.PipelineWarning, match=rf"again after every {period}, .*Put \.take\({period}\) behind"):
+  with pytest.warns(rtf.PipelineWarning, match=rf"again after every {period}, .*Put \.take\({period}\) after"):
     for _ in range(1100 if period < 16 else 12 * period + 1000):
       next(iterator)
   train = source.take(period).refurbish(tf.identity, r=3)
@@ -191,7 +191,7 @@ def test_a_generator_that_never_ends(period, buffer):
 def test_a_generator_that_never_ends_and_has_no_order(lap, length):
   laps = lambda: itertools.chain.from_iterable(map(lap, itertools.repeat(np.random.default_rng(3))))
   iterator = iter(generated(laps, shape=(), dtype=tf.int64).refurbish(tf.identity, r=3))
-  with pytest.warns(rtf.PipelineWarning, match=r"again and again, .*Put \.take\(n\) behind"):
+  with pytest.warns(rtf.PipelineWarning, match=r"again and again, .*Put \.take\(n\) after"):
     for _ in range(length):
       next(iterator)
 

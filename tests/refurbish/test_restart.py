@@ -158,7 +158,7 @@ BEHIND = {
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_repeat_and_batch(tmp_path, behind, symbolic):
-  """With `repeat` first nothing is lost. Behind `batch`, which drops an iterator at its end, a lost position is an error."""
+  """With `repeat` first nothing is lost. After `batch`, which drops an iterator at its end, a lost position is an error."""
   def pipeline():
     return with_checkpoints(BEHIND[behind](make(n=10, epochs=None)), symbolic)
 

@@ -24,7 +24,7 @@ pytestmark = cases.slow  # A service has processes.
 GUIDE = ROOT / "docs" / "search.md"
 TRAINERS = "abcd"
 SHARE = N // 2
-# A trainer behind by so many elements of each worker loses none.
+# A trainer after by so many elements of each worker loses none.
 LAG = 60
 PAYLOAD = 100_000
 
@@ -89,7 +89,7 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
 
 def test_a_trainer_that_falls_behind(cluster):
   """It loses what the cache of a worker no longer holds. The size that docs/search.md calculates avoids that."""
-  job = Job("behind", "OFF", payload=PAYLOAD)
+  job = Job("after", "OFF", payload=PAYLOAD)
   first = cluster.read(job, {"b": 2})["b"]
   ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
   late = by_worker(first + cluster.read(job, {"b": LAG})["b"])

@@ -193,7 +193,7 @@ def test_description(tmp_path):
       "  source  by index: about 400 of 600 elements are read in an epoch after the first",
       "  fresh   in uniformly random order, by index",
       "  store   memory, at most 2,400 bytes",
-      "  behind  batch(2), echo, echo, prefetch",
+      "  after   batch(2), echo, echo, prefetch",
       "echo, e = 1.5",
       'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
   stream = tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")
@@ -236,8 +236,8 @@ def test_description_of_what_is_behind():
       (stage.take(-1).repeat().with_options(tf.data.Options()).shuffle(3).batch(4).map(lambda x: x + 1),
        "take, repeat, shuffle, batch(4), map"),
       (tf.data.Dataset.zip(stage, tf.data.Dataset.range(9).take(3)), "zip")):
-    assert rtf.describe(behind).splitlines()[-1] == f"  behind  {expected}"
-  assert "behind" not in rtf.describe(stage)
+    assert rtf.describe(behind).splitlines()[-1] == f"  after   {expected}"
+  assert "  after" not in rtf.describe(stage)
 
 
 def test_description_of_sources(tmp_path):
@@ -295,7 +295,7 @@ def test_each_dataset_is_visited_once():
   assert len(found) == len({id(each) for each in found}) and found[-1] is diamond
   assert found.index(below) < len(found) - 40
   assert len(rtf.stats(diamond)) == 1
-  assert rtf.describe(diamond).splitlines()[-1] == "  behind  " + ", ".join(40 * ["concatenate"])
+  assert rtf.describe(diamond).splitlines()[-1] == "  after   " + ", ".join(40 * ["concatenate"])
   # From left to right.
   left, right = tf.data.Dataset.range(3), tf.data.Dataset.range(4)
   first = tf.data.Dataset.zip(left, right)

@@ -268,7 +268,7 @@ def test_an_element_that_cannot_be_read():
     (lambda: Dataset.range(N).repeat(), "infinite"), (lambda: Dataset.range(0), "The source of cached has no elements"),
     (lambda: Dataset.range(N).shuffle(3), "The source of cached changes its order"),
     (lambda: Dataset.range(N).map(lambda x: x, num_parallel_calls=2, deterministic=False), "deterministic=False"),
-    (lambda: Dataset.range(N).shard(*2 * [tf.data.experimental.SHARD_HINT]), "Shard behind cached")])
+    (lambda: Dataset.range(N).shard(*2 * [tf.data.experimental.SHARD_HINT]), "Shard after cached")])
 def test_refused_sources(make, message):
   with pytest.raises(ValueError, match=message):
     rtf.sources.cached(make())

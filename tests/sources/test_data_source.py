@@ -99,7 +99,7 @@ def read_samples_that_fill_what_may_be_taken_ahead():
 
 
 def test_samples_that_fill_what_may_be_taken_ahead():
-  # In a process of its own, which ends after a while: if asking waits, it waits for ever.
+  # In a process of its own, which ends after a while: if asking waits, it waits permanently.
   assert run_forked(read_samples_that_fill_what_may_be_taken_ahead) == 0
 
 

@@ -115,7 +115,7 @@ def test_what_is_left_out_is_counted_by_extension(tmp_path):
 
 
 def test_many_extensions_are_counted_together(tmp_path):
-  """As of names with a number behind their dot."""
+  """As of names with a number after their dot."""
   _write(tmp_path, ["a/1.png", *(f"a/subject.{i}" for i in range(9)), "a/b.5"])
   assert rtf.describe(image_folder(tmp_path)).splitlines()[1] == (
       "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others")
@@ -231,7 +231,7 @@ def test_a_link_to_nowhere_is_an_error_of_its_photograph(tmp_path):
 
 
 def test_a_class_that_is_a_link_to_nowhere_is_an_error(tmp_path):
-  """Without it the labels of those behind it would be others."""
+  """Without it the labels of those after it would be others."""
   _write(tmp_path, ["a/1.png", "c/1.png"])
   (tmp_path / ".hidden").symlink_to("gone")
   assert image_folder(tmp_path).class_names == ["a", "c"]

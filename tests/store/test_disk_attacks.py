@@ -70,7 +70,7 @@ while line := sys.stdin.readline():
 
 
 class Training:
-  """A process that trains on one store after another and lets others damage them meanwhile."""
+  """A process that trains on one store after another and lets others damage them in the meantime."""
 
   def __init__(self):
     self._process = subprocess.Popen(

@@ -50,7 +50,7 @@ class Job:
 
 
 def take_turns(jobs, random, pause=0):
-  """Runs generators side by side, one step of each per round. `pause`: seconds behind each step."""
+  """Runs generators side by side, one step of each per round. `pause`: seconds after each step."""
   jobs = list(jobs)
   while jobs:
     random.shuffle(jobs)

@@ -7,7 +7,7 @@ from tensorflow.python.autograph.pyct import parser
 
 
 def parse_each_file_once():
-  """AutoGraph holds a lock while it converts a function, so that nothing else parses meanwhile."""
+  """AutoGraph holds a lock while it converts a function, so that nothing else parses in the meantime."""
   parse_lambda, without_context = parser._parse_lambda, parser._without_context
   parse_once = functools.cache(parser.parse)
 

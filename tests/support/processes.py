@@ -24,7 +24,7 @@ def environment():
 
 
 def free_port():
-  """A free port below the range that the system assigns from, so that no other test gets it meanwhile."""
+  """A free port below the range that the system assigns from, so that no other test gets it in the meantime."""
   while True:
     port = random.randrange(20_000, 32_768)
     with socket.socket() as found, contextlib.suppress(OSError):

@@ -107,7 +107,7 @@ class Pool:
     while True:
       worker = self._idle.get()
       try:
-        _check_not_ending()  # It may have begun to end meanwhile.
+        _check_not_ending()  # It may have begun to end in the meantime.
         self._used = time.monotonic()
         self._watch()
         made, is_unsteady, seconds = worker.call(sent, seed, names, values)
@@ -191,7 +191,7 @@ class UnderWay:
 def _end():
   """Ends all processes, and waits until a stage that still lives asks for no more: Python must not end within a call.
 
-  TensorFlow would wait for that call for ever.
+  TensorFlow would wait for that call permanently.
   """
   global _ending
   _ending = True

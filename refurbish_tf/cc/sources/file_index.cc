@@ -47,7 +47,7 @@ absl::Status NoRecord(const std::string& path, uint64_t record, uint64_t offset,
       absl::StrCat(path, " is not a TFRecord file, or is damaged: ", what,
                    " (record ", record, " at offset ", offset,
                    "). The records after it cannot be found. Write the file "
-                   "anew."));
+                   "again."));
 }
 
 // The part of a file that was read last.

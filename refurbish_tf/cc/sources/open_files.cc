@@ -17,7 +17,7 @@ absl::Status Changed(const IndexedFile& file) {
   return absl::FailedPreconditionError(
       absl::StrCat(file.path,
                    " was changed or replaced since its index was made, so its "
-                   "records are not where they were. Make the dataset anew."));
+                   "records are not where they were. Make the dataset again."));
 }
 
 absl::Status DamagedRecord(const RecordIndex::Location& location,

@@ -33,7 +33,7 @@ absl::Status CachedSource::Configure(int64_t num_elements,
       return absl::FailedPreconditionError(absl::StrCat(
           "The source of cached has ", num_elements,
           " elements after a rewrite of the pipeline, and had ", num_elements_,
-          ". Shard behind cached, and set "
+          ". Shard after cached, and set "
           "experimental_distribute.auto_shard_policy to OFF."));
     }
     if (configured_) return absl::OkStatus();

@@ -93,7 +93,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (position_lost_ && !restored_ && next_epoch_ == 0) {
       return absl::FailedPreconditionError(
           "The checkpoint that was restored has nothing of refurbish, so it is "
-          "not known which epoch comes next: the stage behind it, such as "
+          "not known which epoch comes next: the stage after it, such as "
           "batch, had come to the end of an epoch. Write "
           ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
           "and save again; or use rtf.keras.BackupAndRestore or a loader. To "

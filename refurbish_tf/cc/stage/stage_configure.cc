@@ -50,7 +50,7 @@ absl::Status Stage::Configure(const StageOptions& options,
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
         ", as many as this machine has memory for. If the source repeats, as "
-        "by Grain's .repeat(), leave that out, and put .repeat() behind "
+        "by Grain's .repeat(), leave that out, and put .repeat() after "
         "refurbish. Else use a machine with more, or shard it over several."));
   }
   if (limited && options.sample_bytes > max_bytes) {

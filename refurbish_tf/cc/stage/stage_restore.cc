@@ -201,7 +201,7 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
     return absl::FailedPreconditionError(
         "The checkpoint was restored before it is known which shard of the "
         "source refurbish has: tf.data fills in SHARD_HINT where the dataset "
-        "is distributed. Restore behind that, or shard by numbers, as by "
+        "is distributed. Restore after that, or shard by numbers, as by "
         "source.shard(n, i).");
   }
   if (IsMoved(saved)) return CheckMoved(saved);

@@ -160,7 +160,7 @@ MUTANTS = [
            "constexpr int kRounds = 9;", "tests/augment/test_augment.py::TestRandAugment::test_draws_tensorflows_numbers"),
     Mutant("what is empty is distorted with the image", "refurbish_tf/cc/image/walk.cc",
            "  if (!steps_.empty() && plan_.has_empty) EmptyPieces(begin, count, to);\n", "", POLICY),
-    Mutant("a crop behind another colour of empty pixels takes that colour", "refurbish_tf/cc/image/walk.cc",
+    Mutant("a crop after another colour of empty pixels takes that colour", "refurbish_tf/cc/image/walk.cc",
            "  if (plan_.has_empty && color != color_) return false;\n", "", POLICY),
     Mutant("weights of a bicubic resize are summed up in double", "refurbish_tf/cc/image/float_spans.h",
            "    float total = 0;\n", "    double total = 0;\n", "tests/augment/test_augment.py::TestPolicies::test_equal_the_reference"),

@@ -13,7 +13,7 @@ MUTANTS = [
            TEST + "test_silent_where_it_cannot_be_compared"),
     Mutant("warns of what has prepared nothing", FILE, "if since < end and end >=", "if end >=",
            TEST + "test_another_function_is_warned_of_until_none_of_its_samples_is_left"),
-    Mutant("warns for ever", FILE, " and end >= stats.epochs - math.ceil(r) + 2]", "]",
+    Mutant("warns permanently", FILE, " and end >= stats.epochs - math.ceil(r) + 2]", "]",
            TEST + "test_another_function_is_warned_of_until_none_of_its_samples_is_left"),
     Mutant("warns of an empty store", FILE, ' if stats.entries else []', "",
            TEST + "test_another_function_is_warned_of_until_none_of_its_samples_is_left"),

@@ -15,10 +15,10 @@ MUTANTS = [
     Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
            "tests/store/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
-    Mutant("a job that joins begins anew", STAGE,
+    Mutant("a job that joins begins again", STAGE,
            "    next_epoch_ = first_epoch;\n", "    (void)first_epoch;\n",
            "tests/store/test_disk_store_jobs.py::test_job_that_joins_begins_where_the_others_are"),
-    Mutant("a worker that comes back begins anew", "refurbish_tf/cc/store/disk/shared_state.cc",
+    Mutant("a worker that comes back begins again", "refurbish_tf/cc/store/disk/shared_state.cc",
            "furthest > 0 ? furthest - 1 : CheckedValue(next);", "furthest > 0 ? furthest - 1 : 0;",
            "tests/refurbish/test_service_search.py::test_killed_workers_come_back_with_their_stores"),
     # Restart.

@@ -16,12 +16,12 @@ JAX = "refurbish_tf/loaders/jax_loader.py"
 MUTANTS = [
     # Memory.
     Mutant("shared memory is handed over", OP, "!tensor.RefCountIsOne() &&", "false &&",
-           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[cache behind batch-numpy]"),
+           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[cache after batch-numpy]"),
     Mutant("every batch is copied", OP, "!tensor.RefCountIsOne() &&", "true &&",
            BATCHES + "test_no_copy_where_none_is_needed[numpy]"),
     Mutant("what is read ahead is not the user's own", OP, "MakeWork(ctx, options().exclusive);",
            "MakeWork(ctx, false);",
-           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[echo behind batch, prefetch-numpy]"),
+           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[echo after batch, prefetch-numpy]"),
     Mutant("a large integer is cut for JAX", JAX, "    if least < limits.min or most > limits.max:\n", "    if False:\n",
            BATCHES + "test_integers_for_jax_must_fit"),
     # Moving.
@@ -53,7 +53,7 @@ MUTANTS = [
            "        return next.status;", STEPS + "[1-parallel map]"),
     Mutant("a symbolic state is of what was read ahead", OP,
            "static_cast<int64_t>(changes_.size()) > options().num_ahead", "!changes_.empty()", STEPS + "[1-symbolic]"),
-    Mutant("TensorFlow reads ahead behind the end", END, "inject_prefetch = False", "inject_prefetch = True",
+    Mutant("TensorFlow reads ahead after the end", END, "inject_prefetch = False", "inject_prefetch = True",
            STEPS + "[1-parallel map at the end]"),
     Mutant("a state has what is buffered", END, "    if _holds_nothing(upstream):\n", "    if False:\n",
            RESTART + "test_a_state_holds_nothing_that_is_read_ahead"),

@@ -21,7 +21,7 @@ MUTANTS = [
     Mutant("all segments stay open", DISK + "segments.cc",
            "  while (opened_.size() >= kMostOpen) {", "  while (opened_.size() >= 100 * kMostOpen) {",
            "tests/cc/test_cc.py::test_cc[address_undefined-disk_descriptors_test]"),
-    Mutant("who waits for nothing waits for ever", "refurbish_tf/cc/workers/ordered_workers.cc",
+    Mutant("who waits for nothing waits permanently", "refurbish_tf/cc/workers/ordered_workers.cc",
            "  stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();", "  stuck_ = false;",
            "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_waiting_test]"),
 ]

@@ -15,7 +15,7 @@ OP = "refurbish_tf/offload_op.py"
 MUTANTS = [
     # What is drawn.
     Mutant("offload draws by the place", WORK, "  if (options_.seeded) {\n", "  if (false) {\n", SAME + "[0]"),
-    Mutant("offload counts layers from 0 behind a list of layers", OP,
+    Mutant("offload counts layers from 0 after a list of layers", OP,
            "source.options()), stage.num_partial_layers", "source.options()), 0",
            SAME + "[1]"),
     Mutant("every epoch of offload draws the same", STAGE, "*epoch : next_epoch_++,", "*epoch : next_epoch_,",
@@ -73,6 +73,6 @@ MUTANTS = [
            "    std::optional<int64_t> since = 0;\n", OFFLOAD + "test_the_time_between_two_iterators_does_not_change_the_share"),
     Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers.CheckDraws(draws + 1).ok()) {",
            "          false) {", RESTART + "test_a_damaged_checkpoint_is_refused_and_changes_nothing[changes10-impossible draws]"),
-    Mutant("a loader behind offload saves batches", "refurbish_tf/loaders/hand_over.py", "return dataset.seeded", "return False",
+    Mutant("a loader after offload saves batches", "refurbish_tf/loaders/hand_over.py", "return dataset.seeded", "return False",
            RESTART + "test_a_loader_goes_on_without_elements_in_its_state"),
 ]

@@ -19,7 +19,7 @@ MUTANTS = [
            f"{BYTES}::TestArrays::test_are_what_tensorflow_has"),
     Mutant("a sample is lost with its process", f"{IN}/pool.py", "        if deaths == 2 or", "        if deaths == 1 or",
            f"{DEATHS}::TestDeaths::test_the_sample_is_made_once_more"),
-    Mutant("a process that dies each time is started for ever", f"{IN}/pool.py", "        deaths += died.in_call\n",
+    Mutant("a process that dies each time is started permanently", f"{IN}/pool.py", "        deaths += died.in_call\n",
            "        deaths += died.in_call and died.code != 0\n", f"{DEATHS}::TestDeaths::test_also_one_that_ends_as_if_all_were_well"),
     Mutant("memory stays when its process has ended", f"{IN}/pool.py", "        return True\n      self._end()\n", "        return True\n",
            f"{DEATHS}::TestProcesses::test_live_as_long_as_a_stage_and_not_much_longer"),

@@ -59,7 +59,7 @@ MUTANTS = [
            DRAWN + "test_a_generator_that_ends"),
     Mutant("what is made of batches is one", "refurbish_tf/_internal/mistakes.py", '{"batches": "mapped", ', "{",
            "tests/internal/test_mistakes_in_sources.py::test_what_looks_like_a_batched_source"),
-    Mutant("batches behind map with a scalar beside pass for clips", "refurbish_tf/_internal/mistakes.py",
+    Mutant("batches after map with a scalar beside pass for clips", "refurbish_tf/_internal/mistakes.py",
            "  return not set(stacks).isdisjoint(labels) or ", "  return ", "tests/internal/test_mistakes_in_sources.py::test_batched_source"),
     Mutant("a clip with as many labels is a batch", "refurbish_tf/_internal/mistakes.py", "spec.dtype.is_integer and spec.dtype != tf.int16 and (", "(",
            "tests/internal/test_mistakes_in_sources.py::test_what_looks_like_a_batched_source"),

@@ -12,7 +12,7 @@ MUTANTS = [
            "if _has_batches_of_one(source) else", "if False else", MISTAKES + "test_what_looks_like_a_batched_source"),
     Mutant("the warning has a line of TensorFlow's", "refurbish_tf/_internal/mistakes.py",
            '("refurbish_tf", "tensorflow", "keras")', '("refurbish_tf",)', MISTAKES + "test_the_line_is_that_of_the_user"),
-    Mutant("what is beside the stage is described as behind it", "refurbish_tf/describe.py",
+    Mutant("what is beside the stage is described as after it", "refurbish_tf/describe.py",
            "    if behind.isdisjoint(map(id, each._inputs())):", "    if each is stage:",
            "tests/refurbish/test_stats.py::test_description_of_what_is_behind"),
     Mutant("a stream is not shuffled by default", "refurbish_tf/cc/kernels/refurbish/source_reader.h",

@@ -39,9 +39,9 @@ constexpr int64_t kMaxPosition = int64_t{1} << 62;
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (CountsElements(dataset->type_string())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "echo does not support random access behind ", dataset->type_string(),
+        "echo does not support random access after ", dataset->type_string(),
         ", which counts the elements it yields: echo asks for each of them "
-        "several times. Move that stage behind echo, with e times the "
+        "several times. Move that stage after echo, with e times the "
         "number."));
   }
   std::vector<const DatasetBase*> inputs;

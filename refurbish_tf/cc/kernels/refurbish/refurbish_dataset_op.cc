@@ -35,7 +35,7 @@ constexpr char kSampleShapes[] = "sample_shapes";
 absl::Status NoRandomAccess() {
   return absl::UnimplementedError(
       "refurbish yields its samples in another order in each epoch, so they "
-      "cannot be read by index. Leave out a global shuffle behind it, as it "
+      "cannot be read by index. Leave out a global shuffle after it, as it "
       "shuffles already; read single samples from its source.");
 }
 

@@ -37,7 +37,7 @@ std::string Text(const NodeDef& node, const std::string& attr) {
 constexpr char kDeterministicWayOut[] =
     "remove deterministic=False from the stages and options before refurbish "
     "and from the options of the whole pipeline, and write it where the order "
-    "may change: as an argument of refurbish and of the stages behind it";
+    "may change: as an argument of refurbish and of the stages after it";
 
 bool AllowsReordering(const NodeDef& node) {
   if (node.op() != "OptionsDataset") return false;
@@ -71,7 +71,7 @@ std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
   // In a function an input is written as "node:output".
   const std::string& input = shuffle.input(0);
   if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
-    return "write list_files(..., shuffle=False) and no shuffle behind it, as "
+    return "write list_files(..., shuffle=False) and no shuffle after it, as "
            "refurbish itself shuffles in every epoch; with TFDS, "
            "shuffle_files=False";
   }
@@ -80,7 +80,7 @@ std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
                            : "leave the shuffle out",
       ", as refurbish itself shuffles in every epoch, put ",
       contents.has_batches ? "them" : "it",
-      " behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
+      " after refurbish, or write reshuffle_each_iteration=False; with TFDS, "
       "shuffle_files=False");
   if (contents.has_batches || contents.reads_files) {
     absl::StrAppend(
@@ -115,7 +115,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   }
   if (op == "RefurbishTf>AdaptiveEchoDataset") {
     return {"echo(e=AUTOTUNE), which repeats as time permits",
-            "put it behind refurbish, or give echo a number"};
+            "put it after refurbish, or give echo a number"};
   }
   if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
     return {"random numbers with rerandomize_each_iteration",
@@ -303,11 +303,11 @@ absl::Status CheckLength(const DatasetBase* source, const char* method) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of ", method,
         " is infinite, so it has no epochs. Put "
-        ".repeat() behind ",
+        ".repeat() after ",
         method,
         ", or .take(n) before it. TensorFlow also "
         "takes sample_from_datasets(..., stop_on_empty_dataset=True) for "
-        "infinite: put .take(n) behind it, with the number of elements that it "
+        "infinite: put .take(n) after it, with the number of elements that it "
         "has."));
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {

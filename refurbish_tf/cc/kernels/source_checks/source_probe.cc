@@ -135,7 +135,7 @@ std::string ComesAgain(uint32_t period) {
       ", as a generator does that never ends. An epoch ends with the source, so "
       "nothing would be reused, and each element takes memory. Put .take(",
       number,
-      ") behind the source, or end the generator after one pass. If the source "
+      ") after the source, or end the generator after one pass. If the source "
       "does end, silence this: warnings.filterwarnings(\"ignore\", "
       "category=rtf.PipelineWarning).");
 }

@@ -357,7 +357,7 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
     if (facts.hinted) {
       return absl::InvalidArgumentError(
           "The source of cached has a shard with SHARD_HINT, which is filled in "
-          "later, so its elements have no positions yet. Shard behind cached.");
+          "later, so its elements have no positions yet. Shard after cached.");
     }
     const DatasetBase* const stream = FirstStream(input);
     if (stream == nullptr) return absl::OkStatus();
