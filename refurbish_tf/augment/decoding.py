@@ -107,8 +107,11 @@ def decode(
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio or fill_value):
-    raise ValueError("size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None.")
+    raise ValueError(
+        "size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None. Pass (224, 224).")
   arguments, shown = resized("decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+  if fill_value and name_of_dtype(dtype) == "uint16":
+    raise ValueError(f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders.")
   shown = "None" if size is None else shown.replace(", antialias=True", "")
   return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype)
 

@@ -187,8 +187,8 @@ def resize(
 def resized(whose, size, antialias, crops, pads, fill_value):
   """The checked arguments of a resize for the op, and as they are shown."""
   for name, value in (("crop_to_aspect_ratio", crops), ("pad_to_aspect_ratio", pads)):
-    if not isinstance(value, bool):
-      raise TypeError(f"{name} of {whose} must be True or False, got {value!r}.")
+    if not isinstance(value, (bool, np.bool_)):
+      raise TypeError(f"{name} of {whose} must be True or False, got {value!r}. Leave it out to resize to the exact size.")
   fill_value = checked_whole(f"fill_value of {whose}", fill_value, 0, 255, "Leave it out for black.")
   if crops and pads:
     raise ValueError(
@@ -203,6 +203,7 @@ def resized(whose, size, antialias, crops, pads, fill_value):
   height, width = checked_size(size, whose)
   if not isinstance(size, (list, tuple)):
     return f"short={height} antialias={antialias:d}", f"{height}, antialias={bool(antialias)}"
+  crops, pads = bool(crops), bool(pads)
   return (
       f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}",
       f"({height}, {width}), antialias={bool(antialias)}" + crops * ", crop_to_aspect_ratio=True" + pads * (

@@ -25,7 +25,7 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers say of themselves: of each how much it draws for an image, whether `offload` divides it and whether it moves
+  """What layers say of themselves: of each how much it draws for an image, whether it is a policy and whether it moves
   pixels; of all of them the dtype that they return, why they cannot take such images, and which of them."""
   num_draws: tuple[int, ...]
   is_policy: tuple[bool, ...]
@@ -34,16 +34,17 @@ class Facts(NamedTuple):
   problem: str
   problem_layer: int
   version: int
+  refused_in: str  # The layers within that one, such as "cutout in ".
 
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
-  num_draws, is_policy, returned, problem, problem_layer, version, moves = _run(
+  num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Facts(
       tuple(num_draws.tolist()), tuple(is_policy.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
-      int(problem_layer), int(version))
+      int(problem_layer), int(version), refused_in.decode())
 
 
 def _run(op):
@@ -291,7 +292,7 @@ class LayerChain:
       most = (number for number in (64, 3) if not facts_of(
           self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
       got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
-    return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
+    return error(f"image of {told.refused_in}{self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 
 def _has_more_channels_than_rows(shape):

@@ -54,8 +54,11 @@ class Backup:
     if path is None:
       return None
     if self._keeps_two and path == self._latest and self._previous.is_dir() and not _is_whole(path):
-      warnings.warn(f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it.", stacklevel=2)
-      shutil.rmtree(path)
+      kept = path.with_suffix(".damaged")
+      warnings.warn(
+          f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it, and the damaged one is now {kept}.", stacklevel=2)
+      shutil.rmtree(kept, ignore_errors=True)
+      path.rename(kept)
       path = self._previous
     try:
       state = json.loads((path / "state.json").read_text())
@@ -172,7 +175,10 @@ def pipeline(iterator):
 def _is_whole(path):
   """Whether all of a backup can be read; the checkpoint of the iterator only as far as its index."""
   try:
-    number = sum(map(len, json.loads((path / "state.json").read_text())["variables"].values()))
+    state = json.loads((path / "state.json").read_text())
+    if state["format"] != _FORMAT:
+      return True  # Another package reads it.
+    number = sum(map(len, state["variables"].values()))
     reader = tf.train.load_checkpoint(str(path / "variables"))
     for i in range(number):
       reader.get_tensor(_key(i))

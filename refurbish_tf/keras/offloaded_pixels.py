@@ -28,8 +28,8 @@ def finish(device_layers, images, draws):
   number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_policy_layers])
   x, own = _packed(images), draws[:, 1 + number:]
   if device_layers.num_policy_layers:
-    divided = _in_whole_groups(draws[:, :1 + number])
-    x = ops.switch(_which(divided[:, 0]), _branches(device_layers), _in_whole_groups(x), divided)[:count]
+    policies = _in_whole_groups(draws[:, :1 + number])
+    x = ops.switch(_which(policies[:, 0]), _branches(device_layers), _in_whole_groups(x), policies)[:count]
   x = _after(x, device_layers.layers[device_layers.num_policy_layers:], own)
   return without_draws(device_layers, _spread(x))
 

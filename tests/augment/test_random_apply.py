@@ -1,6 +1,7 @@
 """`random_apply`: all of its layers or none, as one layer, with targets and in splits."""
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from refurbish_tf import augment
 from support import color_reference as reference
@@ -117,5 +118,11 @@ def test_what_it_refuses():
     augment.random_apply([lambda image: image])
   with pytest.raises(ValueError, match="p of random_apply must be a probability"):
     augment.random_apply([augment.random_flip()], 1.5)
-  with pytest.raises(ValueError, match="must have 3 channels"):
-    augment.random_apply([augment.random_flip(), augment.random_solarize()])(noise(4, 4, 1), SEED)
+  layer = augment.random_apply([augment.random_flip(), augment.random_solarize()])
+  for each, inner in ((layer, ""), (augment.random_apply([layer]), " in random_apply")):
+    message = rf"image of random_solarize in random_apply{inner} must have 3 channels, got "
+    with pytest.raises(ValueError, match=message):
+      each(noise(4, 4, 1), SEED)
+    unknown = tf.data.Dataset.from_tensors(noise(4, 4, 1)).map(lambda image: tf.numpy_function(lambda image: image, [image], tf.uint8))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+      list(unknown.refurbish([each]))

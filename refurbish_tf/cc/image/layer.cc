@@ -4,8 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace refurbish_tf {
 namespace {
@@ -46,6 +48,17 @@ absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
   if (!status.ok()) return status;
   image.size = size_;
   return image;
+}
+
+Refusal Refusal::Of(const absl::Status& status) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(status.message(), absl::MaxSplits('\n', 1));
+  if (!absl::StrContains(status.message(), '\n')) return {"", parts.first};
+  return {parts.first, parts.second};
+}
+
+absl::Status Refusal::Within(absl::string_view name) const {
+  return absl::InvalidArgumentError(absl::StrCat(inner, name, " in \n", why));
 }
 
 absl::Status CheckType(const ImageSpec& image) {

@@ -74,8 +74,8 @@ class Layer {
   }
   // Whether it moves any image's pixels, and so what follows the image.
   virtual bool moves_pixels() const { return true; }
-  // Whether `offload` divides the images of a batch between the host and the
-  // accelerator for this layer.
+  // Whether either side of `offload` may do it: the host for some images of a
+  // batch, and the accelerator for the others.
   virtual bool is_policy() const { return false; }
   // Whether, on an accelerator, these draws need a table of the whole image.
   virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
@@ -130,6 +130,15 @@ class ResizingLayer : public Layer {
 
   ImageSize size_ = {kUnknown, kUnknown};
   bool antialias_;
+};
+
+// Why a layer refuses an image, and which of the layers within it does: their
+// names, the innermost first, such as "cutout in ", or nothing.
+struct Refusal {
+  static Refusal Of(const absl::Status& status);
+  absl::Status Within(absl::string_view name) const;
+
+  std::string inner, why;
 };
 
 // That the image has one of `kImageTypes`, for layers that compute with values.

@@ -91,9 +91,10 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
 }
 
 absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
-  const auto refused = [](absl::string_view whose, const absl::Status& why) {
+  const auto refused = [](absl::string_view whose, const absl::Status& status) {
+    const auto [inner, why] = Refusal::Of(status);
     return absl::InvalidArgumentError(
-        absl::StrCat("image of ", whose, " must ", why.message(), "."));
+        absl::StrCat("image of ", inner, whose, " must ", why, "."));
   };
   if (const absl::Status status = Check(image); !status.ok()) {
     return refused(links_[0].name, status);

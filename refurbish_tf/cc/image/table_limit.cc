@@ -18,8 +18,8 @@ void TableLimit::Begin() {
 }
 
 bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
-  const auto needs = [draws](const PolicyLayer& divided) {
-    return divided.layer->NeedsTable(draws + divided.first_draw);
+  const auto needs = [draws](const PolicyLayer& policy) {
+    return policy.layer->NeedsTable(draws + policy.first_draw);
   };
   for (PolicyLayer& layer : layers_) {
     std::deque<int64_t>& reserved = layer.reserved;

@@ -234,6 +234,8 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // 'The image must ', and which of them; empty if they can.
 // version: of what all layers draw and make.
 // moves: of each layer: whether it moves pixels.
+// refused_in: the layers within that one which refused it, such as "cutout in
+// ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("is_policy: bool")
@@ -242,6 +244,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("problem_layer: int32")
     .Output("version: int32")
     .Output("moves: bool")
+    .Output("refused_in: string")
     .Attr("layers: list(string)")
     .Attr("S: type")
     .Attr("shape: shape")

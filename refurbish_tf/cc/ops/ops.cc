@@ -157,8 +157,8 @@ DATASET_OP("HandOverDataset")
     .Attr("num_ahead: int >= 0")
     .Attr("exclusive: bool");
 
-// Batches of images with the draws of their layers, of which the divided
-// ones are done for all images of each of the batch's parts but the
+// Batches of images with the draws of their layers, of which the policy
+// layers are done for all images of each of the batch's parts but the
 // accelerator's.
 //
 // eighths: the fraction of a part whose policy layers are left to the

@@ -77,7 +77,7 @@ class RandomApply : public ChanceLayer {
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     for (const LayerChain::Link& link : chain_->links()) {
       absl::StatusOr<ImageSpec> made = link.layer->Behind(image);
-      if (!made.ok()) return made;
+      if (!made.ok()) return Refusal::Of(made.status()).Within(link.name);
       image = *made;
     }
     return image;

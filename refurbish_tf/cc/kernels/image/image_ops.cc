@@ -348,7 +348,7 @@ class DescribeLayersOp : public OpKernel {
       made = layer.Behind(*made);
       refusing = i;
     }
-    std::string problem(made.status().message());
+    auto [inner, problem] = Refusal::Of(made.status());
     if (is_no_image_ && made.ok()) {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
@@ -362,6 +362,7 @@ class DescribeLayersOp : public OpKernel {
     ctx->set_output(3, Tensor(tstring(problem)));
     ctx->set_output(4, Tensor(static_cast<int32_t>(refusing)));
     ctx->set_output(5, Tensor(static_cast<int32_t>(LayerChain::Version())));
+    ctx->set_output(7, Tensor(tstring(inner)));
   }
 
  private:
