@@ -20,79 +20,52 @@ _GIVEN_TARGETS = (LayerChain, Decoder, NumpyLayer)
 
 def compose(
     layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None) -> Callable[..., Any]:
-  """Returns a function that applies the layers in order to the image of an element.
+  """Returns a function that applies the layers in order to the image of an element, and moves what follows the image.
 
-  >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()])
-  >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
-  >>> image.shape, label
-  (TensorShape([32, 32, 3]), 3)
-
-  The layer at position p gets a seed of its own, `seed_at(seed, p)`. Adjacent layers of this module become one operation,
-  but for those that decode. If there are no other layers, the function takes batches as they do, and has their `draws` and
-  `pixels`, too. A layer without a parameter named `seed`, such as
-  `tf.io.decode_png`, is called as `layer(image)`. A layer with that parameter must take the seeds of
-  `tf.random.stateless_*`, like `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions with an
-  optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
-  no checkpoint can hold.
-
-  Targets are what follows the image where it is cropped, flipped, resized or distorted: masks, boxes, key points. Colours
-  and cutouts leave them as they are.
-
-  >>> fn = rtf.augment.compose([rtf.augment.resize((64, 64)), rtf.augment.normalize()], targets={"mask": "mask", "boxes": "xyxy"})
+  >>> fn = rtf.augment.compose(
+  ...     [rtf.augment.resize((64, 64)), rtf.augment.random_flip(p=0)], targets={"mask": "mask", "boxes": "xyxy"})
   >>> element = {"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32), "boxes": [[0.0, 8, 32, 16]]}
-  >>> element = fn(element)
+  >>> element = fn(element, seed=[7, 0])
   >>> element["mask"].shape, element["boxes"].numpy().tolist()
   (TensorShape([64, 64]), [[0.0, 16.0, 64.0, 32.0]])
 
-  | kind | shape | |
+  The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except those
+  that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of `tf.random.stateless_*`.
+  TensorFlow's and Keras' functions with an optional seed are called without it, and draw from a state that no checkpoint holds.
+
+  | kind of target | shape | |
   | --- | --- | --- |
-  | `"mask"` | `[height, width]`, `[height, width, channels]`, any number or bool | takes the nearest pixels |
-  | `"bilinear"` | the same, floating | is blended where a distortion or a resize falls between pixels |
+  | `"mask"` | `[height, width]` or `[height, width, channels]`, any number or bool | nearest pixels; 0 outside the image |
+  | `"bilinear"` | the same, floating | blended between pixels |
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
-  | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in parts of the image, 0 to 1 |
+  | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in fractions of the image |
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
-  | `"rel_xy"` | the same, floating | key points in parts of the image, 0 to 1 |
+  | `"rel_xy"` | the same, floating | key points in fractions of the image |
 
-  Maps have the height and width of the image, and 0 outside of it. A box becomes the one around its four moved corners,
-  clipped to the image. It keeps its row, so that labels stay beside it; without area it is all 0: `sanitize_boxes` drops
-  such rows. (0, 0) is the image's corner, but for key points in pixels: for them it is the middle of the first one.
-  Points are not clipped; outside, their visibility becomes 0. Rows of -1 alone, visibility included, are padding, and
-  stay. Whole numbers are rounded after each layer, half to even. `n` may be fixed, unknown or 0, rows may be ragged, and
-  a single box or point needs no `n`. Points of several people may be `[people, n, 3]`.
-
-  Only layers of `rtf.augment` move targets. Any other function among the layers gets the image alone. With targets it must
-  leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or
-  is a layer of Keras that moves pixels, such as `RandomFlip`, that is an error.
+  A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if nothing of
+  it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding. Only layers of
+  `rtf.augment` move targets: other functions must leave pixels in their place. The guides *Masks* and *Boxes* have the details.
 
   Args:
-    layers: a list or tuple of at least one callable. A list in place of one, such as a policy returns, stands for its
-      members, each with a position of its own. The two of `auto_augment` must stand together.
-    targets: a dict from the components that follow the image to what they are: names of a dict's entries, or positions in a
-      tuple, of which the image is the first, 0: `targets={1: "mask"}` for `(image, mask, label)`. A component that is itself
-      a dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`; with a kind alone its one entry that is called `boxes`,
-      `bbox`, `bboxes`, `bounding_boxes` or `keypoints` is meant. None as a kind says that a component stays as it is, `{}`
-      that all do. What is not named stays, too, but is an error if it looks as if it should not: if it has the image's height
-      and width, or one of those names beside layers that move pixels. Beside these, `[n, 2]`, `[n, 4]` to `[n, 9]` and a picture
-      of another size are a `rtf.PipelineWarning`.
-    clips: what an image of four dimensions is. True: a clip, `[frames, height, width, channels]`, or a volume, whose frames
-      have the same draws; its targets have the frames' dimension, too, and five dimensions are a batch of clips. False: a
-      batch, each of whose images draws for itself; `seed` may then be left out. None: a batch, but an error inside `refurbish` and `echo`, whose elements are
-      samples. Several files, for layers that decode, are a clip with True, and else an error.
+    layers: a list or tuple of callables, or of lists of them, such as a policy returns.
+    targets: a dict from components to kinds: names of a dict's entries, or positions in a tuple, of which the image is 0, such as
+      `{1: "mask"}`. A nested dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`. None says that a component stays as it
+      is, `{}` that all do. An undeclared component that looks like a target is an error or a `rtf.PipelineWarning`.
+    clips: what an image of four dimensions is. True: a clip `[frames, height, width, channels]`, or a volume, whose frames share
+      their draws, like their targets. False: a batch, each of whose images draws for itself; `seed` may then be left out. None: a
+      batch, but an error inside `refurbish` and `echo`.
 
   Returns:
-    A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
-    int64 `[2]`; if no layer takes a seed, `fn(image, *rest)`. It returns `image` if there is no rest, else
-    `(image, *rest)`. A dict in place of the image is returned with a new entry `"image"`, or `"images"`. Other components are
-    passed through. The layers decide which shapes and dtypes the image may have.
+    A function `fn(image, *rest, seed)` as for `Dataset.map`, with an int32 or int64 seed `[2]`; without `seed` if no layer takes
+    one. It returns `image`, or `(image, *rest)`. The image may be the entry `"image"` or `"images"` of a dict. If all layers are
+    of this module it takes batches, and has their `draws` and `pixels`.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of callables, `targets` not a dict as above, or `clips` not True, False or
-      None. When the function is called: the seed or a target has another dtype.
-    ValueError: `layers` is empty, has only one of AutoAugment's two layers, or has one that would not move targets, or not
-      all frames alike. When the function is called: the seed or a target has another shape, there is no such component, or no
-      image in a dict, or a component that looks like a target is not named.
-    tf.errors.InvalidArgumentError: when it runs, a box lies beyond the image by more than a pixel or has no order of corners,
-      a number is not finite, or a map has another size than its image.
+    TypeError: an argument has the wrong type, or, when the function is called, the seed or a target has.
+    ValueError: `layers` is empty, or has a layer that would not move targets, or not all frames alike. When it is called: the
+      seed or a target has another shape, a component or the image is missing, or one that looks like a target is not declared.
+    tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map has another
+      size than its image.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
