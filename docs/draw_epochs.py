@@ -25,7 +25,7 @@ def main():
   rows = [
       ("standard", "prepared in each epoch, six different images", source.refurbish(EXPENSIVE, CHEAP, r=1, seed=SEED), range(EPOCHS)),
       ("refurbish, r = 3", "prepared twice, shifted and flipped again each time, six different images", source.refurbish(EXPENSIVE, CHEAP, r=3, seed=SEED), (0, 3)),
-      ("cache() after the augmentation", "prepared once, one image permanently", source.refurbish([*EXPENSIVE, *CHEAP], None, r=1, seed=SEED)
+      ("cache() after the augmentation", "prepared once, the same image in every epoch", source.refurbish([*EXPENSIVE, *CHEAP], None, r=1, seed=SEED)
        .take(1).cache(), (0,))]
   matplotlib.use("Agg")
   with pyplot.rc_context(plots.STYLE):

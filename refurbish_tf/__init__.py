@@ -7,7 +7,8 @@
 [1, 11, 21, 31, 41, 51]
 
 Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is
-the same stage as `dataset.refurbish(...)`.
+the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours, RandAugment, mixup),
+sources that are read by index in `rtf.sources`, and callbacks such as `BackupAndRestore` in `rtf.keras`.
 """
 import tensorflow as tf
 

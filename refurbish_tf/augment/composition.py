@@ -122,7 +122,8 @@ def functions_of(partial, final, targets):
   if not is_list(partial) or not is_list(final) and final is not None:
     raise TypeError(
         f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
-        "rtf.augment.compose(layers) in place of the list, or put the function into a list.")
+        "rtf.augment.compose(layers) in place of the list, or put the function into a list; [lambda image: image] caches the elements "
+        "as they are.")
   partial, final = flattened(partial), flattened(final or [])
   if not partial:
     raise ValueError(
@@ -219,9 +220,14 @@ class _Part:
 
 
 class _SeededPart(_Part):
-  """Likewise of layers that draw."""
+  """Layers that draw."""
 
-  def __call__(self, image, *rest, seed):
+  def __call__(self, image, *rest, seed=None):
+    if seed is None:
+      raise TypeError(
+          "seed of a composed function must be given by keyword, int32 [2], got none. refurbish and echo give one. In Dataset.map, zip "
+          "the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and pass its elements; after batch, pass "
+          "clips=False to compose, and each image of a batch draws without a seed.")
     return self._applied(image, rest, checked_seed(seed, self.__name__))
 
 

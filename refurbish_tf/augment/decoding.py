@@ -170,7 +170,7 @@ class Decoder:
 
 
 class _DrawingDecoder(Decoder):
-  """Likewise of a random part."""
+  """Decodes a random part."""
 
   def apart(self):
     """Its two steps as two layers, the first without chance, whose result takes more bytes; None if it does not resize.

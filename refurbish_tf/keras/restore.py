@@ -55,8 +55,6 @@ class BackupAndRestore(StepCallback):
   and the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle`
   after `refurbish` makes the backup large in any case.
 
-  Implements restart (G7 of the design); in the paper training always runs to its end.
-
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
       Give each of several workers its own.

@@ -269,3 +269,11 @@ def _pixels_of_epochs(*functions):
   images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
   dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(*functions, r=2, seed=7)
   return [(image.tobytes(), label) for _ in range(3) for image, label in dataset.as_numpy_iterator()]
+
+
+def test_without_a_seed_a_composed_function_says_where_seeds_come_from():
+  fn = augment.compose([augment.random_flip()])
+  with pytest.raises(TypeError, match="seed of a composed function must be given.*clips=False"):
+    tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(fn)
+  with pytest.raises(TypeError, match=r"\[lambda image: image\] caches the elements as they are"):
+    tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).refurbish(None, [augment.random_flip()])
