@@ -27,8 +27,8 @@ EXPLAINED = {
     "simplified": "simplified, by 1 or 2 expensive layers"}
 # Colours, markers and labels of differences from standard.
 _SINGLE = ("0.6", ".", "a single training, without an interval")
-_APART = (VERMILION, "s", "significantly different from standard")
-_NOT_APART = (BLUE, "o", "not significantly different from standard")
+_APART = (VERMILION, "s", "significant difference")
+_NOT_APART = (BLUE, "o", "no significant difference")
 # So that a label can be read over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.

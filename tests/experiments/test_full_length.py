@@ -211,7 +211,7 @@ def test_the_figure_of_the_comparison(compared):
   assert bars == [pytest.approx([middle - half, middle + half]), pytest.approx([8 - 2.2672, 8 + 2.2672], abs=1e-3)]
   assert [text.get_text() for text in places.texts] == ["−10.0 ± 2.3, beyond the scale", "−40.5 ± 2.5, beyond the scale", "standard"]
   told = {text.get_text(): line.get_marker() for text, line in zip(figure.legends[0].get_texts(), figure.legends[0].get_lines())}
-  assert told == {"not significantly different from standard": "o", "significantly different from standard": "s",
+  assert told == {"no significant difference": "o", "significant difference": "s",
                   "a single training, without an interval": ".", "Lee et al., 2021: ResNet-50 on ImageNet": "D"}
   # 162.5 times 1, 1.1 and 1.2.
   assert [bar.get_width() for bar in prices.patches] == pytest.approx([178.75, 162.5, 225, 300, 187.5])
