@@ -105,7 +105,7 @@ def operations(wrapper):
 def decodes(source, *functions):
   """Whether a source, or one of these traced functions, calls `decode` or `decode_random_resized_crop`."""
   functions = [*functions, *(function for dataset in upstream_first(source) for function in dataset._functions())]
-  return any("RefurbishTf>DecodeAndCrop" in operations(function) for function in functions)
+  return any("RefurbishTf>DecodeResized" in operations(function) for function in functions)
 
 
 def files_of(source):

@@ -165,7 +165,7 @@ class Decoder:
   def with_targets(self, file, targets, seed=None):
     """Returns the image and what follows it. `targets`: triples of a path, a kind and a tensor."""
     seed = tf.zeros([2], tf.int32) if seed is None else checked_seed(seed, self.__name__)
-    return tuple(native.ops().refurbish_tf_decode_and_crop(
+    return tuple(native.ops().refurbish_tf_decode_resized(
         file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments))
 
 

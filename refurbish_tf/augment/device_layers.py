@@ -113,7 +113,7 @@ def _reason_against(layer, last):
   # Layers with a height make images of another size.
   if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
-        "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
+        "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
         "into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'.")
   if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn or final_fn of refurbish, or into Dataset.map."

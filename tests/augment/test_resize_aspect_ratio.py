@@ -1,8 +1,11 @@
 """`resize` and `decode` that keep the aspect ratio: by the shortest side, from the middle, with borders; and what follows."""
+import io
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from refurbish_tf import augment
 from support import cases
@@ -103,9 +106,21 @@ def test_decode_does_the_same(size, options):
       layer = augment.compose([augment.decode(size, dtype=dtype, apply_exif_orientation=True, **options)], {1: "xyxy"})
       for made, wanted in zip(layer(file, box), expected):
         np.testing.assert_array_equal(made, wanted)
-  jpeg = tf.io.encode_jpeg(np.full([400, 300, 3], 90, np.uint8), quality=100)
-  made = augment.decode(size, **options)(jpeg).numpy()
-  assert made.shape[:2] == ((26, 20) if size == 20 else size) and np.abs(made[made.shape[0] // 2, made.shape[1] // 2].astype(int) - 90).max() <= 1
+
+
+@pytest.mark.parametrize("number", [1, 6, 7])
+@pytest.mark.parametrize("size, options", [
+    (20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})])
+def test_of_a_jpeg_decoded_at_a_scale_and_turned(size, options, number):
+  """The same part as of the whole photograph as it stands, and borders in the same place."""
+  exif, file = Image.Exif(), io.BytesIO()
+  exif[0x112] = number
+  ramps = np.mgrid[:401, :303] * 0.6
+  Image.fromarray(np.stack([*ramps, ramps[0]], -1).astype(np.uint8)).save(file, "JPEG", quality=97, subsampling=0, exif=exif)
+  whole = augment.decode(apply_exif_orientation=True)(file.getvalue())
+  made, expected = augment.decode(size, **options)(file.getvalue()), augment.resize(size, **options)(whole)
+  assert made.shape == expected.shape
+  assert np.abs(made.numpy().astype(int) - expected.numpy()).max() <= 4
 
 
 @pytest.mark.parametrize("make, error, match", [

@@ -143,7 +143,7 @@ absl::Status LayersShape(InferenceContext* c) {
   return MadeShape(c, chain, c->input(0));
 }
 
-absl::Status DecodeAndCropShape(InferenceContext* c) {
+absl::Status DecodeResizedShape(InferenceContext* c) {
   ShapeHandle files;
   TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(0), 1, &files));
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
@@ -262,7 +262,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
 // apply_exif_orientation: whether the photograph is turned as its EXIF block
 // says, before the layer.
 // max_pixels: of what the file claims.
-REGISTER_OP("RefurbishTf>DecodeAndCrop")
+REGISTER_OP("RefurbishTf>DecodeResized")
     .Input("file: string")
     .Input("seed: Tseed")
     .Input("targets: Ttargets")
@@ -277,7 +277,7 @@ REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Attr("apply_exif_orientation: bool")
     .Attr("max_pixels: int >= 1")
     .Attr("Tseed: {int32, int64}")
-    .SetShapeFn(DecodeAndCropShape);
+    .SetShapeFn(DecodeResizedShape);
 
 }  // namespace
 }  // namespace refurbish_tf

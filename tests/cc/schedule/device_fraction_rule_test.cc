@@ -103,19 +103,19 @@ struct Pipeline {
   static constexpr int kRoom = 2;
 };
 
-struct Outcome {
+struct Simulated {
   std::vector<int> fractions;
   std::vector<double> trained;  // When.
   double Throughput(int from) const { return (trained.size() - from) / (trained.back() - trained[from - 1]); }
 };
 
-Outcome Simulate(const Pipeline& pipeline, int num_batches, int fraction) {
+Simulated Simulate(const Pipeline& pipeline, int num_batches, int fraction) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   constexpr double kNanos = 1e9;
   DeviceFractionRule rule(fraction);
   std::vector<Batch> batches;
   std::vector<double> finished, handed, taken, trained;
-  Outcome outcome;
+  Simulated outcome;
   const auto at = [](const std::vector<double>& times, int i) { return i < 0 ? 0 : times[i]; };
   for (int out = 0; out < num_batches;) {
     const int begun = batches.size();
@@ -158,7 +158,7 @@ TEST(DeviceFractionRuleTest, NearlyAsManyBatchesAsWithTheBestFraction) {
     for (int fraction = 0; fraction <= 8; ++fraction) {
       best = std::max(best, Simulate(pipeline, 1000, fraction).Throughput(200));
     }
-    const Outcome found = Simulate(pipeline, 1000, DeviceFractionRule::kAutotuned);
+    const Simulated found = Simulate(pipeline, 1000, DeviceFractionRule::kAutotuned);
     const auto [least, most] = std::minmax_element(found.fractions.begin() + 200, found.fractions.end());
     const bool is_long = pipeline.prefetch > 4;
     const auto name = testing::Message() << "train " << pipeline.train << " device " << pipeline.device << " prefetch "

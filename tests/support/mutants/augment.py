@@ -16,7 +16,17 @@ OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
 HARDLY = "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"
 PILLOW = "tests/augment/test_decoding.py::test_pixels_are_pillows"
 
+ASPECT = "tests/augment/test_resize_aspect_ratio.py::"
+
 MUTANTS = [
+    Mutant("a resize cuts from the corner", "refurbish_tf/cc/image/layers/resize.cc",
+           "return {(image.height - part.height) / 2, (image.width - part.width) / 2,", "return {0, 0,", ASPECT + "test_from_the_middle"),
+    Mutant("a letterbox begins at the corner", "refurbish_tf/cc/image/layer.h",
+           "return {(padded.height - size.height) / 2, (padded.width - size.width) / 2,", "return {0, 0,", ASPECT + "test_with_borders"),
+    Mutant("a shortest side keeps an unknown size", "refurbish_tf/cc/image/layers/resize.cc", "made->size_is_new = true;", "",
+           ASPECT + "test_refuses"),
+    Mutant("a damaged backup is used although there is one before it", "refurbish_tf/keras/backup.py", "and not _is_whole(path)", "and False",
+           "tests/keras/test_keras_callbacks.py::test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged"),
     Mutant("last digits of a turn", "refurbish_tf/cc/base/elementary.cc", "0x1.0b4611a626331p-34", "0x1.0b4611a62p-34",
            "tests/cc/test_cc.py::test_cc[address_undefined-elementary_test]"),
     Mutant("a bell of the C library's digits", "refurbish_tf/cc/image/gaussian.cc", "        Exp(-0.5", "        std::exp(-0.5",

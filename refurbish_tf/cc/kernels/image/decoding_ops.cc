@@ -38,9 +38,9 @@ namespace {
 
 constexpr int64_t kNumColors = 3;
 
-class DecodeAndCropOp : public OpKernel {
+class DecodeResizedOp : public OpKernel {
  public:
-  explicit DecodeAndCropOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit DecodeResizedOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
     OP_REQUIRES_OK(ctx, targets_.Parse(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("resizes", &resizes_));
@@ -461,7 +461,7 @@ class DecodeAndCropOp : public OpKernel {
   std::unique_ptr<OpKernel> others_, with_alpha_;
 };
 
-REFURBISH_TF_KERNEL("DecodeAndCrop", DecodeAndCropOp);
+REFURBISH_TF_KERNEL("DecodeResized", DecodeResizedOp);
 
 }  // namespace
 }  // namespace refurbish_tf
