@@ -13,7 +13,7 @@ BATCHED_SOURCE = (
     "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
     f"be one sample, such as a sequence, silence this: {SILENCE}.")
 SHARDED_BY_KERAS = (
-    "Keras' distribution shards what fit is given, after refurbish: each process prepares all samples and drops those of the "
+    "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and drops those of the "
     "others. Samples come twice, or not at all, if the source was sharded, too, or the processes have different seeds. Make "
     "keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
     "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may prepare all "

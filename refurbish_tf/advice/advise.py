@@ -216,7 +216,7 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
   last = max(strategy.split for strategy in allowed)
   share = sum(row.seconds for row in rows[last:]) / max(1e-9, sum(row.seconds for row in rows))
   return [
-      f"No strategy helps much: keeping samples takes time, too. The layers after layer {last}, the last place for a split with "
+      f"No strategy helps much, because keeping samples also takes time. The layers after layer {last}, the last place for a split with "
       f"enough diversity, take {100 * share:.0f} % of the time of all layers."]
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal.checks import is_real
-from .layers import checked_padding, checked_range, checked_real, checked_whole
+from .layers import checked_range, checked_real, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
+_LARGEST_PADDING = 16_383
 _LARGEST_RESIZED = 65_535
 _MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -58,7 +59,9 @@ def random_crop(
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
   """
-  padding = checked_padding(padding, "random_crop")
+  padding = checked_whole(
+      "padding of random_crop", padding, 0, _LARGEST_PADDING,
+      "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
         f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the crop of the papers.")

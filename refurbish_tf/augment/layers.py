@@ -13,7 +13,6 @@ from refurbish_tf._internal import native
 from refurbish_tf._internal.checks import is_real
 
 # Larger than any image that is worth cropping.
-_LARGEST_PADDING = 16_383
 
 
 @tf.autograph.experimental.do_not_convert
@@ -179,13 +178,6 @@ def checked_batch(images, whose, advice):
         f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis of channels to "
         "images that have none: images[..., tf.newaxis].")
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
-
-
-def checked_padding(padding, whose):
-  """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
-  return checked_whole(
-      f"padding of {whose}", padding, 0, _LARGEST_PADDING,
-      "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
 
 
 def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):

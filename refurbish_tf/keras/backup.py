@@ -36,6 +36,7 @@ class Backup:
     self._latest = directory / "refurbish_tf_backup"
     self._previous = directory / "refurbish_tf_backup.previous"
     self._new = directory / "refurbish_tf_backup.new"
+    self._damaged = directory / "refurbish_tf_backup.damaged"
 
   def refuse(self, reason):
     raise ValueError(f"backup_dir {self.directory} has a backup of {reason}, or delete the backup to start over.")
@@ -54,11 +55,10 @@ class Backup:
     if path is None:
       return None
     if self._keeps_two and path == self._latest and self._previous.is_dir() and not _is_whole(path):
-      kept = path.with_suffix(".damaged")
       warnings.warn(
-          f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it, and the damaged one is now {kept}.", stacklevel=2)
-      shutil.rmtree(kept, ignore_errors=True)
-      path.rename(kept)
+          f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it, and the damaged one is now {self._damaged}.", stacklevel=2)
+      shutil.rmtree(self._damaged, ignore_errors=True)
+      path.rename(self._damaged)
       path = self._previous
     try:
       state = json.loads((path / "state.json").read_text())

@@ -18,10 +18,18 @@ inline constexpr int64_t kMaxChannels = 64;
 struct ImageSize {
   int64_t height, width;
 };
+inline bool operator==(ImageSize a, ImageSize b) {
+  return a.height == b.height && a.width == b.width;
+}
 
 struct Box {
   int64_t y, x, height, width;
 };
+// The box of this size, which the whole contains, in its middle.
+inline Box CentredIn(ImageSize whole, ImageSize size) {
+  return {(whole.height - size.height) / 2, (whole.width - size.width) / 2,
+          size.height, size.width};
+}
 
 enum class ValueType {
   kUnknown,

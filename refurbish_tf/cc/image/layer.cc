@@ -4,10 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 
 namespace refurbish_tf {
 namespace {
@@ -51,10 +49,10 @@ absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
 }
 
 Refusal Refusal::Of(const absl::Status& status) {
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(status.message(), absl::MaxSplits('\n', 1));
-  if (!absl::StrContains(status.message(), '\n')) return {"", parts.first};
-  return {parts.first, parts.second};
+  const std::string text(status.message());
+  const size_t end = text.find('\n');
+  if (end == std::string::npos) return {"", text};
+  return {text.substr(0, end), text.substr(end + 1)};
 }
 
 absl::Status Refusal::Within(absl::string_view name) const {

@@ -22,14 +22,9 @@ namespace refurbish_tf {
 
 // The resizing of a part of an image.
 struct Resizing {
-  bool pads() const {
-    return size.height != padded.height || size.width != padded.width;
-  }
+  bool pads() const { return !(size == padded); }
   // Where the resized part is in the result.
-  Box place() const {
-    return {(padded.height - size.height) / 2, (padded.width - size.width) / 2,
-            size.height, size.width};
-  }
+  Box place() const { return CentredIn(padded, size); }
 
   Box part;
   ImageSize size;

@@ -20,9 +20,10 @@ ASPECT = "tests/augment/test_resize_aspect_ratio.py::"
 
 MUTANTS = [
     Mutant("a resize cuts from the corner", "refurbish_tf/cc/image/layers/resize.cc",
-           "return {(image.height - part.height) / 2, (image.width - part.width) / 2,", "return {0, 0,", ASPECT + "test_from_the_middle"),
+           "return CentredIn(image, crops_ ? Within(image, size()) : image);",
+           "return {0, 0, Within(image, size()).height, Within(image, size()).width};", ASPECT + "test_from_the_middle"),
     Mutant("a letterbox begins at the corner", "refurbish_tf/cc/image/layer.h",
-           "return {(padded.height - size.height) / 2, (padded.width - size.width) / 2,", "return {0, 0,", ASPECT + "test_with_borders"),
+           "return CentredIn(padded, size);", "return {0, 0, size.height, size.width};", ASPECT + "test_with_borders"),
     Mutant("a shortest side keeps an unknown size", "refurbish_tf/cc/image/layers/resize.cc", "made->size_is_new = true;", "",
            ASPECT + "test_refuses"),
     Mutant("a damaged backup is used although there is one before it", "refurbish_tf/keras/backup.py", "and not _is_whole(path)", "and False",

@@ -74,6 +74,6 @@ MUTANTS = [
            "if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():",
            "if in_stage and len(sizes) == 4 and self._clips and tracing.is_in_stage():", f"{CLIPS}::TestTakenForABatch"),
     Mutant("frames of another size are taken", "refurbish_tf/cc/kernels/image/clip_memory.h",
-           "    if (standing.height == standing_.height &&\n        standing.width == standing_.width) {",
+           "    if (standing == standing_) {",
            "    if (standing.height == standing_.height) {", f"{CLIPS}::TestFiles::test_of_unequal_size"),
 ]

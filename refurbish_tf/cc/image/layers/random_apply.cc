@@ -85,8 +85,7 @@ class RandomApply : public ChanceLayer {
 
  private:
   static bool Keeps(const ImageSpec& image, const ImageSpec& made) {
-    return made.size.height == image.size.height &&
-           made.size.width == image.size.width && !made.size_is_new &&
+    return made.size == image.size && !made.size_is_new &&
            made.pixel.type == image.pixel.type &&
            made.is_normalized == image.is_normalized;
   }

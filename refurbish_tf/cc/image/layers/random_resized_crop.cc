@@ -37,7 +37,7 @@ class RandomResizedCrop : public ResizingLayer {
 
   // The largest part in the middle whose width / height is in the range.
   Box Centred(ImageSize image) const {
-    Box part = {0, 0, image.height, image.width};
+    ImageSize part = image;
     const double ratio = static_cast<double>(image.width) / image.height;
     const auto [lowest, highest] = window_.ratio();
     if (ratio < lowest) {
@@ -47,9 +47,7 @@ class RandomResizedCrop : public ResizingLayer {
       part.width = std::clamp<int64_t>(NearestWhole(image.height * highest), 1,
                                        image.width);
     }
-    part.y = (image.height - part.height) / 2;
-    part.x = (image.width - part.width) / 2;
-    return part;
+    return CentredIn(image, part);
   }
 
   const RandomWindow window_;

@@ -62,9 +62,7 @@ class WholeResize : public ResizingLayer {
 
  private:
   Box PartOf(const int32_t* /*draws*/, ImageSize image) const override {
-    const ImageSize part = crops_ ? Within(image, size()) : image;
-    return {(image.height - part.height) / 2, (image.width - part.width) / 2,
-            part.height, part.width};
+    return CentredIn(image, crops_ ? Within(image, size()) : image);
   }
   // The other side is rounded down, as in torchvision.
   ImageSize ByShortest(ImageSize image) const {

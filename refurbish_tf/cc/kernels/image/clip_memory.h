@@ -24,8 +24,7 @@ class ClipMemory {
   absl::Status Begin(int64_t frame, ImageSize standing) {
     frame_ = frame;
     if (frame == 0) standing_ = standing;
-    if (standing.height == standing_.height &&
-        standing.width == standing_.width) {
+    if (standing == standing_) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(absl::StrCat(

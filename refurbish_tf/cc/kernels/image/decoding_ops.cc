@@ -172,10 +172,7 @@ class DecodeResizedOp : public OpKernel {
     const Box& part = resizing.part;
     const ImageSize made =
         resizes_ ? resizing.padded : ImageSize{part.height, part.width};
-    if (part.height == size.height && part.width == size.width &&
-        made.height == size.height && made.width == size.width) {
-      return;
-    }
+    if (ImageSize{part.height, part.width} == size && made == size) return;
     if (resizes_) return layer().Apply(draws, canvas);
     canvas->Resize(part, made, resizing.antialias);
   }

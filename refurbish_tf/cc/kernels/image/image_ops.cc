@@ -189,7 +189,7 @@ class ImageOp : public OpKernel {
       return;
     }
     Tensor* output;
-    if (made.height == size.height && made.width == size.width) {
+    if (made == size) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
     } else {
       TensorShape shape = images.shape();

@@ -51,8 +51,7 @@ absl::Status CheckAttributes(const OffloadArguments& arguments) {
   }
   TF_ASSIGN_OR_RETURN(const ImageSpec made,
                       options.layers.Behind({options.size, kOffloadPixel}));
-  if (made.size.height != options.size.height ||
-      made.size.width != options.size.width) {
+  if (!(made.size == options.size)) {
     return Refused("its layers must not change the size of an image.");
   }
   TensorShape images, draws;
