@@ -8,6 +8,9 @@ import uuid
 import tensorflow as tf
 from tensorflow.python.framework import random_seed
 
+# Each read may take a thread.
+MOST_READS = 1024
+
 
 @contextlib.contextmanager
 def build_errors():
@@ -62,6 +65,15 @@ def check_whole_number(name, value, least):
     raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}.")
   if not least <= value < 2**63:
     raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
+
+
+def check_reads(num_parallel_reads):
+  """How many reads run at once, as an int."""
+  if num_parallel_reads != tf.data.AUTOTUNE:
+    check_whole_number("num_parallel_reads", num_parallel_reads, 1)
+    if num_parallel_reads > MOST_READS:
+      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {num_parallel_reads}.")
+  return int(num_parallel_reads)
 
 
 def is_real(value):

@@ -15,7 +15,9 @@ from refurbish_tf.cache_store import (
 FILES = "files"
 
 
-def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheStore | None = None) -> tf.data.Dataset[Any]:
+def cached(
+    source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheStore | None = None, *,
+    num_parallel_reads: int = 1) -> tf.data.Dataset[Any]:
   """Keeps the elements of a source that is read by index, as far as there is room, and stays a source by index.
 
   >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
@@ -52,13 +54,17 @@ def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheSt
     store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
+    num_parallel_reads: how many threads read the source at once, each with an iterator of its own, ahead of what is asked
+      for: at most 1,024; tf.data.AUTOTUNE is 16. More than 1 is for a source whose last step reads one element after the
+      other, such as a `map` without `num_parallel_calls`; `image_folder` and `tfrecord` read in parallel themselves. A store
+      on disk is read ahead with any number.
 
   Returns:
     A `tf.data.Dataset` of the elements of `source`, in its order and of its `element_spec`, read by index.
 
   Raises:
     TypeError: `source` is not a `tf.data.Dataset`, or `store` is of the wrong type.
-    ValueError: `source` is a stream, empty, infinite, of unknown length, or changes its order; `store` is in use, too
+    ValueError: `num_parallel_reads` is out of range; `source` is a stream, empty, infinite, of unknown length, or changes its order; `store` is in use, too
       small for one element, holds samples of `refurbish`, or is on disk and cannot be opened, or was filled from another
       source.
     tf.errors.FailedPreconditionError: when it runs, the source yields another element than the one that a `store` on
@@ -70,13 +76,14 @@ def cached(source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheSt
         f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
         "source.")
   check_store(store)
-  return _CachedDataset(_without_fusion(source), opened_store(store))
+  reads = checks.check_reads(num_parallel_reads)
+  return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 
 
 class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
   """Yields the elements of its input, of which some are kept."""
 
-  def __init__(self, input_dataset, store):
+  def __init__(self, input_dataset, store, num_parallel_reads):
     self._name = None
     self._input_dataset = input_dataset
     # Names what is kept in every graph that the op ends up in.
@@ -96,7 +103,7 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
       variant = native.ops().refurbish_tf_cached_dataset(
           input_dataset._variant_tensor, stage=stage, store=self._store_name,
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
-          **self._common_args)
+          num_parallel_reads=num_parallel_reads, **self._common_args)
     if on_disk:
       files = fingerprint.of_files(input_dataset)
       if files:

@@ -18,7 +18,8 @@ using NamedNumbers = std::vector<std::pair<const char*, int64_t>>;
 //   };
 class Counters {
  public:
-  class Count : public std::atomic<int64_t> {
+  // On a cache line of its own, as some are counted by many threads.
+  class alignas(64) Count : public std::atomic<int64_t> {
    public:
     Count(Counters* all, const char* name) : std::atomic<int64_t>(0) {
       all->counts_.emplace_back(name, this);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/memory.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/determinism.h"
 
@@ -20,6 +21,10 @@ constexpr size_t kPiecesPerCall = 4;
 // The same while they are small: waking a thread for every eighth sample took a
 // twentieth of the CPU time at 32x32.
 constexpr size_t kSmallPieces = 64;
+
+// The part of the memory that results of one iterator may take, if they are
+// large.
+constexpr int64_t kPartOfMemory = 16;
 
 bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
   if (tensorflow::OpDeterminismRequired()) return true;
@@ -63,6 +68,8 @@ OrderedWorkers::Options WorkerOptions(
   options.max_pieces =
       std::max(kLeastPieces, kPiecesPerCall * options.max_calls);
   options.max_small_pieces = kSmallPieces;
+  options.max_large_bytes = MemoryLimit() / kPartOfMemory;
+  options.max_bytes = std::min(options.max_bytes, options.max_large_bytes);
   return options;
 }
 

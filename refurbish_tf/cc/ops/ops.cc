@@ -239,6 +239,7 @@ DATASET_OP("CachedDataset")
     .Input("stage: string")
     .Input("store: string")
     .Input("max_bytes: int64")
+    .Input("num_parallel_reads: int64")
     .SetIsStateful();
 
 // The counts of refurbish_tf.EchoStats, by name, a row per iterator.

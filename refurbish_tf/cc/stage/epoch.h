@@ -123,6 +123,9 @@ class Epoch {
   uint64_t seed() const { return seed_; }
   // What number a sample has for the functions' seeds.
   uint64_t InWhole(uint32_t index) const { return shard_.InWhole(index); }
+  // And in the store.
+  const Shard& keys() const { return keys_; }
+  SampleStore& sample_store() const { return *store_; }
   EpochCounters& counters() { return *counters_; }
   // False if the number of samples was unknown when the epoch began.
   bool random_access() const { return random_access_; }

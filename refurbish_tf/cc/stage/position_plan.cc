@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "refurbish_tf/cc/stage/ask_ahead.h"
+
 namespace refurbish_tf {
+namespace {
+
+// How many positions may be decided only to read kept elements ahead.
+constexpr size_t kMostAhead = 128;
+
+}  // namespace
 
 absl::StatusOr<PositionPlan::Decided> PositionPlan::Ask(size_t position,
                                                         Sample* element) const {
@@ -15,16 +23,28 @@ absl::StatusOr<PositionPlan::Decided> PositionPlan::Ask(size_t position,
     return absl::OutOfRangeError("The end of the source.");
   }
   const auto index = static_cast<uint32_t>(*asked);
-  const bool kept = element != nullptr ? source_->Get(index, element)
-                                       : source_->Contains(index);
-  return Decided{kept ? Decision::kKept : Decision::kToRead, index};
+  const bool kept = element != nullptr && read_ahead_ == nullptr
+                        ? source_->Get(index, element)
+                        : source_->Contains(index);
+  return Decided{kept ? Decision::kKept : Decision::kOpen, index};
 }
 
 void PositionPlan::Note(Decided decided) {
-  if (decided.decision == Decision::kToRead) {
-    to_read_.emplace_back(end_, decided.index);
-  }
+  ahead_.push_back(decided);
   ++end_;
+}
+
+void PositionPlan::Decide(size_t end) {
+  for (; decided_end_ < end; ++decided_end_) {
+    auto& [decision, index] = ahead_[decided_end_ - next_];
+    if (decision != Decision::kOpen) continue;
+    if (source_->Contains(index)) {
+      decision = Decision::kKept;
+    } else {
+      decision = Decision::kToRead;
+      to_read_.emplace_back(decided_end_, index);
+    }
+  }
 }
 
 absl::StatusOr<size_t> PositionPlan::Request(size_t position) {
@@ -34,6 +54,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t position) {
       absl::MutexLock lock(&mu_);
       asked = end_;
       if (position < end_) {
+        Decide(position + 1);
         const auto found =
             std::lower_bound(to_read_.begin(), to_read_.end(),
                              std::pair<size_t, uint32_t>{position, 0});
@@ -43,63 +64,103 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t position) {
         return found->second;
       }
     }
-    const absl::StatusOr<Decided> decided = Ask(asked, /*element=*/nullptr);
-    if (!decided.ok()) return decided.status();
+    const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
+    if (!own.ok()) return own.status();
     absl::MutexLock lock(&mu_);
-    if (end_ != asked) continue;
-    Note(*decided);
-    ahead_.push_back(*decided);
+    if (end_ == asked) Note(*own);
   }
 }
 
 absl::Status PositionPlan::GetNext(Next* next) {
+  if (read_ahead_ != nullptr) ReadAhead();
   while (true) {
-    std::optional<Decided> decided;
-    size_t asked;
+    bool is_noted;
     {
       absl::MutexLock lock(&mu_);
-      asked = next_;
-      if (!ahead_.empty()) {
-        decided = ahead_.front();
-        ahead_.pop_front();
-        ++next_;
+      next->position = next_;
+      is_noted = !ahead_.empty();
+    }
+    std::optional<Decided> own;
+    if (!is_noted) {
+      absl::StatusOr<Decided> asked = Ask(next->position, &next->element);
+      if (absl::IsOutOfRange(asked.status())) {
+        next->from = From::kEnd;
+        return absl::OkStatus();
       }
+      if (!asked.ok()) return asked.status();
+      own = *asked;
     }
-    if (decided.has_value()) {
-      next->index = decided->index;
-      if (decided->decision == Decision::kElsewhere) continue;
-      next->from = decided->decision == Decision::kToRead ? From::kSource
-                   : source_->Get(decided->index, &next->element) ? From::kStore
-                                                                  : From::kGone;
-      return absl::OkStatus();
-    }
-    const absl::StatusOr<Decided> own = Ask(asked, &next->element);
-    if (absl::IsOutOfRange(own.status())) {
-      next->from = From::kEnd;
-      return absl::OkStatus();
-    }
-    if (!own.ok()) return own.status();
     absl::MutexLock lock(&mu_);
-    if (end_ != asked) continue;
-    Note(*own);
+    next->loaded = false;
+    if (own.has_value() && end_ == next->position) {
+      Note(*own);
+      next->loaded = read_ahead_ == nullptr && own->decision == Decision::kKept;
+    }
+    Decide(next_ + 1);
+    const auto [decision, index] = ahead_.front();
+    ahead_.pop_front();
     ++next_;
-    if (own->decision == Decision::kElsewhere) continue;
-    next->index = own->index;
-    next->from =
-        own->decision == Decision::kKept ? From::kStore : From::kSource;
+    if (decision == Decision::kElsewhere) continue;
+    next->index = index;
+    next->from = decision == Decision::kKept ? From::kStore : From::kSource;
     return absl::OkStatus();
   }
 }
 
-bool PositionPlan::PassOver() {
-  absl::MutexLock lock(&mu_);
-  ++next_;
-  if (ahead_.empty()) {
-    ++end_;
-    return false;
+void PositionPlan::ReadAhead() {
+  const size_t room = read_ahead_->Room();
+  std::vector<WantedSample> wanted;
+  const AskingAhead does_not_wait;
+  while (wanted.size() < room) {
+    size_t asked;
+    {
+      absl::MutexLock lock(&mu_);
+      wanted_end_ = std::max(wanted_end_, next_);
+      for (; wanted_end_ < end_ && wanted.size() < room; ++wanted_end_) {
+        const auto [decision, index] = ahead_[wanted_end_ - next_];
+        if (decision != Decision::kKept) continue;
+        wanted.push_back({wanted_end_, index, {}});
+      }
+      asked = end_;
+      if (wanted.size() == room || end_ - next_ >= kMostAhead) break;
+    }
+    const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
+    // An error is returned when its turn comes.
+    if (!own.ok()) break;
+    absl::MutexLock lock(&mu_);
+    if (end_ == asked) Note(*own);
   }
-  const Decision decision = ahead_.front().decision;
-  ahead_.pop_front();
+  if (!wanted.empty()) read_ahead_->Want(wanted);
+}
+
+bool PositionPlan::Load(Next* next) {
+  if (next->loaded) return true;
+  if (read_ahead_ == nullptr) return source_->Get(next->index, &next->element);
+  read_ahead_->Start();
+  Generation found;
+  bool foreign;
+  return read_ahead_->Get({next->position, next->index, {}}, &next->element,
+                          &found, &foreign);
+}
+
+bool PositionPlan::PassOver() {
+  Next passed;
+  Decision decision = Decision::kOpen;
+  bool is_wanted = false;
+  {
+    absl::MutexLock lock(&mu_);
+    passed.position = next_++;
+    end_ = std::max(end_, next_);
+    decided_end_ = std::max(decided_end_, next_);
+    if (!ahead_.empty()) {
+      decision = ahead_.front().decision;
+      passed.index = ahead_.front().index;
+      ahead_.pop_front();
+      is_wanted = decision == Decision::kKept && passed.position < wanted_end_;
+    }
+  }
+  // Its read may be under way.
+  if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
 }
 

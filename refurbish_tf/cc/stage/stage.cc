@@ -253,25 +253,11 @@ void Stage::NoteEndError(const absl::Status& error) {
 absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
                                 Generation generation, const Sample& sample,
                                 uint32_t source_sum) {
-  std::shared_ptr<SampleStore> sample_store;
-  std::shared_ptr<const Schedule> schedule;
-  Shard keys;
-  uint64_t seed;
-  bool may_be_too_large, reused;
-  {
-    absl::MutexLock lock(&mu_);
-    sample_store = store_;
-    schedule = schedule_;
-    keys = store_->Keys(numbering());
-    seed = options_.schedule.seed;
-    reused = options_.schedule.reuse_factor > 1;
-    // Samples of fixed size were checked when the stage was built.
-    may_be_too_large = options_.sample_bytes < 0;
-  }
-  CacheStore<Sample>& store = sample_store->store();
-  const uint64_t key = keys.InWhole(index);
-  may_be_too_large = may_be_too_large && store.max_bytes() != kUnlimited;
-  if (const int64_t bytes = may_be_too_large ? sample_store->Bytes(sample) : 0;
+  SampleStore& sample_store = epoch.sample_store();
+  CacheStore<Sample>& store = sample_store.store();
+  const uint64_t key = epoch.keys().InWhole(index);
+  const bool is_bounded = sizes_vary_ && store.max_bytes() != kUnlimited;
+  if (const int64_t bytes = is_bounded ? sample_store.Bytes(sample) : 0;
       bytes > store.max_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The partially augmented sample ", index, " takes ", bytes,
@@ -280,33 +266,51 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
         "without a store, which keeps none."));
   }
   bool put = true;
-  if (epoch.scheduled()) {
-    if (epoch.ToKeep(index)) {
-      if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
-          !store.shared() && !NewerEpochIsAlive(epoch.number())) {
-        // A restore set the stage back to before the newer one was prepared,
-        // and no iterator is left that could use it.
-        store.Remove(key);
-        store.Put(key, generation, sample);
-      }
-    } else if (epoch.ToShare(index)) {
-      sample_store->PutInTransit(key, generation, sample);
-    } else {
-      put = false;
+  if (!epoch.scheduled()) {
+    put = PutInFirstPass(epoch, index, generation, sample);
+  } else if (epoch.ToKeep(index)) {
+    if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
+        !store.shared() && !NewerEpochIsAlive(epoch.number())) {
+      // A restore set the stage back to before the newer one was prepared, and
+      // no iterator is left that could use it.
+      store.Remove(key);
+      store.Put(key, generation, sample);
     }
-  } else if (schedule != nullptr) {
-    // Another iterator has come to the end of its first pass meanwhile.
-    put = epoch.number() == schedule->origin() && schedule->Kept(index);
-    if (put) store.Put(key, generation, sample);
-  } else if (reused && store.max_bytes() == kUnlimited) {
-    store.Put(key, generation, sample);
-  } else if (reused) {
-    fitting_.Put(seed, generation, index, sample, keys, store);
+  } else if (epoch.ToShare(index)) {
+    sample_store.PutInTransit(key, generation, sample);
   } else {
     put = false;
   }
   if (source_sum != 0) source_checks_.Note(index, source_sum, put);
   return absl::OkStatus();
+}
+
+bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
+                           Generation generation, const Sample& sample) {
+  std::shared_ptr<const Schedule> schedule;
+  uint64_t seed;
+  {
+    absl::MutexLock lock(&mu_);
+    schedule = schedule_;
+    seed = options_.schedule.seed;
+    if (options_.schedule.reuse_factor == 1 && schedule == nullptr)
+      return false;
+  }
+  CacheStore<Sample>& store = epoch.sample_store().store();
+  const uint64_t key = epoch.keys().InWhole(index);
+  if (schedule != nullptr) {
+    // Another iterator has come to the end of its first pass meanwhile.
+    const bool kept =
+        epoch.number() == schedule->origin() && schedule->Kept(index);
+    if (kept) store.Put(key, generation, sample);
+    return kept;
+  }
+  if (store.max_bytes() == kUnlimited) {
+    store.Put(key, generation, sample);
+  } else {
+    fitting_.Put(seed, generation, index, sample, epoch.keys(), store);
+  }
+  return true;
 }
 
 bool Stage::NewerEpochIsAlive(uint64_t number) const {

@@ -3,6 +3,7 @@
 // the seeds, the schedule, the store, and the number of the next epoch.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -190,6 +191,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Of the store, for the newest epoch.
   void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Of `PutPrepared`, while no schedule is known. Returns whether it is kept,
+  // if there is room.
+  bool PutInFirstPass(const Epoch& epoch, uint32_t index, Generation generation,
+                      const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;
   SourceChecks source_checks_;
@@ -198,6 +203,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Empty until `shard` is filled in.
   std::optional<SourceShard> shard_ ABSL_GUARDED_BY(mu_);
   StageOptions options_ ABSL_GUARDED_BY(mu_);
+  // Otherwise samples were checked when the stage was built.
+  std::atomic<bool> sizes_vary_{false};
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
   // Null until the first epoch, and on a store of our own. Goes before
   // `store_`.

@@ -113,6 +113,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   const std::optional<absl::Status> configured = Reconfigure(options);
   if (configured.has_value()) return *configured;
   options_ = options;
+  sizes_vary_ = options.sample_bytes < 0;
   store_ = std::move(store);
   AdoptSchedule(std::move(schedule));
   configured_ = true;

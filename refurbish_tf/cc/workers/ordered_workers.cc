@@ -13,6 +13,15 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
 
+// The mean time of a piece from which on the consumer leaves them to threads:
+// to be woken for each result then costs little. That of fewer pieces does not
+// count, as a function's first call takes longer.
+constexpr std::chrono::milliseconds kLongPiece(5);
+constexpr int kLeastHelped = 4;
+
+// Results for each call that `max_large_bytes` is for.
+constexpr int64_t kLargePerCall = 4;
+
 // What all pieces may hold for `max_small_pieces`.
 constexpr int64_t kSmallBytes = 1 << 20;
 
@@ -25,28 +34,25 @@ void Pause() {
 }
 
 // Spins first: the lock is held for microseconds, which is shorter than a
-// sleep.
+// sleep. Tries ever more rarely, as each try takes the lock's cache line from
+// the thread that has it.
 void Acquire(std::unique_lock<std::mutex>& lock) {
-  for (int i = 0; i < kSpins; ++i) {
+  for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;
-    Pause();
+    for (int i = 0; i < spins; ++i) Pause();
   }
   lock.lock();
 }
 
 }  // namespace
 
-// If the consumer helps, one of several calls is its own.
 OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
                                StartThread start_thread)
     : options_(options),
-      num_threads_(options.consumer_helps && options.max_calls > 1
-                       ? options.max_calls - 1
-                       : options.max_calls),
-      consumer_helps_(num_threads_ == 0 ||
-                      (options.consumer_helps && options.max_calls > 1)),
       work_(work),
-      start_thread_(std::move(start_thread)) {}
+      start_thread_(std::move(start_thread)),
+      consumer_helps_(options.max_calls == 0 ||
+                      (options.consumer_helps && options.max_calls > 1)) {}
 
 OrderedWorkers::~OrderedWorkers() {
   Cancel();
@@ -140,7 +146,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     // ready.
     if (!waited && num_sleeping_ > 0 && HasWork()) WakeThreads();
     wait_begins();
-    if (consumer_helps_ && Step(lock, /*may_run=*/true)) continue;
+    if (consumer_helps_ && Help(lock)) continue;
     if (!consumer_helps_ && idle_claims_ >= options_.max_pieces && MayClaim()) {
       ClaimNext(lock, /*may_run=*/false);
       continue;
@@ -197,6 +203,20 @@ bool OrderedWorkers::IsUnderWay() const {
   });
 }
 
+bool OrderedWorkers::Help(Lock& lock) {
+  const Clock::time_point began = Clock::now();
+  if (!Step(lock, /*may_run=*/true)) return false;
+  helped_nanos_ += std::chrono::nanoseconds(Clock::now() - began).count();
+  ++num_helped_;
+  if (options_.max_calls > 0 && num_helped_ >= kLeastHelped &&
+      helped_nanos_ / num_helped_ >=
+          std::chrono::nanoseconds(kLongPiece).count()) {
+    consumer_helps_ = false;
+    AddThread();
+  }
+  return true;
+}
+
 bool OrderedWorkers::HasRoom(int part) const {
   const size_t pieces = ring_.size();
   if (pieces < static_cast<size_t>(std::max(1, options_.max_calls / part))) {
@@ -212,8 +232,12 @@ bool OrderedWorkers::HasRoom(int part) const {
       bytes_ + static_cast<int64_t>(pieces - num_done_ + 1) * largest_;
   const size_t most = std::max(
       options_.max_pieces, bytes < kSmallBytes ? options_.max_small_pieces : 0);
+  const int64_t most_bytes =
+      std::max(options_.max_bytes,
+               std::min(options_.max_large_bytes,
+                        kLargePerCall * options_.max_calls * largest_));
   return pieces < std::max<size_t>(1, most / part) &&
-         bytes <= options_.max_bytes / part;
+         bytes <= most_bytes / part;
 }
 
 bool OrderedWorkers::HasWork() const {
@@ -225,7 +249,9 @@ void OrderedWorkers::WakeThreads() { wake_threads_.notify_all(); }
 
 void OrderedWorkers::AddThread() {
   if (num_sleeping_ > 0 || num_starting_ > 0 ||
-      static_cast<int>(threads_.size()) == num_threads_ || !HasWork()) {
+      static_cast<int>(threads_.size()) + consumer_helps_ >=
+          options_.max_calls ||
+      !HasWork()) {
     return;
   }
   ++num_starting_;

@@ -26,10 +26,10 @@ namespace refurbish_tf {
 // now, and is woken when half of the results are gone: waking a thread for each
 // sample took half of the CPU time at 32x32. A thread is started only when all
 // others are at work. The consumer sleeps only when its next result is not
-// ready, and first does a piece itself. While no claim finds anything to run,
-// threads stay asleep: the consumer claims. A thread that finds the input busy
-// with a short fetch, or the lock taken, spins for some microseconds, which is
-// shorter than a sleep.
+// ready. While pieces are short, which is shorter than a sleep, it first does
+// one itself, in place of the last thread. While no claim finds anything to
+// run, threads stay asleep: the consumer claims. A thread that finds the input
+// busy with a short fetch, or the lock taken, spins for some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -70,12 +70,16 @@ class OrderedWorkers {
     int max_calls = 1;
     // Whether results come in the order of the claims.
     bool in_order = true;
-    // Whether the consumer does a piece itself before it sleeps.
+    // Whether the consumer may do a piece itself before it sleeps.
     bool consumer_helps = true;
     // Limits on what is ready or under way. There is always room for
     // `max_calls`.
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
+    // If this is more than `max_bytes`, it takes its place as far as four of
+    // the largest results for each call need it. With less room calls stop
+    // while the consumer waits for one that takes longer than others.
+    int64_t max_large_bytes = 0;
     // If this is more than `max_pieces`, it takes its place while the pieces
     // hold less than a megabyte: with more room threads sleep less often.
     size_t max_small_pieces = 0;
@@ -152,6 +156,8 @@ class OrderedWorkers {
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim has room if all limits are divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Does a step as the consumer; false if there is none for it.
+  bool Help(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
   }
@@ -170,8 +176,6 @@ class OrderedWorkers {
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
-  const int num_threads_;
-  const bool consumer_helps_;
   Work* const work_;
   const StartThread start_thread_;
 
@@ -204,6 +208,11 @@ class OrderedWorkers {
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether it does pieces in place of the last thread, how many it has done,
+  // and how long they took.
+  bool consumer_helps_ ABSL_GUARDED_BY(mu_);
+  int num_helped_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t helped_nanos_ ABSL_GUARDED_BY(mu_) = 0;
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
   // Started, and not yet at work.
   int num_starting_ ABSL_GUARDED_BY(mu_) = 0;

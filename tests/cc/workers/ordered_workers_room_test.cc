@@ -62,6 +62,26 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
   }
 }
 
+// Four for each call, but no more than `max_large_bytes`.
+TEST_F(OrderedWorkersTest, LargePiecesHaveRoomForEveryCall) {
+  constexpr int kCalls = 6;
+  constexpr int kBytes = 90;
+  for (const int max_large_bytes : {0, 1000, 100'000}) {
+    const int room = max_large_bytes == 0 ? kCalls : std::min(4 * kCalls, max_large_bytes / kBytes);
+    Options options = MakeOptions(kCalls, /*helps=*/false, /*in_order=*/true);
+    options.max_pieces = 1000;
+    options.max_bytes = 100;
+    options.max_large_bytes = max_large_bytes;
+    Workers workers(options);
+    workers.claim = [](int) { return Claimed::kRun; };
+    workers.bytes = [](int) { return kBytes; };
+    ASSERT_EQ(workers.NextNumber(), 0);
+    Await([&] { return workers.num_claims() - 1 >= room; });
+    Await([&] { return workers.all_threads_asleep(); });
+    ASSERT_EQ(workers.num_claims() - 1, room);
+  }
+}
+
 TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
   constexpr int kPieces = 8;
   constexpr int kSmallPieces = 50;

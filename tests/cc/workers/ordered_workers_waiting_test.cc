@@ -201,6 +201,28 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
   }
 }
 
+// Results would lie ready while it does one.
+TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
+  constexpr int kCalls = 3;
+  for (const bool is_long : {false, true}) {
+    Workers workers(MakeOptions(kCalls, /*helps=*/true, /*in_order=*/true));
+    workers.claim = [](int) { return Claimed::kRun; };
+    workers.run = [&](int number) {
+      // A first call is often slow.
+      const bool sleeps = is_long || number == 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(sleeps ? 10 : 0));
+      return Outcome::kDone;
+    };
+    int taken = 0;
+    while (workers.consumer_calls() < 4) ASSERT_EQ(workers.NextNumber(), taken++);
+    if (!is_long) continue;
+    const int helped = workers.consumer_calls();
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(workers.NextNumber(), taken++);
+    EXPECT_EQ(workers.consumer_calls(), helped);
+    EXPECT_EQ(workers.threads_started(), kCalls);
+  }
+}
+
 TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
   for (const bool in_order : {false, true}) {
     for (const Outcome outcome : {Outcome::kDone, Outcome::kDropped}) {

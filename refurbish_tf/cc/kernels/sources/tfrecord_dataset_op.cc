@@ -45,10 +45,6 @@ constexpr int64_t kMaxRequests = int64_t{1} << 62;
 // Far more records than are ever ready at once.
 constexpr int64_t kMaxPending = 1 << 20;
 
-// How many records are read, or files indexed, at once with AUTOTUNE: for a
-// disk or a service more than there are processors pay.
-constexpr int64_t kAutotuneReads = 16;
-
 // After a `Skip` over at most so many records of the plan these are read and
 // dropped; after a longer one the workers are started anew.
 constexpr int64_t kMostPassed = 16;
@@ -60,10 +56,7 @@ struct TfrecordArguments {
   std::string index;
   int64_t num_parallel_reads = 0;
 
-  int64_t num_threads() const {
-    return num_parallel_reads == kAutotuneCalls ? kAutotuneReads
-                                                : num_parallel_reads;
-  }
+  int64_t num_threads() const { return NumReads(num_parallel_reads); }
 };
 
 class TfrecordDataset : public NamedDataset {

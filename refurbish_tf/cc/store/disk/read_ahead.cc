@@ -48,28 +48,26 @@ void DiskReadAhead::Start() {
   std::unique_lock<std::mutex> lock(mu_);
   if (starting_) return;
   starting_ = true;
-  while (true) {
-    const std::vector<Entry*> batch = NextBatch();
-    if (batch.empty()) break;
-    lock.unlock();
-    std::vector<Read*> reads;
-    for (Entry* const entry : batch) {
-      if (Open(entry)) reads.push_back(&entry->read);
-    }
-    if (!reads.empty()) {
-      store_->records().read_queue().Start(reads.data(), reads.size());
-    }
-    lock.lock();
-    for (Entry* const entry : batch) {
-      if (entry->file != nullptr) {
-        entry->state = State::kStarted;
-      } else {
-        Remove(entries_.find(entry->wanted.ticket));
-      }
-    }
-    if (waiting_ > 0) started_.notify_all();
+  const std::vector<Entry*> batch = NextBatch();
+  lock.unlock();
+  std::vector<Read*> reads;
+  for (Entry* const entry : batch) {
+    if (Open(entry)) reads.push_back(&entry->read);
   }
-  starting_ = any_wanted_ = false;
+  if (!reads.empty()) {
+    store_->records().read_queue().Start(reads.data(), reads.size());
+  }
+  lock.lock();
+  for (Entry* const entry : batch) {
+    if (entry->file != nullptr) {
+      entry->state = State::kStarted;
+    } else {
+      Remove(entries_.find(entry->wanted.ticket));
+    }
+  }
+  if (waiting_ > 0) started_.notify_all();
+  starting_ = false;
+  any_wanted_ = !wanted_.empty();
 }
 
 std::vector<DiskReadAhead::Entry*> DiskReadAhead::NextBatch() {

@@ -35,8 +35,8 @@ class DiskReadAhead {
   size_t Room() const ABSL_LOCKS_EXCLUDED(mu_);
   // Queues them. Does no I/O.
   void Want(const std::vector<WantedSample>& wanted) ABSL_LOCKS_EXCLUDED(mu_);
-  // Begins the queued reads, unless another thread is doing so. Opens files and
-  // copies from the page cache: to be called with no lock held.
+  // Begins the next few of the queued reads, unless another thread is doing so.
+  // Opens files and copies from the page cache: to be called with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
   // As `DiskStore::Get`, once for each wanted sample, in any order. If its read
   // has not begun, reads it now. Of a sample in transit a miss is final.
