@@ -1,5 +1,6 @@
 """`rtf.sources.cached` in memory: what is read and when, order and content, checkpoints, errors."""
 import itertools
+import threading
 import warnings
 
 import numpy as np
@@ -22,10 +23,10 @@ def limited(number):
   return rtf.CacheStore(max_bytes=8 * number)
 
 
-def recorded(source=None, store=None):
+def recorded(source=None, store=None, readers=1):
   """The elements of a Python source, cached."""
   source = source or Source(N)
-  dataset = rtf.sources.cached(rtf.sources.data_source(source), store)
+  dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
   source.asked.clear()  # The first one tells the spec.
   return source, dataset
 
@@ -123,15 +124,31 @@ def test_elements_that_are_passed_over_are_not_read():
   assert values(dataset.shard(3, 1)) == [1, 16, 49, 100] and source.asked == [1, 4, 7]
 
 
+@pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("kept", [0, 3, N])
-def test_skip_behind_a_source_that_reads_ahead(kept):
+def test_skip_behind_a_source_that_reads_ahead(kept, readers):
   source = Dataset.range(N).map(lambda x: x * x, num_parallel_calls=2).prefetch(4)
-  dataset = rtf.sources.cached(source, limited(max(kept, 1)))
+  dataset = rtf.sources.cached(source, limited(max(kept, 1)), num_parallel_reads=readers)
   if kept:
     values(dataset)
   for _ in range(2):
     assert values(dataset.shard(3, 0)) == SQUARES[::3]
     assert values(dataset.skip(5).shard(2, 1)) == SQUARES[6::2]
+
+
+@pytest.mark.parametrize("readers", [1, 64])
+def test_as_many_read_at_once_as_there_are_readers(readers):
+  """A barrier lets none pass until all have come."""
+  barrier = threading.Barrier(readers)
+
+  def read(x):
+    barrier.wait(timeout=60)
+    return x
+
+  source = Dataset.range(2 * readers).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []))
+  dataset = rtf.sources.cached(source, num_parallel_reads=readers)
+  assert values(dataset) == list(range(2 * readers))
+  assert values(dataset.skip(20)) == list(range(2 * readers))[20:]
 
 
 # Order and content. ---------------------------------------------------------------------------------------------------
@@ -152,9 +169,9 @@ SOURCES = {
 
 
 @cases.each_value
-@pytest.mark.parametrize("kept", [1, 5, None])
+@pytest.mark.parametrize(("kept", "readers"), [(1, 1), (5, 1), (5, 3), (None, 1), (None, 16)])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_the_same_samples_in_the_same_order_as_without(kind, kept):
+def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   def epochs(source):
     with warnings.catch_warnings():
       warnings.simplefilter("ignore", rtf.PipelineWarning)  # Of batches.
@@ -165,7 +182,7 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept):
   source = SOURCES[kind]()
   size = int(tf.nest.map_structure(lambda spec: spec.shape.num_elements() or 1, source.element_spec) or 1)
   store = kept and limited(kept * size)
-  cached = rtf.sources.cached(source, store)
+  cached = rtf.sources.cached(source, store, num_parallel_reads=readers)
   assert len(cached) == N and cached.element_spec == source.element_spec
   # With the fusion it would be read as a stream, in another order.
   assert epochs(cached) == epochs(optimized(SOURCES[kind](), map_and_batch_fusion=False))
@@ -203,11 +220,12 @@ def test_elements_of_any_structure(kind, on_disk, tmp_path):
 # Checkpoints. ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("symbolic", [False, True])
-def test_restored_at_every_step(symbolic, tmp_path):
+def test_restored_at_every_step(symbolic, readers, tmp_path):
   def make():
     source = Dataset.range(N).map(lambda x: x * x, num_parallel_calls=2)
-    return with_checkpoints(rtf.sources.cached(source, limited(5)).prefetch(2), symbolic)
+    return with_checkpoints(rtf.sources.cached(source, limited(5), num_parallel_reads=readers).prefetch(2), symbolic)
 
   dataset = make()
   values(dataset)  # Fills the store, which the other one lacks.
@@ -243,8 +261,9 @@ def test_a_stage_behind_it_is_restored_bit_for_bit(tmp_path):
 # Errors. --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_element_that_cannot_be_read():
-  source, dataset = recorded(Source(N, fails=(3,)))
+@pytest.mark.parametrize("readers", [1, 3])
+def test_an_element_that_cannot_be_read(readers):
+  source, dataset = recorded(Source(N, fails=(3,)), readers=readers)
   for _ in range(2):
     iterator, found = iter(dataset), []
     for index in range(N):
@@ -254,7 +273,7 @@ def test_an_element_that_cannot_be_read():
       else:
         found.append(int(next(iterator)))
     assert found == SQUARES[:3] + SQUARES[4:] and next(iterator, None) is None
-  assert source.asked == [*range(N), 3]
+  assert sorted(source.asked) == sorted([*range(N), 3])
   with pytest.raises(tf.errors.UnknownError, match="sample 3"):
     values(dataset.refurbish(lambda x: x))
 
@@ -279,6 +298,8 @@ def test_wrong_arguments():
     rtf.sources.cached([1, 2])
   with pytest.raises(TypeError, match="store must be None"):
     rtf.sources.cached(Dataset.range(N), 3)
+  with pytest.raises(ValueError, match="num_parallel_reads must be tf.data.AUTOTUNE or at most 1,024, got 1025"):
+    rtf.sources.cached(Dataset.range(N), num_parallel_reads=1025)
   with pytest.raises(ValueError, match="An element takes 8 bytes, more than max_bytes=7"):
     rtf.sources.cached(Dataset.range(N), rtf.CacheStore(max_bytes=7))
 

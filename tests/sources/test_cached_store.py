@@ -28,7 +28,8 @@ def make(path, numbers=NUMBERS):
 
 
 def values(dataset):
-  return [int(x) for x in dataset]
+  """The numbers, or the first one of each vector."""
+  return [int(np.ravel(x)[0]) for x in dataset]
 
 
 def filled(path, source=None):
@@ -67,6 +68,22 @@ def test_the_next_run_reads_nothing(tmp_path):
     assert sorted(values(train)) == expected and not source.since()
 
 
+def test_the_store_is_read_ahead(tmp_path):
+  """But no element is read twice."""
+  source = Dataset.range(N).map(lambda x: tf.fill([10_000], x))
+  filled(tmp_path, source)
+
+  def bytes_read():
+    return int(pathlib.Path("/proc/self/io").read_text().split()[1])
+
+  iterator = iter(rtf.sources.cached(source, tmp_path))
+  before = bytes_read()
+  next(iterator)
+  assert bytes_read() - before > 2 * 80_000
+  assert values(iterator) == list(range(1, N))
+  assert N * 80_000 < bytes_read() - before < 1.2 * N * 80_000
+
+
 def test_two_jobs_at_once_read_each_element_once(tmp_path):
   sources = [Recorded(N), Recorded(N)]
   jobs = [source.dataset(tmp_path).refurbish(lambda x: x, r=2, seed=seed, num_parallel_calls=None)
@@ -102,7 +119,7 @@ def test_what_comes_first_stays_within_max_bytes(tmp_path):
       rtf.sources.data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: tf.fill([100], x)), store)
   read = []
   for _ in range(3):
-    assert [int(x[0]) for x in dataset] == [i * i for i in range(N)]
+    assert values(dataset) == [i * i for i in range(N)]
     read.append(source.since())
   assert read[0] == list(range(N))
   assert 0 < len(read[1]) < N and read[1] == read[2] == list(range(N - len(read[1]), N))
@@ -118,7 +135,7 @@ def test_a_full_disk_is_a_limit(tmp_path):
     for run in range(3):
       dataset = rtf.sources.cached(large, tmp_path / "store")
       source.since()
-      assert [int(x[0]) for x in dataset] == [i * i for i in range(N)]
+      assert values(dataset) == [i * i for i in range(N)]
       read = source.since()
       assert len(read) == N if run == 0 else 0 < len(read) < N
       del dataset
@@ -140,12 +157,13 @@ def damage(path, record):
   file.write_bytes(data)
 
 
+@pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("behind", [lambda dataset: dataset, lambda dataset: dataset.refurbish(lambda x: x, r=2, seed=1)])
-def test_a_damaged_record_is_read_again(behind, tmp_path):
+def test_a_damaged_record_is_read_again(behind, readers, tmp_path):
   filled(tmp_path)
   damage(tmp_path, 5)
   store = rtf.CacheStore(tmp_path)
-  dataset = behind(rtf.sources.cached(Dataset.range(N), store))
+  dataset = behind(rtf.sources.cached(Dataset.range(N), store, num_parallel_reads=readers))
   for _ in range(3):
     assert sorted(values(dataset)) == list(range(N))
   assert store.stats().corrupt == 1

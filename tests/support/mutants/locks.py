@@ -6,9 +6,9 @@ HELD_UP = "tests/cc/test_cc.py::test_cc[address_undefined-held_up_test]"
 
 MUTANTS = [
     Mutant("files are opened with the lock of the reads held", DISK + "read_ahead.cc",
-           "    for (Entry* const entry : batch) {\n      if (Open(entry)) reads.push_back(&entry->read);\n    }\n",
-           "    lock.lock();\n    for (Entry* const entry : batch) {\n      if (Open(entry)) reads.push_back(&entry->read);\n    }\n"
-           "    lock.unlock();\n",
+           "  for (Entry* const entry : batch) {\n    if (Open(entry)) reads.push_back(&entry->read);\n  }\n",
+           "  lock.lock();\n  for (Entry* const entry : batch) {\n    if (Open(entry)) reads.push_back(&entry->read);\n  }\n"
+           "  lock.unlock();\n",
            "tests/cc/test_cc.py::test_cc[address_undefined-disk_store_races_test]"),
     Mutant("a claim makes a file longer", DISK + "shared_state.cc", "seat_ < 0 || !claims_->Has(sample)",
            "seat_ < 0 || !claims_->Reserve(sample).ok()",

@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant("alone it prepares other generations", DECIDE, "    if (!with_others_) continue;\n", "",
            TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),
     # What is put.
-    Mutant("nothing is put", STAGE, "      sample_store->PutInTransit(key, generation, sample);", "      (void)generation;",
+    Mutant("nothing is put", STAGE, "    sample_store.PutInTransit(key, generation, sample);", "    (void)generation;",
            CELLS),
     Mutant("a job alone puts", EPOCH, "  return ring_ != nullptr && !schedule_->Kept(index) &&\n         shared_->job->OthersAreAlive();",
            "  return ring_ != nullptr && !schedule_->Kept(index);", TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),

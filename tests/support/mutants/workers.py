@@ -21,9 +21,12 @@ MUTANTS = [
     Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", CANCEL),
     Mutant("there is as much room for large pieces as for small ones", WORKERS, "bytes < kSmallBytes ?", "bytes >= 0 ?",
            "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_room_test]"),
-    Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
+    Mutant("a call too many", WORKERS, "threads_.size()) + consumer_helps_ >=", "threads_.size()) >=", WORKERS_TEST),
+    Mutant("the consumer does long pieces", WORKERS, "    consumer_helps_ = false;\n", "", WAITING),
+    Mutant("large results of many calls have no room", WORKERS, "std::max(options_.max_bytes,", "std::min(options_.max_bytes,",
+           "tests/cc/test_cc.py::test_cc[address_undefined-ordered_workers_room_test]"),
     Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
-           "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n    ++num_starting_;\n"
+           "  while (static_cast<int>(threads_.size()) + 1 < options_.max_calls) {\n    ++num_starting_;\n"
            "    threads_.push_back(start_thread_([this] { Loop(); }));\n  }\n"
            "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n", WORKERS_TEST),
     Mutant("a checkpoint does not wait for what is under way", WORKERS,

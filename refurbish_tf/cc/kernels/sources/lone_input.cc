@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/kernels/sources/lone_input.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -53,9 +54,13 @@ void LoneInput::Drop() {
 absl::Status LoneInput::Read(IteratorContext* ctx, uint32_t index,
                              std::vector<Tensor>* element, bool* end) {
   if (input_ == nullptr) {
-    TF_RETURN_IF_ERROR(source_->MakeIterator(ctx, nullptr, prefix_, &input_));
-    asked_ = std::make_shared<Asked>();
     IteratorContext::Params params(ctx);
+    // Many inputs would wait for the few threads of TensorFlow's pool.
+    params.runner = [](std::function<void()> run) { run(); };
+    IteratorContext unmapped(params);
+    TF_RETURN_IF_ERROR(
+        source_->MakeIterator(&unmapped, nullptr, prefix_, &input_));
+    asked_ = std::make_shared<Asked>();
     params.index_mapper = [asked = asked_](size_t position) {
       return asked->At(position);
     };

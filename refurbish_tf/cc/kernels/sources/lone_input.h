@@ -12,8 +12,9 @@
 
 namespace refurbish_tf {
 
-// An input of its own. What reads ahead in the source waits, in its index
-// mapper, until the next element is asked for. For one thread at a time.
+// An input of its own, whose functions run in the thread that reads it. What
+// reads ahead in the source waits, in its index mapper, until the next element
+// is asked for. For one thread at a time.
 class LoneInput {
  public:
   LoneInput(const DatasetBase* source, std::string prefix)
