@@ -1,7 +1,6 @@
-"""What more processors and more calls bring: input alone, without a model.
+"""What many processors bring, without a model: images per second by their number, calls at work, and slow reads.
 
-Three things are measured: images per second by the number of processors; how many of 8 to 128 calls are at work, by work that
-sleeps, which shows on any machine what many processors would do; and reads of 30 ms by 64 readers.
+Work and reads that sleep show on any machine what many processors would do.
 """
 import concurrent.futures
 import contextlib
@@ -12,11 +11,9 @@ import multiprocessing
 import os
 import pathlib
 import pickle
-import random
 import subprocess
 import tempfile
 import time
-import typing
 import unittest.mock
 
 import common
@@ -31,22 +28,17 @@ SIDE = 224
 PLAIN, CACHED = "tf.data", "refurbish, r = 3, after cached"
 # By the name of each way to read: the reuse factor; None without refurbish.
 WAYS = {PLAIN: None, "refurbish, r = 1": 1, "refurbish, r = 3": 3, CACHED: 3}
-# For a measurement as many whole epochs as take so long.
-SECONDS = 0.4
-# Of a call of the layer in Python.
-LAYER_SECONDS = 0.01
+# A measurement has as many epochs as take so long.
+SECONDS = 0.25
 
 CALLS = (8, 16, 32, 64, 128)
-# By their size: the sides of float32 images that are the results.
+# By their size: the sides of float32 images, which are the results.
 RESULTS = {"12 KB": 32, "602 KB": SIDE}
-WORK_SECONDS = 0.05
-AT_WORK = 0.95
+WORK_SECONDS, AT_WORK = 0.05, 0.95
 
-READERS = 64
-READ_SECONDS = 0.03  # As in slow_reads.cc.
-OF_READERS = 0.9
-# Of an element.
-SIZE = 20_000
+READERS, OF_READERS = 64, 0.9
+READ_SECONDS, SLOW_READS = 0.03, pathlib.Path(__file__).with_name("slow_reads.cc")
+ELEMENT = 20_000  # Bytes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,24 +50,19 @@ class Data:
     images: the name of the images.
     layers: a function that makes the layers of the partial and of the final augmentation.
     told: the layers in words.
-    batch: the images of a batch.
-    epoch: the images of an epoch, for each processor, so that epochs take equally long.
+    batch, epoch: the images of a batch, and those of an epoch for each processor, so that epochs take equally long.
   """
   key: str
   title: str
   images: str
-  layers: typing.Callable
+  layers: object
   told: str
   batch: int
   epoch: int
 
-  @property
-  def ways(self):
-    return [way for way in WAYS if way != CACHED or self.images == "photographs"]
-
 
 def _wait(image, rng):
-  time.sleep(LAYER_SECONDS)
+  time.sleep(0.01)
   return image
 
 
@@ -91,8 +78,7 @@ DATA = {data.key: data for data in (
          f"decode_random_resized_crop({SIDE}); random_flip()", batch=128, epoch=256),
     Data("float32", "Photographs, float32", "photographs", lambda: _of_photographs(rtf.augment.normalize()),
          f"decode_random_resized_crop({SIDE}); random_flip() and normalize()", batch=128, epoch=256),
-    Data("python", "A Python layer of 10 ms", "small",
-         lambda: ([rtf.augment.numpy_layer(_wait)], [rtf.augment.random_flip()]),
+    Data("python", "A Python layer of 10 ms", "small", lambda: ([rtf.augment.numpy_layer(_wait)], [rtf.augment.random_flip()]),
          "a numpy_layer that sleeps for 10 ms, in as many processes as processors, whose CPU time is not counted; random_flip()",
          batch=16, epoch=64))}
 
@@ -121,14 +107,15 @@ def by_processors(quick, directory):
     for data in DATA.values():
       counts = {number: number * (data.batch if quick else data.epoch) for number in numbers}
       rows = []
-      for way in data.ways:
+      # Small images need no decoding.
+      for way in [*WAYS][:None if data.images == "photographs" else -1]:
         common.say(f"{data.title}: {way}")
         for number, process in processes.items():
           process.submit(_prepare, data.key, way, directory / data.images, counts[number]).result()
         speeds = {number: [] for number in numbers}
         for _ in range(common.rounds(quick, 2)):
-          for number in random.sample(numbers, len(numbers)):
-            speeds[number].append(processes[number].submit(_speed, counts[number], 0 if quick else SECONDS).result())
+          for number, process in processes.items():
+            speeds[number].append(process.submit(_speed, counts[number], 0 if quick else SECONDS).result())
         for number, measured in speeds.items():
           wall, cpu = map(list, zip(*measured))
           efficiency = [speed / one / number for speed, (one, _) in zip(wall, speeds[1])]
@@ -137,24 +124,22 @@ def by_processors(quick, directory):
       yield common.Section(
           f"{data.title}, by processors",
           f"{whence[data.images]}, repeated to {data.epoch:,} an epoch for each processor; partial and final augmentation: {data.told}; "
-          f"batches of {data.batch} and a prefetch. As many whole epochs as take {SECONDS:g} s, after the first r, each from iter() to its "
-          "last batch. Each number of processors is the affinity of a process, set before it imports TensorFlow. tf.data: a shuffle of "
-          "all, and the same layers in a map with AUTOTUNE. Cached: the decoded images, in memory. Efficiency: images/s, over as many "
-          "times those of one processor in the same round.", rows)
+          f"batches of {data.batch}, and a prefetch. After the first r epochs, as many whole ones as take {SECONDS:g} s, from iter() to the "
+          "last batch. The processors are the affinity that a process has before it imports TensorFlow. tf.data shuffles all, and has the "
+          "same layers in a map with AUTOTUNE. Cached are decoded images, in memory. The efficiency is the images/s over the number of "
+          "processors and over the images/s of one processor in the same round.", rows)
 
 
 @contextlib.contextmanager
 def _process(processors=None, **variables):
-  """Yields an executor of one new process, which has the processors and variables of the environment from its beginning."""
+  """Yields an executor of one new process, which has these processors, variables and no GPU from its beginning."""
   affinity = os.sched_getaffinity(0)
   executor = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
   # The process has those of the thread that starts it.
   os.sched_setaffinity(0, processors or affinity)
-  try:
-    with unittest.mock.patch.dict(os.environ, variables):
-      executor.submit(os.getpid)
-  finally:
-    os.sched_setaffinity(0, affinity)
+  with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="-1", **variables):
+    executor.submit(os.getpid)
+  os.sched_setaffinity(0, affinity)
   with executor:
     yield executor
 
@@ -168,22 +153,20 @@ def _prepare(key, way, path, count):
   global _dataset
   _dataset = None  # Frees the memory of the last one.
   images = np.array(pickle.loads(path.read_bytes()))
-  _dataset = _read(DATA[key], way, images[np.arange(count) % len(images)]).batch(DATA[key].batch).prefetch(tf.data.AUTOTUNE)
-  for _ in range(WAYS[way] or 1):
-    _epoch()
-
-
-def _read(data, way, images):
-  source = tf.data.Dataset.from_tensor_slices(images)
-  partial, final = data.layers()
-  if way == PLAIN:
-    fn = rtf.augment.compose([*partial, *final])
-    seeds = tf.data.Dataset.from_tensor_slices(np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32))
-    return tf.data.Dataset.zip(source, seeds).shuffle(len(images)).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE)
+  source = tf.data.Dataset.from_tensor_slices(images[np.arange(count) % len(images)])
+  partial, final = DATA[key].layers()
   if way == CACHED:
     source = rtf.sources.cached(source.map(lambda file: tf.io.decode_jpeg(file, channels=3), tf.data.AUTOTUNE))
-    partial = [rtf.augment.random_resized_crop(SIDE), *partial[1:]]
-  return source.refurbish(partial, final, r=WAYS[way])
+    partial = [rtf.augment.random_resized_crop(SIDE)]
+  if way == PLAIN:
+    fn = rtf.augment.compose([*partial, *final])
+    seeds = tf.data.Dataset.from_tensor_slices(np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32))
+    made = tf.data.Dataset.zip(source, seeds).shuffle(count).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE)
+  else:
+    made = source.refurbish(partial, final, r=WAYS[way])
+  _dataset = made.batch(DATA[key].batch).prefetch(tf.data.AUTOTUNE)
+  for _ in range(WAYS[way] or 1):
+    _epoch()
 
 
 def _speed(count, seconds):
@@ -225,30 +208,27 @@ def calls_at_work(quick, directory):
              common.Row(key, name, "refurbish, time over the work's", [1 / shares["refurbish"]], limit=1 / AT_WORK)]
   return common.Section(
       calls_at_work.__doc__,
-      f"The work's seconds over the calls and the wall seconds of an epoch of {each} samples for each call. The work of a sample is to sleep "
-      f"{1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms), and to make a float32 image. map has a "
-      f"private pool of as many threads. At least {AT_WORK:g} of the calls should be at work; the bar is the reciprocal of that.", rows)
+      f"Seconds of work, over the calls and the seconds of an epoch of {each} samples for each call. Work is to sleep for "
+      f"{1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms) and to make a float32 image. map has a "
+      f"private pool of as many threads. At least {AT_WORK:g} at work is the bar, here as a time, its reciprocal.", rows)
 
 
 def _work(side, seconds):
-
-  def sleep(seconds):
-    time.sleep(float(seconds))
-    return np.float32(0)
-
-  return tf.zeros([side, side, 3]) + tf.ensure_shape(tf.numpy_function(sleep, [seconds], tf.float32), [])
+  with tf.control_dependencies([tf.numpy_function(time.sleep, [seconds], [])]):
+    return tf.fill([side, side, 3], tf.cast(seconds, tf.float32))
 
 
 def slow_reads(quick, directory):
   """Reads of 30 ms"""
   count = READERS * (2 if quick else 60)
   files, rows = _Files(directory, count), []
-  files.write()
   with contextlib.ExitStack() as stack:
-    process = None
+    process, library = None, directory / "slow_reads.so"
     for name in files.datasets():
       try:
-        process = process or stack.enter_context(_process(LD_PRELOAD=_library(directory), SLOW_READS_BELOW=str(files.slow)))
+        if process is None:
+          subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", library, SLOW_READS], check=True)
+          process = stack.enter_context(_process(LD_PRELOAD=str(library), SLOW_READS_BELOW=str(files.slow)))
         seconds, why = [process.submit(files.seconds, name, num_parallel_reads=READERS).result()], ""
       except Exception as error:  # The others are measured all the same.
         seconds, why = [], f" (failed: {common.last_line(str(error))})"
@@ -257,10 +237,10 @@ def slow_reads(quick, directory):
                           [each * READERS / READ_SECONDS / count for each in seconds], limit=1 / OF_READERS)]
   return common.Section(
       slow_reads.__doc__,
-      f"An epoch of {count:,} elements of {SIZE / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, which at most make "
-      f"{READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that should be made; the bar is the reciprocal of that. A "
-      "preloaded library makes each read of the files take 30 ms and find nothing in the page cache; the index of the records is "
-      "elsewhere. The object of data_source sleeps in Python.", rows)
+      f"An epoch of {count:,} elements of {ELEMENT / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, which make at most "
+      f"{READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that is the bar, here as a time, its reciprocal. A preloaded "
+      "library delays each read of the files by 30 ms, as if nothing were in the page cache, but not of the index of the records. The "
+      "elements of data_source sleep in Python.", rows)
 
 
 class _Files:
@@ -268,18 +248,15 @@ class _Files:
 
   def __init__(self, directory, count):
     self.slow, self._index, self._count = directory / "slow", directory / "index", count
-
-  def write(self):
-    """Writes the files, an index of the records, and a store of all elements."""
     (self.slow / "folder" / "class").mkdir(parents=True)
     self._index.mkdir()
     rng = np.random.default_rng(1)
     with tf.io.TFRecordWriter(str(self.slow / "records")) as writer:
       for i in range(self._count):
-        record = rng.bytes(SIZE)
+        record = rng.bytes(ELEMENT)
         writer.write(record)
         (self.slow / "folder" / "class" / f"{i:06}.jpg").write_bytes(record)
-    for name in ("tfrecord", "cached, from its store"):
+    for name in ("tfrecord", "cached, from its store"):  # These write the index and the store.
       self.seconds(name)
 
   def datasets(self, **reads):
@@ -288,7 +265,7 @@ class _Files:
     return {
         "image_folder": lambda: folder(**reads),
         "tfrecord": lambda: rtf.sources.tfrecord(str(self.slow / "records"), index_dir=self._index, **reads),
-        "data_source": lambda: rtf.sources.data_source(_SlowList([bytes(SIZE)] * self._count), **reads),
+        "data_source": lambda: rtf.sources.data_source(_SlowList([bytes(ELEMENT)] * self._count), **reads),
         "cached, from its source": lambda: rtf.sources.cached(folder(), **reads),
         "cached, from its store": lambda: rtf.sources.cached(folder(), self.slow / "store", **reads)}
 
@@ -301,10 +278,3 @@ class _SlowList(list):
   def __getitem__(self, index):
     time.sleep(READ_SECONDS)
     return super().__getitem__(index)
-
-
-def _library(directory):
-  """The path of the library that makes reads slow, compiled now."""
-  path = directory / "slow_reads.so"
-  subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", path, pathlib.Path(__file__).with_name("slow_reads.cc")], check=True)
-  return str(path)
