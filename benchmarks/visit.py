@@ -7,7 +7,7 @@ It unpacks what `offline.py pack` wrote, then runs these parts, in the order of 
     check      imports everything, computes one step on the GPU, and prints the versions
     speed      4 1/2 minutes: benchmarks/run.py gpu, unless offline/landed/gpu.json has all of it
     accuracy   the rest, some four visits in all: experiments.full_length cifar10, which continues offline/landed/cifar10.csv
-    scaling    1 1/2 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
+    scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
 Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is stopped.
 If a part fails, the next one runs all the same, and the exit status is 1.
@@ -94,7 +94,7 @@ PARTS = (
     Part("check", 1.0, "", lambda *_: ["-c", CHECK]),
     Part("speed", 4.5, "gpu.json", _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes - START_MINUTES:.2f}"], _photographs)),
     Part("accuracy", None, "cifar10.csv", _accuracy),
-    Part("scaling", 1.5, "scaling.json", _benchmark("scaling")))
+    Part("scaling", 4.0, "scaling.json", _benchmark("scaling")))
 
 
 def main(argv=None):

@@ -244,7 +244,7 @@ def test_a_visit_divides_its_minutes(visit):
   grace = visit.GRACE / 60
   assert visit.share([speed, accuracy, scaling], 8.5) == 4.5
   # What is left is for accuracy, but for scaling and the end of each.
-  assert visit.share([accuracy, scaling], 4) == pytest.approx(4 - 1.5 - 2 * grace)
+  assert visit.share([accuracy, scaling], 8) == pytest.approx(8 - 4 - 2 * grace)
   assert visit.share([accuracy], 8.5) == pytest.approx(8.5 - grace)
   assert visit.share([speed], 2) == pytest.approx(2 - grace)
   assert visit.share([accuracy, scaling], 1) == 0
