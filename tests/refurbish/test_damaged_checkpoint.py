@@ -23,7 +23,7 @@ STAGE = "Refurbish"
 N = 11
 KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",
         "store_id", "ring_head", "eviction", "shuffle", "num_shards", "whole", "schedule_shards", "reuse_factor", "begun",
-        "number", "yielded", "yielded_since")
+        "number", "yielded", "yielded_since", "yielded_last")
 
 
 @pytest.fixture(scope="module", name="saved")
@@ -132,7 +132,7 @@ def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
     path = save(iter(make(n=N, epochs=None)), tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"version {version}, .*version 4"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"version {version}, .*version 5"):
     restore(make(n=N, epochs=None), path)
   assert_refused(state, f"has version {version}")
 

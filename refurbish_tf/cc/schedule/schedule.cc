@@ -24,6 +24,9 @@ std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
 std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
                                           const MovedShard& moved) {
   std::vector<uint32_t> ranks(moved.shard.Size(moved.whole));
+  // Former shards of one size have the same order. There are at most two sizes,
+  // the larger one first.
+  std::vector<uint32_t> in_former;
   for (uint32_t index = 0; index < moved.former; ++index) {
     const Shard former{index, moved.former};
     const uint64_t size = former.Size(moved.whole);
@@ -33,8 +36,9 @@ std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
       ++first;
     }
     if (first >= size || first >= moved.shard.count) continue;
-    const std::vector<uint32_t> in_former =
-        RankByEvictionKey(seed, static_cast<uint32_t>(size));
+    if (in_former.size() != size) {
+      in_former = RankByEvictionKey(seed, static_cast<uint32_t>(size));
+    }
     for (uint64_t i = first; i < size; ++i) {
       const uint64_t in_whole = former.InWhole(i);
       if (!moved.shard.Has(in_whole)) continue;
@@ -130,17 +134,26 @@ bool EpochSchedule::Reused(uint32_t index) const {
 Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
                    uint32_t capacity, uint64_t origin)
     : options_(options),
+      num_samples_(num_samples),
       capacity_(std::min(capacity, num_samples)),
-      origin_(origin),
-      position_(RankByEvictionKey(options.seed, num_samples)) {}
+      origin_(origin) {}
 
 Schedule::Schedule(const ScheduleOptions& options, const MovedShard& moved,
                    uint64_t origin)
     : options_(options),
-      capacity_(static_cast<uint32_t>(moved.shard.Size(moved.whole))),
+      num_samples_(static_cast<uint32_t>(moved.shard.Size(moved.whole))),
+      capacity_(num_samples_),
       origin_(origin),
-      moved_(moved),
-      position_(RanksInFormerShards(options.seed, moved)) {}
+      moved_(moved) {}
+
+void Schedule::Sort() const {
+  std::call_once(once_, [this] {
+    positions_ = moved_.has_value()
+                     ? RanksInFormerShards(options_.seed, *moved_)
+                     : RankByEvictionKey(options_.seed, num_samples_);
+    sorted_.store(true, std::memory_order_release);
+  });
+}
 
 EvictionHand Schedule::HandAt(uint64_t epoch, uint64_t length) const {
   const uint64_t count = epoch - origin_;

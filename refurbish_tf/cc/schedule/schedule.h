@@ -7,9 +7,12 @@
 // object may be shared between threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
@@ -88,9 +91,16 @@ class EpochSchedule {
   uint32_t num_fresh() const { return num_fresh_; }
   // How many kept samples the epoch evicts.
   uint32_t num_evicted() const { return num_evicted_; }
+  int64_t bytes() const { return 4 * order_.size() + fresh_at_.size() / 8; }
 
   // The sample at the `position`-th place of the epoch.
   Slot At(uint32_t position) const;
+
+  // Takes this in place of the order: samples, and which of them are fresh.
+  void SetOrder(std::vector<uint32_t> order, std::vector<bool> fresh) {
+    order_ = std::move(order);
+    fresh_at_ = std::move(fresh);
+  }
 
   uint64_t Generation(uint32_t index) const;
 
@@ -115,7 +125,7 @@ class EpochSchedule {
   // Cache-aware: the fresh samples in their order, then the cached ones in
   // theirs; `At` interleaves the two. Uniform: the order itself.
   std::vector<uint32_t> order_;
-  std::vector<bool> fresh_at_;  // Uniform only.
+  std::vector<bool> fresh_at_;  // Uniform, or `SetOrder`.
   uint32_t num_fresh_ = 0;
   uint32_t num_evicted_ = 0;
   uint32_t phase_ = 0;
@@ -123,7 +133,9 @@ class EpochSchedule {
 
 // The schedule of a training run over `num_samples` samples of which `capacity`
 // can be kept in the cache store at a time, beginning at epoch `origin`, in
-// which every sample is fresh. Takes four bytes a sample.
+// which every sample is fresh. Takes four bytes a sample, from when one of them
+// is first asked for: sorting them takes time, and who makes a schedule may
+// have a lock.
 //
 // The samples that are kept are the first `capacity` of one random permutation,
 // and balanced eviction goes round them in its order, capacity / r an epoch,
@@ -146,10 +158,9 @@ class Schedule {
   Schedule(const ScheduleOptions& options, const MovedShard& moved,
            uint64_t origin);
 
-  uint32_t num_samples() const {
-    return static_cast<uint32_t>(position_.size());
-  }
+  uint32_t num_samples() const { return num_samples_; }
   uint32_t capacity() const { return capacity_; }
+  int64_t bytes() const { return sorted_ ? 4 * int64_t{num_samples_} : 0; }
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
@@ -158,7 +169,8 @@ class Schedule {
     return moved_.has_value() ? moved_->former : now;
   }
   bool Kept(uint32_t index) const {
-    return moved_.has_value() || position_[index] < capacity_;
+    return capacity_ == num_samples_ ||
+           (capacity_ > 0 && position(index) < capacity_);
   }
 
   // `epoch` must be at least `origin`. The result refers to this object.
@@ -173,7 +185,7 @@ class Schedule {
   uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
     const EvictionHand& hand =
         InShorterOrder(index) ? hands.shorter : hands.longer;
-    return hand.rounds + (position_[index] < hand.position);
+    return hand.rounds + (position(index) < hand.position);
   }
   // The first of the former shards may have a sample more than the others.
   bool InShorterOrder(uint32_t index) const {
@@ -182,11 +194,21 @@ class Schedule {
                moved_->whole % moved_->former;
   }
 
+  // In its eviction order.
+  uint32_t position(uint32_t index) const {
+    if (!sorted_.load(std::memory_order_acquire)) Sort();
+    return positions_[index];
+  }
+  void Sort() const;
+
   const ScheduleOptions options_;
+  const uint32_t num_samples_;
   const uint32_t capacity_;
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
-  std::vector<uint32_t> position_;  // In its eviction order, by sample.
+  mutable std::once_flag once_;
+  mutable std::atomic<bool> sorted_{false};
+  mutable std::vector<uint32_t> positions_;  // By sample, once it is sorted.
 };
 
 }  // namespace refurbish_tf

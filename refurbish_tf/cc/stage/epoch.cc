@@ -31,7 +31,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed, const Shard& shard,
              std::shared_ptr<SampleStore> store,
              std::shared_ptr<SharedUse> shared, const TransitRing* ring,
              uint64_t number_begun, std::shared_ptr<EpochCounters> counters,
-             std::shared_ptr<void> alive)
+             std::shared_ptr<std::atomic<int64_t>> alive)
     : number_(number),
       seed_(seed),
       shard_(shard),
@@ -51,6 +51,12 @@ Epoch::Epoch(uint64_t number, uint64_t seed, const Shard& shard,
     stream_length_ = num_places_ = schedule_->num_samples();
     states_.Resize(num_places_);
     yielded_.Resize(num_places_);
+    int64_t bytes = schedule_->bytes() + num_places_ / 4 + num_places_ / 8;
+    if (random_access_) {
+      requests_.reserve(schedule_->num_fresh());
+      bytes += schedule_->num_fresh() * sizeof(requests_[0]);
+    }
+    *alive_ = bytes;
   }
   if (ring_ != nullptr) {
     transit_.emplace(ring_, shared_->ring_from, 0, num_places_);
@@ -70,11 +76,12 @@ void Epoch::Resume(const SavedEpoch& saved) {
   num_handed_out_ = num_yielded;
   if (!schedule_.has_value()) return;
   yielded_.Resize(num_places_);
-  first_position_ = next_position_ = num_yielded;
+  next_position_ = num_yielded;
   if (ring_ != nullptr) {
     transit_.emplace(ring_, shared_->ring_from, num_yielded, num_places_);
   }
-  rest_.reserve(num_places_ - num_yielded);
+  std::vector<uint32_t> order(num_places_);
+  std::vector<bool> fresh(num_places_);
   uint32_t passed = 0;
   for (uint32_t position = num_yielded; position < num_places_; ++position) {
     Slot slot = schedule_->At(position);
@@ -85,8 +92,10 @@ void Epoch::Resume(const SavedEpoch& saved) {
         slot = schedule_->At(passed++);
       } while (yielded_.Has(slot.index));
     }
-    rest_.push_back(slot);
+    order[position] = slot.index;
+    fresh[position] = slot.fresh;
   }
+  schedule_->SetOrder(std::move(order), std::move(fresh));
 }
 
 void Epoch::Save(SavedEpoch* saved) {

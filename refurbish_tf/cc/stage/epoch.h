@@ -10,6 +10,7 @@
 // other. Beginning an epoch removes nothing from the store.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -100,14 +101,16 @@ class Epoch {
   // what `schedule` refers to, and is null if every sample is prepared.
   // `random_access`: whether the source has it. `ring`: what other jobs and
   // this one hand each other, or null. `number_begun`: `num_begun` when it
-  // began. `alive` tells the stage that the epoch still exists. `shard`: which
+  // began. `alive` tells the stage that the epoch still exists, and what it
+  // takes that grows with the number of samples. `shard`: which
   // samples of the whole source these are.
   Epoch(uint64_t number, uint64_t seed, const Shard& shard,
         std::optional<EpochSchedule> schedule,
         std::shared_ptr<const Schedule> owner, bool random_access,
         std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
         const TransitRing* ring, uint64_t number_begun,
-        std::shared_ptr<EpochCounters> counters, std::shared_ptr<void> alive);
+        std::shared_ptr<EpochCounters> counters,
+        std::shared_ptr<std::atomic<int64_t>> alive);
 
   // Continues where a checkpoint was saved. To be called before anything else.
   // What was not yielded keeps its place in the order if that is still to come.
@@ -216,10 +219,6 @@ class Epoch {
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= num_places_;
   }
-  Slot At(uint32_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return resumed_ ? rest_[position - first_position_]
-                    : schedule_->At(position);
-  }
   // Decides as many of the next places as it takes to have one, or to keep the
   // disk busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -297,14 +296,14 @@ class Epoch {
   // What number a sample has in the store.
   const Shard keys_;
   const std::shared_ptr<const Schedule> owner_;
-  const std::optional<EpochSchedule> schedule_;
+  std::optional<EpochSchedule> schedule_;  // Set before the epoch is used.
   const bool random_access_;
   const std::shared_ptr<SampleStore> store_;
   const std::shared_ptr<SharedUse> shared_;  // Null on a store of our own.
   const TransitRing* const ring_;
   const uint64_t number_begun_;
   const std::shared_ptr<EpochCounters> counters_;
-  const std::shared_ptr<void> alive_;
+  const std::shared_ptr<std::atomic<int64_t>> alive_;
   // Null if reading takes no time: for a store in memory.
   const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
 
@@ -322,10 +321,7 @@ class Epoch {
   uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
   // Every place before this is decided.
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of an epoch that was resumed: its order from this position on.
   bool resumed_ = false;  // Set before the epoch is used.
-  uint32_t first_position_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<Slot> rest_ ABSL_GUARDED_BY(mu_);
 
   // Written by `Decide`, and by `Resume` for what was yielded before.
   SampleStates states_ ABSL_GUARDED_BY(mu_);

@@ -56,7 +56,7 @@ void Epoch::DecideFromMemory() {
     uint32_t cached[kDecidedAtOnce];
     size_t num_cached = 0;
     for (uint32_t i = 0; i < count; ++i) {
-      slots[i] = At(next_position_ + i);
+      slots[i] = schedule_->At(next_position_ + i);
       if (!slots[i].fresh) cached[num_cached++] = slots[i].index;
     }
     store_->store().WillGet(cached, num_cached);
@@ -79,7 +79,7 @@ void Epoch::DecideNext() {
   }
   const uint32_t position = next_position_++;
   if (!schedule_.has_value()) return AddFromSource(position, /*missing=*/false);
-  const Slot slot = At(position);
+  const Slot slot = schedule_->At(position);
   Unkept(slot.index) ? DecideUnkept() : DecidePlace(slot);
 }
 
@@ -98,7 +98,7 @@ void Epoch::DecideUnkept() {
     return AddFromSource(/*index=*/0, /*missing=*/false);
   }
   const std::optional<uint32_t> own = transit_->NextOwn(
-      [this](uint32_t position) { return At(position); },
+      [this](uint32_t position) { return schedule_->At(position); },
       [this](uint32_t index) { return NeedsUnkept(index); },
       [this](uint32_t index, bool also_claimed) {
         const Occasion occasion =

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <set>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -37,9 +37,22 @@ class FittingSamples {
   // Forgets everything.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Frees memory, when a schedule has begun: nothing is put after that.
+  void Free() ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t bytes() const { return bytes_; }
+
  private:
+  // Does nothing if it is there.
+  void Push(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Removes the largest key.
+  void Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   absl::Mutex mu_;
-  std::set<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
+  // A heap, the largest key first, of those that are kept. Some may have left
+  // the store meanwhile.
+  std::vector<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> noted_ ABSL_GUARDED_BY(mu_);  // Whose keys are there.
+  std::atomic<int64_t> bytes_{0};                 // Of both.
   // This key and larger ones did not fit. Written with `mu_` held.
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   // Whether `keys_` includes other jobs' samples.

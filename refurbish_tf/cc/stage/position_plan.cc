@@ -42,33 +42,32 @@ void PositionPlan::Decide(size_t end) {
       decision = Decision::kKept;
     } else {
       decision = Decision::kToRead;
-      to_read_.emplace_back(decided_end_, index);
+      to_read_.push_back(index);
     }
   }
 }
 
-absl::StatusOr<size_t> PositionPlan::Request(size_t position) {
+absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
   while (true) {
     size_t asked;
     {
       absl::MutexLock lock(&mu_);
-      asked = end_;
-      if (position < end_) {
-        Decide(position + 1);
-        const auto found =
-            std::lower_bound(to_read_.begin(), to_read_.end(),
-                             std::pair<size_t, uint32_t>{position, 0});
-        if (found == to_read_.end() || found->first != position) {
-          return absl::NotFoundError("It is kept.");
-        }
-        return found->second;
+      while (n >= to_read_.size() && decided_end_ < end_) {
+        Decide(decided_end_ + 1);
       }
+      if (n < to_read_.size()) return to_read_[n];
+      asked = end_;
     }
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
     if (!own.ok()) return own.status();
     absl::MutexLock lock(&mu_);
     if (end_ == asked) Note(*own);
   }
+}
+
+size_t PositionPlan::num_to_read() const {
+  absl::MutexLock lock(&mu_);
+  return to_read_.size();
 }
 
 absl::Status PositionPlan::GetNext(Next* next) {

@@ -19,9 +19,8 @@ namespace refurbish_tf {
 
 // The plan of one iterator of `cached`. Its elements come in the order that an
 // index mapper says. The source reads those that are not kept, in the same
-// order, perhaps with threads of its own that ask ahead: to them, positions of
-// kept elements belong to another source, as in `concatenate`. So what comes
-// from where is decided once for each position, by whoever asks first. Kept
+// order, perhaps with threads of its own that ask ahead. So what comes from
+// where is decided once for each position, by whoever asks first. Kept
 // elements on disk are read ahead, as far as the mapper can be asked without
 // waiting. What is missing then is decided at its turn: another job may read it
 // meanwhile.
@@ -46,8 +45,11 @@ class PositionPlan {
         wanted_end_(first),
         end_(first) {}
 
-  // What the source's mapper answers: the index, if that is to be read.
-  absl::StatusOr<size_t> Request(size_t position) ABSL_LOCKS_EXCLUDED(mu_);
+  // What the source's mapper answers: the index of the `n`-th element that is
+  // to be read.
+  absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+  // How many are to be read so far.
+  size_t num_to_read() const ABSL_LOCKS_EXCLUDED(mu_);
 
   enum class From {
     kStore,   // It is kept, and to be loaded.
@@ -107,9 +109,9 @@ class PositionPlan {
   size_t wanted_end_ ABSL_GUARDED_BY(mu_);
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
-  // Positions and indices of all that are to be read, in order. Kept to the
-  // end, as `concatenate` counts anew for each of its sources.
-  std::vector<std::pair<size_t, uint32_t>> to_read_ ABSL_GUARDED_BY(mu_);
+  // All that are to be read, in order. Kept to the end, as `concatenate` counts
+  // anew for each of its sources.
+  std::vector<uint32_t> to_read_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

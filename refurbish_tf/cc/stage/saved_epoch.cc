@@ -17,8 +17,13 @@ namespace {
 // What the schedule and an epoch take while they are made, measured.
 constexpr int64_t kBytesPerSample = 16;
 
-// After this many, the next checkpoint copies all that was yielded.
-constexpr size_t kMostYieldedSince = 1024;
+// How many of the samples yielded last each checkpoint copies. When there are
+// more, the next one copies all that were yielded since the bits were copied.
+constexpr size_t kMostYieldedLast = 1024;
+
+// When there are so many of these, the next one copies the bits. As many take
+// the bytes of the bits, if that is less.
+constexpr size_t kMostYieldedSince = 1 << 16;
 
 template <class T>
 tensorflow::Tensor VectorOf(const std::vector<T>& values) {
@@ -92,7 +97,8 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
        {std::tuple<const char*, const tensorflow::Tensor&,
                    tensorflow::DataType>{"yielded", saved.yielded,
                                          tensorflow::DT_UINT8},
-        {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32}}) {
+        {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32},
+        {"yielded_last", saved.yielded_last, tensorflow::DT_UINT32}}) {
     if (tensor.dtype() != dtype || tensor.dims() != 1) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ",
                                tensorflow::DataTypeString(tensor.dtype()),
@@ -127,9 +133,11 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
       }
     }
   }
-  const auto since = saved.yielded_since.vec<uint32_t>();
-  for (int64_t i = 0; i < since.size(); ++i) {
-    if (since(i) >= num_samples) return beyond(since(i));
+  for (const auto* tensor : {&saved.yielded_since, &saved.yielded_last}) {
+    const auto since = tensor->vec<uint32_t>();
+    for (int64_t i = 0; i < since.size(); ++i) {
+      if (since(i) >= num_samples) return beyond(since(i));
+    }
   }
   return absl::OkStatus();
 }
@@ -138,8 +146,13 @@ void YieldedSamples::Note(uint32_t index) {
   if (index / 8 >= bits_.size()) bits_.resize(index / 8 + 1);
   bits_[index / 8] |= 1 << index % 8;
   if (!saved_.has_value()) return;
-  since_.push_back(index);
-  if (since_.size() <= kMostYieldedSince) return;
+  last_.push_back(index);
+  if (last_.size() <= kMostYieldedLast) return;
+  since_.insert(since_.end(), last_.begin(), last_.end());
+  since_saved_.reset();
+  last_.clear();
+  const size_t most = std::min(kMostYieldedSince, bits_.size() / 4);
+  if (since_.size() <= most) return;
   saved_.reset();
   since_.clear();
 }
@@ -147,14 +160,24 @@ void YieldedSamples::Note(uint32_t index) {
 void YieldedSamples::Resume(const SavedEpoch& saved) {
   const auto yielded = saved.yielded.vec<uint8_t>();
   bits_.assign(yielded.data(), yielded.data() + yielded.size());
-  const auto since = saved.yielded_since.vec<uint32_t>();
-  for (int64_t i = 0; i < since.size(); ++i) Note(since(i));
+  for (const auto* tensor : {&saved.yielded_since, &saved.yielded_last}) {
+    const auto since = tensor->vec<uint32_t>();
+    for (int64_t i = 0; i < since.size(); ++i) Note(since(i));
+  }
 }
 
 void YieldedSamples::Save(SavedEpoch* saved) {
   if (!saved_.has_value()) saved_ = VectorOf(bits_);
+  if (!since_saved_.has_value()) since_saved_ = VectorOf(since_);
   saved->yielded = *saved_;
-  saved->yielded_since = VectorOf(since_);
+  saved->yielded_since = *since_saved_;
+  saved->yielded_last = VectorOf(last_);
+}
+
+int64_t YieldedSamples::bytes() const {
+  const size_t saved = saved_.has_value() ? bits_.size() : 0;
+  const size_t numbers = 2 * since_.size() + last_.size();
+  return bits_.size() + saved + numbers * sizeof(uint32_t);
 }
 
 }  // namespace refurbish_tf

@@ -59,12 +59,15 @@ struct SavedEpoch {
   int64_t whole = kUnknownSamples;
   int64_t schedule_shards = 0;
   // Which samples were yielded: a bit for each, the lowest of a byte first
-  // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
-  // saved with every element, and must not copy all bits each time.
+  // (uint8). Then the samples yielded since, and those yielded last (uint32):
+  // symbolic checkpoints are saved with every element, and must copy neither
+  // all bits nor many numbers each time.
   tensorflow::Tensor yielded{tensorflow::DT_UINT8,
                              tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
                                    tensorflow::TensorShape({0})};
+  tensorflow::Tensor yielded_last{tensorflow::DT_UINT32,
+                                  tensorflow::TensorShape({0})};
 };
 
 // Which samples of an epoch were handed out, or their errors.
@@ -78,14 +81,17 @@ class YieldedSamples {
   // More than every sample that was handed out.
   uint32_t end() const { return 8 * bits_.size(); }
   bool Has(uint32_t index) const { return bits_[index / 8] >> index % 8 & 1; }
+  int64_t bytes() const;
 
  private:
-  // As in SavedEpoch.
+  // As in SavedEpoch. `saved_` and `since_saved_` are the tensors of what is in
+  // `bits_` and `since_`, but for what was yielded later; empty if nothing was
+  // saved for some time.
   std::vector<uint8_t> bits_;
-  // What was saved last, and what was yielded since. Empty if nothing was saved
-  // for some time.
   std::optional<tensorflow::Tensor> saved_;
   std::vector<uint32_t> since_;
+  std::optional<tensorflow::Tensor> since_saved_;
+  std::vector<uint32_t> last_;
 };
 
 // Calls `field(key, &value)` for each whole number that `Stage::Save` sets, in
@@ -117,6 +123,7 @@ void ForEachField(SavedEpoch* saved, const Field& field) {
   field("number", &saved->number);
   field("yielded", &saved->yielded);
   field("yielded_since", &saved->yielded_since);
+  field("yielded_last", &saved->yielded_last);
 }
 
 // Fails on what only a damaged checkpoint can say. It must not end the process,

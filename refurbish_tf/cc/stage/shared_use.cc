@@ -39,6 +39,16 @@ bool UsedGenerations::UseOnce(uint32_t index, Generation used) {
   return true;
 }
 
+void UsedGenerations::MakeRoomFor(uint32_t num_samples) {
+  absl::MutexLock lock(&mu_);
+  uses_.reserve(num_samples);
+}
+
+int64_t UsedGenerations::bytes() const {
+  absl::MutexLock lock(&mu_);
+  return uses_.capacity() * sizeof(Uses);
+}
+
 void UsedGenerations::Clear() {
   absl::MutexLock lock(&mu_);
   uses_.clear();

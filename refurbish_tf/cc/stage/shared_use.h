@@ -42,6 +42,10 @@ class UsedGenerations {
   // Forgets all uses.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Makes room for so many samples. They take this many bytes.
+  void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   struct Uses {
     Generation generation = 0;

@@ -40,6 +40,10 @@ class SumsInMemory {
     std::lock_guard<std::mutex> lock(mu_);
     parts_[index / kPart][index % kPart] = sum;
   }
+  int64_t bytes() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return parts_.size() * kPart * sizeof(uint32_t);
+  }
   // 0 if none is known.
   uint32_t Find(uint32_t index) const {
     std::lock_guard<std::mutex> lock(mu_);
@@ -130,6 +134,8 @@ class SourceChecks {
       in_memory_.Set(index, sum);
     }
   }
+
+  int64_t bytes_in_memory() const { return in_memory_.bytes(); }
 
   // True once: one warning of a stage is enough.
   bool IsFirstWarning() { return !warned_.exchange(true); }

@@ -140,7 +140,7 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
       std::remove_if(epochs_.begin(), epochs_.end(),
                      [](const auto& other) { return other.alive.expired(); }),
       epochs_.end());
-  const auto alive = std::make_shared<char>();
+  const auto alive = std::make_shared<std::atomic<int64_t>>(0);
   epochs_.push_back({number, alive});
   return {number, options_, numbering(),  scheduled ? schedule_ : nullptr,
           store_, shared_,  number_begun, counters_.back(),
@@ -149,14 +149,22 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
 
 std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   std::optional<EpochSchedule> order;
-  if (parts.schedule != nullptr) {
-    order = parts.schedule->Epoch(parts.number);
+  if (parts.schedule != nullptr ||
+      parts.options.num_samples != kUnknownSamples) {
+    NextOrder::Of of{parts.schedule, parts.options.schedule,
+                     static_cast<uint32_t>(parts.options.num_samples),
+                     parts.number};
+    if (of.schedule != nullptr) of.num_samples = of.schedule->num_samples();
+    order = next_order_.Take(of);
     parts.counters->evicted = order->num_evicted();
-  } else if (parts.options.num_samples != kUnknownSamples) {
-    order = EpochSchedule::AllFresh(parts.options.schedule,
-                                    parts.options.num_samples, parts.number);
+    ++of.epoch;
+    // A schedule that is still to begin has another order.
+    const bool stays = of.schedule != nullptr || of.options.reuse_factor == 1;
+    if (stays && of.epoch < kMaxEpochs) next_order_.Begin(of);
   }
+  if (parts.schedule != nullptr) fitting_.Free();
   if (parts.shared != nullptr && order.has_value()) {
+    parts.shared->generations.MakeRoomFor(order->num_samples());
     parts.store->disk()->MakeRoomFor(
         parts.shard.InWhole(order->num_samples() - 1) + 1);
   }
@@ -336,6 +344,19 @@ std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
   return {counters_.begin(), counters_.end()};
 }
 
+int64_t Stage::BytesBesideStore() const {
+  int64_t bytes =
+      next_order_.bytes() + fitting_.bytes() + source_checks_.bytes_in_memory();
+  if (schedule_ != nullptr) bytes += schedule_->bytes();
+  if (shared_ != nullptr) bytes += shared_->generations.bytes();
+  for (const BegunEpoch& begun : epochs_) {
+    const std::shared_ptr<const std::atomic<int64_t>> alive =
+        begun.alive.lock();
+    if (alive != nullptr) bytes += *alive;
+  }
+  return bytes;
+}
+
 NamedNumbers Stage::Describe() const {
   absl::MutexLock lock(&mu_);
   const ScheduleOptions& schedule = options_.schedule;
@@ -357,6 +378,7 @@ NamedNumbers Stage::Describe() const {
                                              [](const auto& epoch) {
                                                return !epoch.alive.expired();
                                              })},
+          {"bytes_beside_store", BytesBesideStore()},
           {"source_draws", source_checks_.draws()},
           {"partial_inline", options_.partial_inline},
           {"final_inline", options_.final_inline}};

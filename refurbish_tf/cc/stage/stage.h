@@ -17,6 +17,7 @@
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/epoch.h"
 #include "refurbish_tf/cc/stage/fitting_samples.h"
+#include "refurbish_tf/cc/stage/next_order.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/stage/source_checks.h"
@@ -129,11 +130,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
     std::shared_ptr<SharedUse> shared;
     uint64_t number_begun;
     std::shared_ptr<EpochCounters> counters;
-    std::shared_ptr<void> alive;
+    std::shared_ptr<std::atomic<int64_t>> alive;
   };
   struct BegunEpoch {
     uint64_t number;
-    std::weak_ptr<void> alive;
+    std::weak_ptr<std::atomic<int64_t>> alive;  // The bytes that it takes.
   };
   // `scheduled`: whether to follow the schedule, if there is one.
   EpochParts BeginEpoch(uint64_t number, bool scheduled)
@@ -191,6 +192,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Of the store, for the newest epoch.
   void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
+  // What the stage and its epochs take that grows with the number of samples.
+  int64_t BytesBesideStore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of `PutPrepared`, while no schedule is known. Returns whether it is kept,
   // if there is room.
   bool PutInFirstPass(const Epoch& epoch, uint32_t index, Generation generation,
@@ -198,6 +201,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   const std::string id_;
   SourceChecks source_checks_;
+  NextOrder next_order_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.

@@ -18,7 +18,7 @@ MUTANTS = [
            IN_MEMORY + "test_elements_that_are_passed_over_are_not_read"),
     Mutant("cached: what was asked for and is passed over stays in the source", PLAN, "  return decision == Decision::kToRead;",
            "  return false;", IN_MEMORY + "test_skip_behind_a_source_that_reads_ahead"),
-    Mutant("cached: a restored iterator begins again", OP, "    first_ = position_ = position;\n", "    first_ = position_ = 0;\n",
+    Mutant("cached: a restored iterator begins again", OP, "    position_ = position;\n", "    position_ = 0;\n",
            IN_MEMORY + "test_restored_at_every_step"),
     Mutant("cached: an input that has failed is read further", OP, "fewer than\");\n    }\n    input_failed_ = !status.ok();\n",
            "fewer than\");\n    }\n", "tests/sources/test_source_fails.py::test_an_error_costs_the_element_that_it_came_in"),

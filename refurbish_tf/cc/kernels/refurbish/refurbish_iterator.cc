@@ -10,7 +10,7 @@ namespace refurbish_tf {
 namespace {
 
 // Raised when older packages cannot read what is saved now.
-constexpr int64_t kCheckpointVersion = 4;
+constexpr int64_t kCheckpointVersion = 5;
 constexpr char kVersion[] = "version";
 constexpr char kEnded[] = "ended";
 

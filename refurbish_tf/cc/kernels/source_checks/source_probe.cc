@@ -22,7 +22,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr size_t kMostProbed = 64;
+constexpr uint64_t kMostProbed = 64;
 
 std::string Element(uint32_t index, const std::string& file) {
   return absl::StrCat(
@@ -30,25 +30,23 @@ std::string Element(uint32_t index, const std::string& file) {
       file.empty() ? "" : absl::StrCat(", the file ", file, ","));
 }
 
-// Some of the samples that are stored and have a checksum.
+// Some of the samples that are stored and have a checksum: the first one of
+// each of so many parts.
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
                               const DiskStore& store, uint64_t num_samples) {
   std::vector<uint32_t> known;
   if (!checks.knows_any()) return known;
-  const Shard& shard = checks.shard();
-  for (const uint64_t in_whole : store.Indices()) {
-    const uint64_t index = shard.InShard(in_whole);
-    if (shard.Has(in_whole) && index < num_samples && checks.IsKnown(index)) {
-      known.push_back(index);
-    }
+  const auto is_known = [&](uint64_t index) {
+    return checks.IsKnown(index) &&
+           store.StoredGeneration(checks.shard().InWhole(index)) !=
+               kNoGeneration;
+  };
+  for (uint64_t part = 0; part < kMostProbed; ++part) {
+    uint64_t index = part * num_samples / kMostProbed;
+    const uint64_t end = (part + 1) * num_samples / kMostProbed;
+    while (index < end && !is_known(index)) ++index;
+    if (index < end) known.push_back(static_cast<uint32_t>(index));
   }
-  std::sort(known.begin(), known.end());
-  known.erase(std::unique(known.begin(), known.end()), known.end());
-  const size_t count = std::min(known.size(), kMostProbed);
-  for (size_t i = 0; i < count; ++i) {
-    known[i] = known[(2 * i + 1) * known.size() / (2 * count)];
-  }
-  known.resize(count);
   return known;
 }
 

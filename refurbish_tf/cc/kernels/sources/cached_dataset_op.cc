@@ -46,7 +46,7 @@ constexpr int64_t kMostPositions = int64_t{1} << 62;
 
 // With several readers, elements that are skipped are read and dropped if they
 // are so few; for more of them the readers begin anew.
-constexpr int kMostPassed = 16;
+constexpr int kMostReadPast = 16;
 
 struct CachedArguments {
   std::string stage;
@@ -152,7 +152,7 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
     bool passes;
     {
       absl::MutexLock lock(&mu_);
-      passes = IsRunning() && num_to_skip <= kMostPassed;
+      passes = IsRunning() && num_to_skip <= kMostReadPast;
     }
     if (ctx->index_mapper() != nullptr || passes) {
       return WorkersIterator::SkipInternal(ctx, num_to_skip, end_of_sequence,
@@ -218,7 +218,7 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
     input_.reset();
     plan_.reset();
     input_failed_ = false;
-    first_ = position_ = position;
+    position_ = position;
   }
 
   // Makes the plan, when the first element is asked for: only then is an index
@@ -231,7 +231,7 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
     PositionPlan::Mapper mapper = ctx->index_mapper();
     if (mapper == nullptr) mapper = [](size_t position) { return position; };
     plan_ = std::make_shared<PositionPlan>(dataset()->elements_,
-                                           std::move(mapper), first_);
+                                           std::move(mapper), position_);
     // A thread of an input must not begin to read before the first request
     // comes with an index mapper.
     IteratorContext::Params params(ctx);
@@ -286,15 +286,16 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
     return status;
   }
 
-  // Does nothing if there is one.
-  absl::Status MakeInput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Does nothing if there is one. `first`: how many of the elements that are to
+  // be read others have read.
+  absl::Status MakeInput(size_t first = 0) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ != nullptr) return absl::OkStatus();
     TF_RETURN_IF_ERROR(
         dataset()->input()->MakeIterator(&*unmapped_, this, prefix(), &input_));
     // Once: copying a context takes as long as reading a small element.
     IteratorContext::Params params(&*unmapped_);
-    params.index_mapper = [plan = plan_, first = first_](size_t position) {
-      return plan->Request(first + position);
+    params.index_mapper = [plan = plan_, first](size_t n) {
+      return plan->Request(first + n);
     };
     mapped_.emplace(std::move(params));
     return absl::OkStatus();
@@ -302,11 +303,10 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
 
   // As a stage does with its source, so that what reads ahead there ends.
   absl::Status ReadToEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // An input of which nothing was read may tell that it has grown.
-    if (input_ == nullptr) first_ = plan_->position();
     bool end = false;
     std::vector<Tensor> past_the_end;
-    absl::Status status = MakeInput();
+    // An input of which nothing was read may tell that it has grown.
+    absl::Status status = MakeInput(plan_->num_to_read());
     if (status.ok()) status = input_->GetNext(&*mapped_, &past_the_end, &end);
     if (status.ok() && !end) {
       status = reads_->OtherLength("more than");
@@ -317,8 +317,6 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
 
   // Of the next element that is to be handed out.
   size_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // Where the plan begins, and the input.
-  size_t first_ ABSL_GUARDED_BY(mu_) = 0;
   // The plan and the input are no longer used.
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
