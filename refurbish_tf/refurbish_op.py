@@ -268,6 +268,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
             "; not checked for changes, as it draws random numbers" if stage["source_draws"] else "")),
         ("fresh", self._describe_fresh(random_access)),
         ("store", kept)]
+    if stage["bytes_beside_store"] >= 2**19:
+      rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
     if self._described_clip:
       rows.insert(1, ("sample", self._described_clip))
     rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]

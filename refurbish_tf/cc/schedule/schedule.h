@@ -185,7 +185,7 @@ class Schedule {
   uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
     const EvictionHand& hand =
         InShorterOrder(index) ? hands.shorter : hands.longer;
-    return hand.rounds + (position(index) < hand.position);
+    return hand.rounds + (hand.position > 0 && position(index) < hand.position);
   }
   // The first of the former shards may have a sample more than the others.
   bool InShorterOrder(uint32_t index) const {

@@ -51,12 +51,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed, const Shard& shard,
     stream_length_ = num_places_ = schedule_->num_samples();
     states_.Resize(num_places_);
     yielded_.Resize(num_places_);
-    int64_t bytes = schedule_->bytes() + num_places_ / 4 + num_places_ / 8;
-    if (random_access_) {
-      requests_.reserve(schedule_->num_fresh());
-      bytes += schedule_->num_fresh() * sizeof(requests_[0]);
-    }
-    *alive_ = bytes;
+    *alive_ = schedule_->bytes() + num_places_ / 4 + num_places_ / 8;
   }
   if (ring_ != nullptr) {
     transit_.emplace(ring_, shared_->ring_from, 0, num_places_);
@@ -220,13 +215,21 @@ void Epoch::ReadAnew() {
   NoteOthers();
   stream_position_ = 0;
   for (uint32_t i = 0; i < num_places_; ++i) Decide(Occasion::kReadAnew, i);
-  requests_ = missing_;
+  requests_.assign(missing_.begin(), missing_.end());
+  first_request_ = 0;
 }
 
 absl::StatusOr<size_t> Epoch::Request(size_t n, uint64_t input) {
   absl::StatusOr<size_t> requested = DecideRequest(n, input);
   StartReads();
   return requested;
+}
+
+void Epoch::NoteRead(size_t num_read) {
+  absl::MutexLock lock(&mu_);
+  for (; first_request_ < num_read && !requests_.empty(); ++first_request_) {
+    requests_.pop_front();
+  }
 }
 
 uint64_t Epoch::NewInput() {
@@ -238,7 +241,7 @@ uint64_t Epoch::NewInput() {
 absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
   absl::MutexLock lock(&mu_);
   num_refused_ = 0;
-  while (n >= requests_.size()) {
+  while (n >= first_request_ + requests_.size()) {
     if (closed_ || input != input_) {
       return absl::CancelledError("The input is no longer used.");
     }
@@ -262,7 +265,8 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
     ahead.bytes_ahead = kLeastBytesAhead + SampleBytes(ahead.sample);
     bytes_ahead_ += ahead.bytes_ahead;
   }
-  return requests_[n];
+  if (n < first_request_) return absl::NotFoundError("It was read.");
+  return requests_[n - first_request_];
 }
 
 Epoch::Advance Epoch::AdvanceStream() {

@@ -174,12 +174,15 @@ class Epoch {
   // end of the order.
   void ReadAnew() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Random access: the index of the `n`-th sample to prepare, or OutOfRange if
-  // there are fewer. Several sources may call this, each counting from 0, and
-  // again for the same `n`. Waits while too much is taken ahead. `input`: what
-  // `NewInput` has returned; fails if it was called again since.
+  // Random access: the index of the `n`-th sample to prepare; OutOfRange if
+  // there are fewer; NotFound if it was read, as then whoever asks is another
+  // one of several sources, as in `concatenate`, which each count from 0. Waits
+  // while too much is taken ahead. `input`: what `NewInput` has returned; fails
+  // if it was called again since.
   absl::StatusOr<size_t> Request(size_t n, uint64_t input)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // So many were read. To be called now and then.
+  void NoteRead(size_t num_read) ABSL_LOCKS_EXCLUDED(mu_);
   // Called before an input is made, and before it is destroyed, as a thread of
   // it may wait in `Request`.
   uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
@@ -366,9 +369,10 @@ class Epoch {
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The source. Random access: what it was asked for, in order. Kept to the
-  // end, as `concatenate` counts separately for each of its sources.
-  std::vector<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
+  // The source. Random access: what it was asked for, in order, from the
+  // `first_request_`-th on. Those before were read.
+  std::deque<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
+  size_t first_request_ ABSL_GUARDED_BY(mu_) = 0;
   // Stream: what it yields next, and how much it has.
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;

@@ -52,10 +52,13 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
     size_t asked;
     {
       absl::MutexLock lock(&mu_);
-      while (n >= to_read_.size() && decided_end_ < end_) {
+      if (n < first_to_read_) return absl::NotFoundError("It was read.");
+      while (n >= first_to_read_ + to_read_.size() && decided_end_ < end_) {
         Decide(decided_end_ + 1);
       }
-      if (n < to_read_.size()) return to_read_[n];
+      if (n < first_to_read_ + to_read_.size()) {
+        return to_read_[n - first_to_read_];
+      }
       asked = end_;
     }
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
@@ -67,7 +70,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
 
 size_t PositionPlan::num_to_read() const {
   absl::MutexLock lock(&mu_);
-  return to_read_.size();
+  return first_to_read_ + to_read_.size();
 }
 
 absl::Status PositionPlan::GetNext(Next* next) {
@@ -100,10 +103,19 @@ absl::Status PositionPlan::GetNext(Next* next) {
     ahead_.pop_front();
     ++next_;
     if (decision == Decision::kElsewhere) continue;
+    if (decision == Decision::kToRead) DropRead();
     next->index = index;
     next->from = decision == Decision::kKept ? From::kStore : From::kSource;
     return absl::OkStatus();
   }
+}
+
+void PositionPlan::DropRead() {
+  if (has_read_) {
+    to_read_.pop_front();
+    ++first_to_read_;
+  }
+  has_read_ = true;
 }
 
 void PositionPlan::ReadAhead() {

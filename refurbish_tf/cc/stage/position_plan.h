@@ -92,6 +92,9 @@ class PositionPlan {
   void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides all positions before `end`, which are noted.
   void Decide(size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first of `to_read_` will be read now, and what was the first before
+  // was.
+  void DropRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks ahead and queues reads, as many as there is room for.
   void ReadAhead() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -109,9 +112,11 @@ class PositionPlan {
   size_t wanted_end_ ABSL_GUARDED_BY(mu_);
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
-  // All that are to be read, in order. Kept to the end, as `concatenate` counts
-  // anew for each of its sources.
-  std::vector<uint32_t> to_read_ ABSL_GUARDED_BY(mu_);
+  // What is to be read, in order, from the `first_to_read_`-th on. Those before
+  // were read.
+  std::deque<uint32_t> to_read_ ABSL_GUARDED_BY(mu_);
+  size_t first_to_read_ ABSL_GUARDED_BY(mu_) = 0;
+  bool has_read_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace refurbish_tf

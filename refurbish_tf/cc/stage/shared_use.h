@@ -25,7 +25,7 @@ namespace refurbish_tf {
 class UsedGenerations {
  public:
   explicit UsedGenerations(double reuse_factor)
-      : most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}
+      : most_uses_(std::min(std::ceil(reuse_factor), 65'535.0)) {}
 
   // Which generations may be used of a sample if the schedule wants
   // `generation`.
@@ -47,14 +47,15 @@ class UsedGenerations {
   int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Uses {
-    Generation generation = 0;
-    uint32_t count = 0;  // 0 for none.
-  };
-  const uint32_t most_uses_;
+  // Grows to the sample, if that is used for the first time.
+  void MakeRoomTo(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const uint16_t most_uses_;
   mutable absl::Mutex mu_;
-  // By sample, up to the last one that was used.
-  std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
+  // By sample, up to the last one that was used: the generation, and how often
+  // it was used, 0 for none.
+  std::vector<Generation> generations_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint16_t> counts_ ABSL_GUARDED_BY(mu_);
 };
 
 struct SharedUse {

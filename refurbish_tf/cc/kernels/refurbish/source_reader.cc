@@ -6,6 +6,12 @@
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
+namespace {
+
+// How many samples are read between two notes to the epoch.
+constexpr size_t kReadAtOnce = 64;
+
+}  // namespace
 
 SourceReader::SourceReader(const DatasetBase* source,
                            const tensorflow::data::DatasetBaseIterator* parent,
@@ -83,6 +89,7 @@ absl::Status SourceReader::Read(IteratorContext* ctx,
   bool end = false;
   if (status.ok()) status = input_->GetNext(&*mapped_, tensors, &end);
   ++num_read_;
+  if (num_read_ % kReadAtOnce == 0) epoch_->NoteRead(num_read_);
   if (!status.ok()) Drop();
   if (end) index->reset();
   return status;

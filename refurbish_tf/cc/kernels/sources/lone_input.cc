@@ -10,13 +10,13 @@
 
 namespace refurbish_tf {
 
-// What the input was asked for. Kept, as `concatenate` counts anew for each of
-// its sources.
+// What the input is asked for.
 class LoneInput::Asked {
  public:
   void Add(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    indices_.push_back(index);
+    last_ = index;
+    ++count_;
     changed_.SignalAll();
   }
 
@@ -29,20 +29,24 @@ class LoneInput::Asked {
   // What the index mapper answers.
   absl::StatusOr<size_t> At(size_t position) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    while (position >= indices_.size()) {
+    while (position >= count_) {
       if (closed_) return absl::CancelledError("The input is no longer used.");
       if (AskingAhead::OnThisThread()) {
         return absl::UnavailableError("No other element is asked for.");
       }
       changed_.Wait(&mu_);
     }
-    return indices_[position];
+    // Whoever asks is another one of several sources, as in `concatenate`,
+    // which each count from 0.
+    if (position + 1 < count_) return absl::NotFoundError("It was read.");
+    return last_;
   }
 
  private:
   absl::Mutex mu_;
   absl::CondVar changed_;
-  std::vector<uint32_t> indices_ ABSL_GUARDED_BY(mu_);
+  size_t count_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t last_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

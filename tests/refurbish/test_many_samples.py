@@ -1,0 +1,109 @@
+"""What grows with the number of samples: orders that are made in the background, memory, checkpoints."""
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.checkpoint_states import state_of
+from support.checkpoints import restore, save, with_checkpoints
+
+# So many that the next order is made in the background.
+N = 70_000
+
+
+def make(store=None, **options):
+  # The parameters and the generation of a sample tell of its epoch.
+  return tf.data.Dataset.range(N).refurbish(
+      lambda x, seed: tf.stack([x, tf.cast(seed[0], tf.int64)]), r=3, seed=1, store=store, **options).batch(1000)
+
+
+def epoch(dataset):
+  return np.concatenate([batch.numpy() for batch in dataset])
+
+
+def bytes_beside_store(dataset):
+  return int(re.search(r"memory  ([\d,]+) bytes beside the store", rtf.describe(dataset))[1].replace(",", ""))
+
+
+def test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch(tmp_path):
+  """After a restore, which begins with another epoch, there is none that fits."""
+  dataset = make()
+  epochs = [epoch(dataset) for _ in range(4)]
+  for each, later in zip(epochs, epochs[1:]):
+    np.testing.assert_array_equal(np.sort(each[:, 0]), range(N))
+    assert (each[:, 0] == later[:, 0]).mean() < 0.01
+  again = make()
+  paths = []
+  for number, each in enumerate(epochs[:3]):
+    paths.append(save(iter(again), tmp_path / str(number)))
+    np.testing.assert_array_equal(epoch(again), each)
+  # The order of the fourth epoch was begun, and is not the one of the second.
+  restored = restore(again, paths[1])
+  np.testing.assert_array_equal(epoch(restored), epochs[1])
+  np.testing.assert_array_equal(epoch(again), epochs[2])
+
+
+def test_two_iterators_at_once():
+  expected = [epoch(dataset) for dataset in [make()] * 3]
+  dataset = make()
+  first, second = iter(dataset), iter(dataset)
+  both = [(next(first).numpy(), next(second).numpy()) for _ in range(N // 1000)]
+  for parts, each in zip(zip(*both), expected):
+    np.testing.assert_array_equal(np.concatenate(parts), each)
+  np.testing.assert_array_equal(epoch(dataset), expected[2])
+
+
+def test_an_order_on_its_way_does_not_hold_up_what_drops_its_stage():
+  for _ in range(20):
+    next(iter(make()))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_at_most_24_bytes_a_sample_beside_the_store(on_disk, tmp_path):
+  dataset = make(tmp_path if on_disk else None)
+  for _ in range(2):
+    iterator = iter(dataset)
+    next(iterator)
+    assert 8 * N < bytes_beside_store(dataset) < 24 * N
+    for _ in iterator:
+      pass
+  under_way = bytes_beside_store(dataset)
+  del iterator
+  # The order and the bits of an epoch go with it.
+  assert bytes_beside_store(dataset) <= under_way
+
+
+def test_what_fits_is_forgotten_when_the_schedule_begins():
+  """While it is unknown how many samples fit, those that do are noted."""
+  store = rtf.CacheStore(max_bytes=8 * N // 2)
+  dataset = tf.data.Dataset.range(N).refurbish(
+      lambda x: tf.ensure_shape(tf.reshape(x, [-1]), [None]), r=3, seed=1, store=store).map(len).batch(1000)
+  iterator = iter(dataset)
+  for _ in iterator:
+    pass
+  noted = bytes_beside_store(dataset)
+  next(iter(dataset))
+  assert noted > 4 * N
+  assert bytes_beside_store(dataset) < 24 * N
+
+
+def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):
+  """What was yielded since they were copied may take as many bytes as they do."""
+  dataset = with_checkpoints(make())
+  iterator = iter(dataset)
+  yielded, states = [], []
+  for _ in range(9):
+    yielded.append(next(iterator).numpy()[:, 0])
+    states.append(state_of(iterator).values)
+  bits = [np.unpackbits(state["yielded"], bitorder="little").sum() for state in states]
+  # Of batches of 1,000 the bits were copied twice.
+  assert len(set(bits)) <= 5
+  for state, number in zip(states, range(1, 10)):
+    known = np.flatnonzero(np.unpackbits(state["yielded"], bitorder="little"))
+    told = np.concatenate([known, state["yielded_since"], state["yielded_last"]])
+    assert set(np.concatenate(yielded[:number])) <= set(told.tolist())
+    assert len(state["yielded_last"]) <= 1024
+  restored = restore(dataset, save(iterator, tmp_path))
+  np.testing.assert_array_equal(next(restored), next(iterator))
