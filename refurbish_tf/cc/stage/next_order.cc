@@ -10,13 +10,13 @@ namespace {
 // Fewer samples are arranged in a millisecond or two.
 constexpr uint32_t kLeastSamples = 1 << 16;
 
-EpochSchedule Make(const NextOrder::Of& of) {
+EpochSchedule MakeOrder(const NextOrder::Of& of) {
   return of.schedule != nullptr
              ? of.schedule->Epoch(of.epoch)
              : EpochSchedule::AllFresh(of.options, of.num_samples, of.epoch);
 }
 
-bool IsSame(const NextOrder::Of& a, const NextOrder::Of& b) {
+bool IsSameOrder(const NextOrder::Of& a, const NextOrder::Of& b) {
   return a.schedule == b.schedule && a.options.seed == b.options.seed &&
          a.options.order_seed == b.options.order_seed &&
          a.num_samples == b.num_samples && a.epoch == b.epoch;
@@ -31,7 +31,8 @@ EpochSchedule NextOrder::Take(const Of& wanted) {
     made = std::move(made_);
     made_ = nullptr;
   }
-  if (made == nullptr || !IsSame(made->of, wanted)) return Make(wanted);
+  if (made == nullptr || !IsSameOrder(made->of, wanted))
+    return MakeOrder(wanted);
   made->done.WaitForNotification();
   return *std::move(made->order);
 }
@@ -41,7 +42,7 @@ void NextOrder::Begin(const Of& next) {
   auto made = std::make_shared<Made>(next);
   // Holds all that it needs: nobody waits for one that was dropped.
   tensorflow::Env::Default()->SchedClosure([made] {
-    made->order = Make(made->of);
+    made->order = MakeOrder(made->of);
     made->done.Notify();
   });
   absl::MutexLock lock(&mu_);
