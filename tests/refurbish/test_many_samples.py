@@ -86,7 +86,7 @@ def test_what_fits_is_forgotten_when_the_schedule_begins():
   noted = bytes_beside_store(dataset)
   next(iter(dataset))
   assert noted > 4 * N
-  assert bytes_beside_store(dataset) < 24 * N
+  assert bytes_beside_store(dataset) < 16 * N
 
 
 def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):

@@ -4,8 +4,16 @@ from support.mutants import Mutant
 SCHEDULE = "tests/cc/test_cc.py::test_cc[address_undefined-schedule_test]"
 DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
+MANY = "tests/refurbish/test_many_samples.py::"
 
 MUTANTS = [
+    Mutant("the order of another epoch is taken, as it was begun", "refurbish_tf/cc/stage/next_order.cc",
+           "  if (made == nullptr || !IsSameOrder(made->of, wanted)) return", "  if (made == nullptr) return",
+           MANY + "test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch"),
+    Mutant("what fits is noted for ever", "refurbish_tf/cc/stage/stage.cc", "  if (parts.schedule != nullptr) fitting_.Free();\n", "",
+           MANY + "test_what_fits_is_forgotten_when_the_schedule_begins"),
+    Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/stage/saved_epoch.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
+           MANY + "test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again"),
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
            "Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);", "false && before.longer.rounds;", SCHEDULE),
