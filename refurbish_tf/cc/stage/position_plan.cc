@@ -8,7 +8,7 @@ namespace refurbish_tf {
 namespace {
 
 // How many positions may be decided only to read kept elements ahead.
-constexpr size_t kMostAhead = 128;
+constexpr size_t kMostPositionsAhead = 128;
 
 }  // namespace
 
@@ -133,7 +133,7 @@ void PositionPlan::ReadAhead() {
         wanted.push_back({wanted_end_, index, {}});
       }
       asked = end_;
-      if (wanted.size() == room || end_ - next_ >= kMostAhead) break;
+      if (wanted.size() == room || end_ - next_ >= kMostPositionsAhead) break;
     }
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
     // An error is returned when its turn comes.

@@ -8,7 +8,7 @@ MANY = "tests/refurbish/test_many_samples.py::"
 
 MUTANTS = [
     Mutant("the order of another epoch is taken, as it was begun", "refurbish_tf/cc/stage/next_order.cc",
-           "  if (made == nullptr || !IsSameOrder(made->of, wanted)) return", "  if (made == nullptr) return",
+           "  if (made == nullptr || !IsSameOrder(made->of, wanted))\n", "  if (made == nullptr)\n",
            MANY + "test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch"),
     Mutant("what fits is noted for ever", "refurbish_tf/cc/stage/stage.cc", "  if (parts.schedule != nullptr) fitting_.Free();\n", "",
            MANY + "test_what_fits_is_forgotten_when_the_schedule_begins"),
