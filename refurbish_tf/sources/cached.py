@@ -17,7 +17,7 @@ FILES = "files"
 
 def cached(
     source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheStore | None = None, *,
-    num_parallel_reads: int = 1) -> tf.data.Dataset[Any]:
+    num_parallel_reads: int | None = None) -> tf.data.Dataset[Any]:
   """Keeps the elements of a source that is read by index, as far as there is room, and stays a source by index.
 
   >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
@@ -54,10 +54,9 @@ def cached(
     store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
-    num_parallel_reads: how many threads read the source at once, each with an iterator of its own, ahead of what is asked
-      for: at most 1,024; tf.data.AUTOTUNE is 16. More than 1 is for a source whose last step reads one element after the
-      other, such as a `map` without `num_parallel_calls`; `image_folder` and `tfrecord` read in parallel themselves. A store
-      on disk is read ahead with any number.
+    num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that reads
+      files: from 1 to 1,024. None for the threads of `tf.data`, one for each processor, which are few where reading takes
+      long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A store on disk is always read ahead.
 
   Returns:
     A `tf.data.Dataset` of the elements of `source`, in its order and of its `element_spec`, read by index.
@@ -76,7 +75,7 @@ def cached(
         f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
         "source.")
   check_store(store)
-  reads = checks.check_reads(num_parallel_reads)
+  reads = 0 if num_parallel_reads is None else checks.check_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 
 

@@ -1,4 +1,5 @@
 """What grows with the number of samples: orders that are made in the background, memory, checkpoints."""
+import itertools
 import re
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch(tmp_pa
   """After a restore, which begins with another epoch, there is none that fits."""
   dataset = make()
   epochs = [epoch(dataset) for _ in range(4)]
-  for each, later in zip(epochs, epochs[1:]):
+  for each, later in itertools.pairwise(epochs):
     np.testing.assert_array_equal(np.sort(each[:, 0]), range(N))
     assert (each[:, 0] == later[:, 0]).mean() < 0.01
   again = make()

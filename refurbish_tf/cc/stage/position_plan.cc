@@ -68,11 +68,6 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
   }
 }
 
-size_t PositionPlan::num_to_read() const {
-  absl::MutexLock lock(&mu_);
-  return first_to_read_ + to_read_.size();
-}
-
 absl::Status PositionPlan::GetNext(Next* next) {
   if (read_ahead_ != nullptr) ReadAhead();
   while (true) {

@@ -48,8 +48,6 @@ class PositionPlan {
   // What the source's mapper answers: the index of the `n`-th element that is
   // to be read.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
-  // How many are to be read so far.
-  size_t num_to_read() const ABSL_LOCKS_EXCLUDED(mu_);
 
   enum class From {
     kStore,   // It is kept, and to be loaded.
@@ -66,8 +64,8 @@ class PositionPlan {
   // The next element that is to be handed out. With an error the plan stays
   // where it is. For one thread at a time.
   absl::Status GetNext(Next* next) ABSL_LOCKS_EXCLUDED(mu_);
-  // Reads the element of a `kStore`, on any thread. False if it is gone, while
-  // the source passes over it.
+  // Reads the element of a `kStore`. False if it is gone, while the source
+  // passes over it.
   bool Load(Next* next);
 
   // Passes over the next position, if none belongs to another source. Returns

@@ -35,7 +35,7 @@ MUTANTS = [
     Mutant("labels are told by their place", PROBE, "&tensor != &*content &&", "i > 0 &&",
            CHECKS + "test_another_source_by_index_is_refused"),
     Mutant("a source whose elements are all kept may grow", "refurbish_tf/cc/kernels/sources/cached_dataset_op.cc",
-           "    absl::Status status = MakeInput(plan_->num_to_read());\n", "    return absl::OkStatus();\n    absl::Status status = MakeInput();\n",
+           "may tell that it has grown.\n    bool", "may tell that it has grown.\n    return absl::OkStatus();\n    bool",
            "tests/sources/test_data_source.py::test_a_source_that_grows_or_shrinks"),
     Mutant("an order that is drawn is taken", "refurbish_tf/cc/stage/order_watch.cc", "kLeastMoved = 20;", "kLeastMoved = 1 << 30;",
            DRAWN + "test_an_order_of_more_elements_is_refused_within_one_epoch"),

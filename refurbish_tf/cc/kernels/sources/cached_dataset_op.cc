@@ -1,16 +1,13 @@
 // The elements of a source by index, of which as many are kept as a store has
 // room for. It stays a source by index.
 //
-// The source is always read through an index mapper. With one reader that is
-// the mapper of a `PositionPlan`, which leaves out what is kept: threads of the
-// source read ahead just what is missing. With several each has an input of its
-// own (`LoneInput`), as a source may read one element after the other. A
-// checkpoint is a position: the source is read anew from there. So it is after
-// an error of the source, which may have read a part of an element then, as
-// `batch` does.
-#include <algorithm>
-#include <atomic>
+// The source is always read through an index mapper, that of a `PositionPlan`,
+// which leaves out what is kept: threads of the source read ahead just what is
+// missing. A checkpoint is a position: the source is read anew from there. So
+// it is after an error of the source, which may have read a part of an element
+// then, as `batch` does.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,29 +26,27 @@
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
 #include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
-#include "refurbish_tf/cc/kernels/sources/cached_reads.h"
 #include "refurbish_tf/cc/stage/cached_source.h"
 #include "refurbish_tf/cc/stage/position_plan.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/threadpool.h"
 
 namespace refurbish_tf {
 namespace {
 
 constexpr char kCachedType[] = "Cached";
+constexpr char kCached[] = "cached";
 
 // With an index mapper there may be more positions than elements, as some
 // belong to other sources.
 constexpr int64_t kMostPositions = int64_t{1} << 62;
 
-// With several readers, elements that are skipped are read and dropped if they
-// are so few; for more of them the readers begin anew.
-constexpr int kMostReadPast = 16;
-
 struct CachedArguments {
   std::string stage;
   std::string store;
   int64_t max_bytes;
+  // 0 for the threads of tf.data's pool.
   int64_t num_parallel_reads;
 };
 
@@ -110,34 +105,39 @@ class CachedDataset : public UnaryDataset {
 };
 
 // `mu_` is held while the input and the store are read, as in every iterator of
-// tf.data while it reads its input. Lock order: `mu_`, then those of the
-// workers, then the plan's; those of an index mapper and of the store are taken
-// with the plan's not held.
-class CachedIterator : public WorkersIterator<CachedDataset> {
+// tf.data while it reads its input. Lock order: `mu_`, then the plan's; those
+// of an index mapper and of the store are taken with the plan's not held.
+class CachedIterator : public DatasetIterator<CachedDataset> {
  public:
-  using WorkersIterator<CachedDataset>::WorkersIterator;
+  using DatasetIterator<CachedDataset>::DatasetIterator;
 
-  ~CachedIterator() override {
-    workers_.Cancel();
-    workers_.Stop();
-  }
-
-  absl::Status Initialize(IteratorContext* ctx) override {
-    return workers_.Initialize(ctx);
-  }
+  bool SymbolicCheckpointCompatible() const override { return true; }
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
     Begin(ctx);
     PositionPlan::Next next;
-    absl::Status status = IsRunning() ? NextRead(ctx, &next) : ReadNext(&next);
-    *end_of_sequence = status.ok() && next.from == PositionPlan::From::kEnd;
-    if (*end_of_sequence) return ReadToEnd();
-    *out_tensors = std::move(next.element);
-    return status;
+    TF_RETURN_IF_ERROR(plan_->GetNext(&next));
+    switch (next.from) {
+      case PositionPlan::From::kStore:
+        if (plan_->Load(&next)) {
+          *out_tensors = std::move(next.element);
+          return absl::OkStatus();
+        }
+        TF_RETURN_IF_ERROR(ReadAlone(ctx, next.index, out_tensors));
+        break;
+      case PositionPlan::From::kEnd:
+        *end_of_sequence = true;
+        return ReadToEnd(ctx);
+      case PositionPlan::From::kSource:
+        TF_RETURN_IF_ERROR(ReadInput(ctx, out_tensors));
+        break;
+    }
+    return Keep(ctx, next.index, out_tensors);
   }
 
  protected:
@@ -149,38 +149,22 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
   absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
                             bool* end_of_sequence, int* num_skipped) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    bool passes;
-    {
-      absl::MutexLock lock(&mu_);
-      passes = IsRunning() && num_to_skip <= kMostReadPast;
-    }
-    if (ctx->index_mapper() != nullptr || passes) {
-      return WorkersIterator::SkipInternal(ctx, num_to_skip, end_of_sequence,
-                                           num_skipped);
+    if (ctx->index_mapper() != nullptr) {
+      return DatasetIterator<CachedDataset>::SkipInternal(
+          ctx, num_to_skip, end_of_sequence, num_skipped);
     }
     absl::MutexLock lock(&mu_);
-    const auto num_elements =
-        static_cast<size_t>(dataset()->elements_->num_elements());
-    if (dataset()->arguments_.num_parallel_reads != 1) {
-      const size_t left = num_elements - std::min(position_, num_elements);
-      *num_skipped = std::min<size_t>(num_to_skip, left);
-      *end_of_sequence = *num_skipped < num_to_skip;
-      Reset(position_ + *num_skipped);
-      if (!*end_of_sequence) return absl::OkStatus();
-      Begin(ctx);
-      return ReadToEnd();
-    }
     *end_of_sequence = false;
     Begin(ctx);
+    const auto num_elements =
+        static_cast<size_t>(dataset()->elements_->num_elements());
     for (*num_skipped = 0; *num_skipped < num_to_skip; ++*num_skipped) {
       if (plan_->position() >= num_elements) {
         *end_of_sequence = true;
-        return ReadToEnd();
+        return ReadToEnd(ctx);
       }
       std::vector<Tensor> unwanted;
-      const bool was_asked_for = plan_->PassOver();
-      position_ = plan_->position();
-      if (was_asked_for) TF_RETURN_IF_ERROR(ReadInput(&unwanted));
+      if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
     }
     return absl::OkStatus();
   }
@@ -189,8 +173,8 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    return writer->WriteScalar(prefix(), kPosition,
-                               static_cast<int64_t>(position_));
+    const int64_t position = plan_ == nullptr ? first_ : plan_->position();
+    return writer->WriteScalar(prefix(), kPosition, position);
   }
 
   absl::Status RestoreInternal(IteratorContext* ctx,
@@ -207,124 +191,147 @@ class CachedIterator : public WorkersIterator<CachedDataset> {
       TF_RETURN_IF_ERROR(
           saved.ReadNumber(kPosition, 0, kMostPositions, &position));
     }
-    Reset(position);
+    input_.reset();
+    plan_.reset();
+    input_failed_ = false;
+    first_ = position;
     return absl::OkStatus();
   }
 
  private:
-  // Begins anew at a position, when the next element is asked for.
-  void Reset(size_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    workers_.Stop();
-    input_.reset();
-    plan_.reset();
-    input_failed_ = false;
-    position_ = position;
-  }
-
   // Makes the plan, when the first element is asked for: only then is an index
   // mapper known.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // Not when it failed: its threads may wait for the index mapper until the
-    // one that reads it knows of the error.
-    if (input_failed_) Reset(position_);
+    if (input_failed_) {
+      // Not when it failed: its threads may wait for the index mapper until the
+      // one that reads it knows of the error.
+      input_.reset();
+      first_ = plan_->position();
+      plan_.reset();
+      input_failed_ = false;
+    }
     if (plan_ != nullptr) return;
     PositionPlan::Mapper mapper = ctx->index_mapper();
     if (mapper == nullptr) mapper = [](size_t position) { return position; };
     plan_ = std::make_shared<PositionPlan>(dataset()->elements_,
-                                           std::move(mapper), position_);
-    // A thread of an input must not begin to read before the first request
-    // comes with an index mapper.
-    IteratorContext::Params params(ctx);
-    params.warm_start = false;
-    params.index_mapper = nullptr;
-    params.symbolic_checkpoint = false;
-    params.cancellation_manager = workers_.cancellation_manager();
-    unmapped_.emplace(params);
-    reads_.emplace(dataset()->input(), prefix(), dataset()->elements_, plan_,
-                   *unmapped_);
-    if (dataset()->arguments_.num_parallel_reads == 1) return;
-    OrderedWorkers::Options options = WorkerOptions(
-        ctx, NumReads(dataset()->arguments_.num_parallel_reads), "true", {});
-    // The mapper may wait for the consumer.
-    options.consumer_helps = false;
-    workers_.Start(options, &*reads_, &*unmapped_, nullptr);
+                                           std::move(mapper), first_);
   }
 
-  // The next element of several readers.
-  absl::Status NextRead(IteratorContext* ctx, PositionPlan::Next* next)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::unique_ptr<CachedPiece> piece;
-    int64_t waited_nanos;
-    TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, &waited_nanos));
-    // Nothing comes after the end.
-    if (piece == nullptr) return absl::OkStatus();
-    *next = std::move(piece->next);
-    position_ = piece->position;
-    return piece->status;
-  }
-
-  // The next element of one reader.
-  absl::Status ReadNext(PositionPlan::Next* next)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    TF_RETURN_IF_ERROR(plan_->GetNext(next));
-    position_ = plan_->position();
-    if (next->from == PositionPlan::From::kStore) return reads_->Get(next);
-    if (next->from == PositionPlan::From::kEnd) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(ReadInput(&next->element));
-    return reads_->Keep(next);
-  }
-
-  absl::Status ReadInput(std::vector<Tensor>* element)
+  absl::Status ReadInput(IteratorContext* ctx, std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     bool end = false;
-    absl::Status status = MakeInput();
+    absl::Status status = MakeInput(ctx);
     if (status.ok()) status = input_->GetNext(&*mapped_, element, &end);
-    if (status.ok() && end) {
-      status = reads_->OtherLength("fewer than");
-    }
+    if (status.ok() && end) status = OtherLength("fewer than");
     input_failed_ = !status.ok();
     return status;
   }
 
-  // Does nothing if there is one. `first`: how many of the elements that are to
-  // be read others have read.
-  absl::Status MakeInput(size_t first = 0) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (input_ != nullptr) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(
-        dataset()->input()->MakeIterator(&*unmapped_, this, prefix(), &input_));
-    // Once: copying a context takes as long as reading a small element.
-    IteratorContext::Params params(&*unmapped_);
-    params.index_mapper = [plan = plan_, first](size_t n) {
-      return plan->Request(first + n);
-    };
-    mapped_.emplace(std::move(params));
+  // Does nothing if there is one.
+  absl::Status MakeInput(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (input_ == nullptr) {
+      IteratorContext::Params params = InputParams(ctx);
+      if (const int64_t reads = dataset()->arguments_.num_parallel_reads) {
+        if (pool_ == nullptr) {
+          pool_ = std::make_unique<tensorflow::thread::ThreadPool>(
+              tensorflow::Env::Default(), kCached, reads);
+        }
+        params.runner = [pool = pool_.get()](std::function<void()> run) {
+          pool->Schedule(std::move(run));
+        };
+        params.runner_threadpool_size = static_cast<int>(reads);
+      }
+      IteratorContext unmapped(params);
+      TF_RETURN_IF_ERROR(
+          dataset()->input()->MakeIterator(&unmapped, this, prefix(), &input_));
+      // Once: copying a context takes as long as reading a small element.
+      params.index_mapper = [plan = plan_](size_t n) {
+        return plan->Request(n);
+      };
+      mapped_.emplace(std::move(params));
+    }
     return absl::OkStatus();
   }
 
   // As a stage does with its source, so that what reads ahead there ends.
-  absl::Status ReadToEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  absl::Status ReadToEnd(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    // An input of which nothing was read may tell that it has grown.
     bool end = false;
     std::vector<Tensor> past_the_end;
-    // An input of which nothing was read may tell that it has grown.
-    absl::Status status = MakeInput(plan_->num_to_read());
+    absl::Status status = MakeInput(ctx);
     if (status.ok()) status = input_->GetNext(&*mapped_, &past_the_end, &end);
-    if (status.ok() && !end) {
-      status = reads_->OtherLength("more than");
-    }
+    if (status.ok() && !end) status = OtherLength("more than");
     input_failed_ = !status.ok();
     return status;
   }
 
-  // Of the next element that is to be handed out.
-  size_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  // Reads an element that the input was told to pass over: its record on disk
+  // is damaged, or somebody has removed it meanwhile. Rare.
+  absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
+                         std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    IteratorContext::Params params = InputParams(ctx);
+    IteratorContext unmapped(params);
+    std::unique_ptr<IteratorBase> input;
+    TF_RETURN_IF_ERROR(dataset()->input()->MakeIterator(
+        &unmapped, nullptr, absl::StrCat(prefix(), "Again"), &input));
+    params.index_mapper = [index](size_t position) -> absl::StatusOr<size_t> {
+      if (position == 0) return index;
+      return absl::OutOfRangeError("Only one element is read.");
+    };
+    IteratorContext mapped(std::move(params));
+    bool end = false;
+    TF_RETURN_IF_ERROR(input->GetNext(&mapped, element, &end));
+    return end ? OtherLength("fewer than") : absl::OkStatus();
+  }
+
+  absl::Status Keep(IteratorContext* ctx, uint32_t index,
+                    std::vector<Tensor>* element)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    CachedSource& elements = *dataset()->elements_;
+    uint32_t sum = 0;
+    if (elements.store().disk() != nullptr &&
+        elements.source_checks().checks()) {
+      sum = ElementSum(*element);
+      TF_RETURN_IF_ERROR(CheckElement(&elements.source_checks(), kCached,
+                                      dataset()->input(), ctx, index, sum));
+    }
+    elements.Put(index, sum, element);
+    return absl::OkStatus();
+  }
+
+  absl::Status OtherLength(const char* comparison) const {
+    return absl::DataLossError(absl::StrCat(
+        "The source of cached yields ", comparison,
+        " the elements that it was "
+        "asked for, of the ",
+        dataset()->elements_->num_elements(),
+        " that it should have. Use a source that is the same in every epoch."));
+  }
+
+  // Of contexts without an index mapper. A thread of the input must not begin
+  // to read before the first request comes with one.
+  static IteratorContext::Params InputParams(IteratorContext* ctx) {
+    IteratorContext::Params params(ctx);
+    params.warm_start = false;
+    params.index_mapper = nullptr;
+    params.symbolic_checkpoint = false;
+    return params;
+  }
+
+  absl::Mutex mu_;
+  // Where the plan begins.
+  int64_t first_ ABSL_GUARDED_BY(mu_) = 0;
   // The plan and the input are no longer used.
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
-  // The contexts in which inputs are made, and in which `input_` is read.
-  std::optional<IteratorContext> unmapped_ ABSL_GUARDED_BY(mu_);
+  // Whose threads run the functions of the input, if it has some of its own.
+  std::unique_ptr<tensorflow::thread::ThreadPool> pool_ ABSL_GUARDED_BY(mu_);
+  // The context in which the input is read.
   std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);
-  std::optional<CachedReads> reads_ ABSL_GUARDED_BY(mu_);
-  // Of one reader. Destroyed first.
+  // Destroyed first.
   std::unique_ptr<IteratorBase> input_ ABSL_GUARDED_BY(mu_);
 };
 
