@@ -64,6 +64,19 @@ def check_whole_number(name, value, least):
     raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
 
 
+# Each read may take a thread.
+MOST_READS = 1024
+
+
+def check_parallel_reads(value):
+  """Raises TypeError or ValueError if `value` is not AUTOTUNE or from 1 to 1,024; returns it as an int."""
+  if value != tf.data.AUTOTUNE:
+    check_whole_number("num_parallel_reads", value, 1)
+    if value > MOST_READS:
+      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {value}.")
+  return int(value)
+
+
 def is_real(value):
   """Whether it is a real number; a bool is none."""
   return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -12,8 +12,6 @@ from refurbish_tf._internal import checks, native
 
 # Lies beside the files, so a glob of these may match it.
 INDEX_DIRECTORY = b".refurbish_tf"
-# Each read may take a thread.
-MOST_READS = 1024
 
 
 def tfrecord(
@@ -80,11 +78,8 @@ def tfrecord(
     raise ValueError(
         f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
         "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is.")
-  if num_parallel_reads != tf.data.AUTOTUNE:
-    checks.check_whole_number("num_parallel_reads", num_parallel_reads, 1)
-    if num_parallel_reads > MOST_READS:
-      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {num_parallel_reads}.")
-  return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), int(num_parallel_reads))
+  num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
+  return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), num_parallel_reads)
 
 
 class _TfrecordDataset(dataset_ops.DatasetSource):
