@@ -33,29 +33,28 @@ constexpr char kBatchReads[] = "batch_reads";
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
 
-// The `i`-th element of what a function returned.
-absl::Status ElementOf(const std::vector<Tensor>& returned, size_t i,
-                       size_t num_components, std::vector<Tensor>* element) {
-  const auto code =
-      static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
-  if (code != absl::StatusCode::kOk) {
-    return absl::Status(code, absl::string_view(returned[1].vec<tstring>()(i)));
+// Gives to `elements` what a function returned: `most` elements, of which the
+// first are these.
+absl::Status Distribute(const std::vector<Tensor>& returned,
+                        size_t num_components, size_t most,
+                        absl::Span<IndexedElement> elements) {
+  const TensorShape shape({static_cast<int64_t>(elements.size())});
+  if (returned.size() < 2 + most * num_components ||
+      returned[0].shape() != shape || returned[1].shape() != shape) {
+    return absl::InternalError(
+        "rtf.sources.data_source: the function that reads returned too few "
+        "tensors, or codes and messages of another shape than the indices.");
   }
-  const auto first = returned.begin() + 2 + i * num_components;
-  element->assign(first, first + num_components);
+  auto components = returned.begin() + 2;
+  for (size_t i = 0; i < elements.size(); ++i, components += num_components) {
+    const auto code =
+        static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
+    elements[i].status =
+        absl::Status(code, absl::string_view(returned[1].vec<tstring>()(i)));
+    if (code != absl::StatusCode::kOk) continue;
+    elements[i].tensors.assign(components, components + num_components);
+  }
   return absl::OkStatus();
-}
-
-absl::Status CheckReturned(const std::vector<Tensor>& returned,
-                           int64_t num_indices, size_t num_tensors) {
-  if (returned.size() >= 2 + num_tensors && returned[0].dims() == 1 &&
-      returned[1].dims() == 1 && returned[0].NumElements() == num_indices &&
-      returned[1].NumElements() == num_indices) {
-    return absl::OkStatus();
-  }
-  return absl::InternalError(
-      "rtf.sources.data_source: the function that reads returned too few "
-      "tensors, or codes and messages of another shape than the indices.");
 }
 
 // Rewords TensorFlow's error for a Python function that it does not find: a
@@ -119,13 +118,7 @@ class SourceReader : public IndexedReader {
     std::vector<Tensor> returned;
     TF_RETURN_IF_ERROR(Explained(
         function->Run(&contexts->runs_inline, {Vector(indices)}, &returned)));
-    TF_RETURN_IF_ERROR(
-        CheckReturned(returned, elements.size(), most * num_components_));
-    for (size_t i = 0; i < elements.size(); ++i) {
-      elements[i].status =
-          ElementOf(returned, i, num_components_, &elements[i].tensors);
-    }
-    return absl::OkStatus();
+    return Distribute(returned, num_components_, most, elements);
   }
 
   const size_t num_components_;
@@ -166,6 +159,7 @@ class DataSourceDataset : public IndexedDataset {
     return absl::OkStatus();
   }
 
+  using IndexedDataset::Get;
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
@@ -176,8 +170,11 @@ class DataSourceDataset : public IndexedDataset {
     std::vector<Tensor> returned;
     TF_RETURN_IF_ERROR(
         Explained(function->RunInstantiated({Vector({index})}, &returned)));
-    TF_RETURN_IF_ERROR(CheckReturned(returned, 1, num_components()));
-    return ElementOf(returned, 0, num_components(), out_tensors);
+    IndexedElement element;
+    TF_RETURN_IF_ERROR(
+        Distribute(returned, output_dtypes().size(), 1, {&element, 1}));
+    out_tensors->assign(element.tensors.begin(), element.tensors.end());
+    return element.status;
   }
 
  protected:
@@ -208,10 +205,6 @@ class DataSourceDataset : public IndexedDataset {
   }
 
  private:
-  using IndexedDataset::Get;
-
-  size_t num_components() const { return output_dtypes().size(); }
-
   const int64_t num_parallel_reads_;
   const std::unique_ptr<CapturedFunction> read_one_, read_many_;
 };

@@ -47,12 +47,13 @@ class ImageFilesDataset : public IndexedDataset {
   }
 
   absl::Status ReadOne(int64_t index, int64_t /*since*/,
-                       std::vector<Tensor>* element) const override {
+                       Components* element) const override {
     Tensor content(DT_STRING, TensorShape({}));
     const absl::Status status =
         ReadWhole(FileOf(index), &content.scalar<tstring>()());
     if (!status.ok()) return Printable(status);
-    *element = {std::move(content), Tensor(labels_.vec<int32_t>()(index))};
+    element->push_back(std::move(content));
+    element->emplace_back(labels_.vec<int32_t>()(index));
     return absl::OkStatus();
   }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
@@ -139,8 +140,8 @@ class IndexedWork : public OrderedWorkers::Work {
       std::unique_ptr<OrderedWorkers::Piece>* piece) override {
     if (ended_) return OrderedWorkers::Claimed::kEnd;
     auto claimed = std::make_unique<IndexedPiece>();
-    if (!may_wait_ && !Fill(claimed.get()))
-      return OrderedWorkers::Claimed::kEnd;
+    const bool has_more = may_wait_ || Fill(claimed.get());
+    if (!has_more) return OrderedWorkers::Claimed::kEnd;
     *piece = std::move(claimed);
     return may_wait_ ? OrderedWorkers::Claimed::kFetch
                      : OrderedWorkers::Claimed::kRun;
@@ -320,11 +321,7 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
 
   void MakeContexts(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (contexts_.has_value()) return;
-    IteratorContext::Params params(ctx);
-    // Else the mapper would live as long as the iterator.
-    params.index_mapper = nullptr;
-    IteratorContext unmapped(std::move(params));
-    contexts_.emplace(&unmapped, workers_.cancellation_manager(),
+    contexts_.emplace(ctx, workers_.cancellation_manager(),
                       static_cast<int>(reads().num_readers));
     work_ = std::make_unique<IndexedWork>(reader_.get(), &*contexts_,
                                           reads().most_at_once);
@@ -390,9 +387,9 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     IndexedElement& element = piece_->elements[next_in_piece_++];
     last_read_ = element.index;
     num_requests_ = element.num_requests;
-    out_tensors->clear();
-    if (element.status.ok()) out_tensors->swap(element.tensors);
-    return element.status;
+    out_tensors->assign(std::make_move_iterator(element.tensors.begin()),
+                        std::make_move_iterator(element.tensors.end()));
+    return std::move(element.status);
   }
 
   // Pieces of splits have one element.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
@@ -17,13 +18,17 @@
 
 namespace refurbish_tf {
 
+// Those of an element. Not a vector, as it is slow to free what another thread
+// has allocated.
+using Components = absl::InlinedVector<Tensor, 2>;
+
 // An element that is to be read, or was.
 struct IndexedElement {
   int64_t index = -1;  // Negative if an error left it unknown.
   // By a mapper: how often it had been asked when it returned this index.
   int64_t num_requests = 0;
   absl::Status status;
-  std::vector<Tensor> tensors;
+  Components tensors;
 };
 
 class IndexedDataset;
@@ -82,7 +87,7 @@ class IndexedDataset : public NamedDataset {
   // Reads an element. `since` is when its iterator began, by the clock of
   // `OpenFiles`, or 0 without an iterator.
   virtual absl::Status ReadOne(int64_t /*index*/, int64_t /*since*/,
-                               std::vector<Tensor>* /*element*/) const {
+                               Components* /*element*/) const {
     return absl::UnimplementedError("It needs an operation's context.");
   }
   // The name of the file that an element is read from, if it is all of it.
@@ -96,13 +101,17 @@ class IndexedDataset : public NamedDataset {
   }
   absl::Status MakeSplitProviders(std::vector<std::unique_ptr<SplitProvider>>*
                                       split_providers) const override;
-  absl::Status Get(OpKernelContext*, int64_t index,
+  absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* element) const override {
-    return ReadAlone(index, element);
+    return Get(AnyContext(ctx), index, element);
   }
   absl::Status Get(AnyContext, int64_t index,
                    std::vector<Tensor>* element) const override {
-    return ReadAlone(index, element);
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    Components read;
+    TF_RETURN_IF_ERROR(ReadOne(index, /*since=*/0, &read));
+    element->assign(read.begin(), read.end());
+    return absl::OkStatus();
   }
 
  protected:
@@ -110,11 +119,6 @@ class IndexedDataset : public NamedDataset {
       const std::string& prefix) const override;
 
  private:
-  absl::Status ReadAlone(int64_t index, std::vector<Tensor>* element) const {
-    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    return ReadOne(index, /*since=*/0, element);
-  }
-
   const char* const method_;
   const Reads reads_;
 };

@@ -38,7 +38,7 @@ class TfrecordDataset : public IndexedDataset {
         index_(std::move(index)) {}
 
   absl::Status ReadOne(int64_t index, int64_t since,
-                       std::vector<Tensor>* element) const override {
+                       Components* element) const override {
     Tensor read(DT_STRING, TensorShape({}));
     tstring& text = read.scalar<tstring>()();
     const absl::Status status = ReadRecord(
@@ -47,7 +47,7 @@ class TfrecordDataset : public IndexedDataset {
           return text.mdata();
         });
     if (!status.ok()) return Printable(status);
-    *element = {std::move(read)};
+    element->push_back(std::move(read));
     return absl::OkStatus();
   }
 
