@@ -100,9 +100,11 @@ def read_samples_that_fill_what_may_be_taken_ahead(reads):
   # for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
   source = Batched(160)
   train = data_source(source, num_parallel_reads=reads).refurbish(
-      lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
+      lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1, num_parallel_calls=2)
   for _ in range(6):
+    source.asked.clear()
     assert sorted(_values(train)) == _squares(160)
+  assert reads > 1 or max(len(each) for each in source.asked if isinstance(each, list)) < 16
 
 
 @each_reads

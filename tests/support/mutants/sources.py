@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant("what was read ahead counts as handed out", INDEXED, "    num_requests_ = element.num_requests;",
            "    num_requests_ = piece_->elements.back().num_requests;", "tests/sources/test_data_source.py::test_restored_at_every_step"),
     Mutant("what was asked too early is forgotten", INDEXED, "      --num_requests;", "      {};",
-           "tests/sources/test_data_source.py::test_refurbish_reads_only_what_is_fresh"),
+           "tests/sources/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),
     Mutant("what was read in vain is handed out", INDEXED, "      if (last_read_ >= wanted || *end", "      if (true || *end",
            "tests/sources/test_data_source.py::test_as_from_tensor_slices"),
     Mutant("one reader reads ahead", "refurbish_tf/cc/kernels/sources/data_source_dataset_op.cc", "num_parallel_reads == 1 ? 0 :",
