@@ -124,6 +124,8 @@ class NamedDataset : public DatasetBase {
     return absl::OkStatus();
   }
   absl::Status CheckExternalState() const override { return absl::OkStatus(); }
+  // The name of the file that an element is read from, if it is all of it.
+  virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
   // The prefix of an iterator in checkpoints and in the profiler.

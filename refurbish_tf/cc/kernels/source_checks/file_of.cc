@@ -3,8 +3,8 @@
 #include <climits>
 #include <vector>
 
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
@@ -21,8 +21,8 @@ std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
     source = inputs[0];
   }
   std::string file;
-  if (const auto* const indexed = dynamic_cast<const IndexedDataset*>(source)) {
-    file = indexed->FileOf(index);
+  if (const auto* const own = dynamic_cast<const NamedDataset*>(source)) {
+    file = own->FileOf(index);
   }
   std::vector<Tensor> tensors;
   if (source->type_string() == "TensorSliceDataset") {

@@ -90,8 +90,6 @@ class IndexedDataset : public NamedDataset {
                                Components* /*element*/) const {
     return absl::UnimplementedError("It needs an operation's context.");
   }
-  // The name of the file that an element is read from, if it is all of it.
-  virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
   int64_t CardinalityInternal(CardinalityOptions) const override {
     return reads_.num_elements;
