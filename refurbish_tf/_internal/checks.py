@@ -8,9 +8,6 @@ import uuid
 import tensorflow as tf
 from tensorflow.python.framework import random_seed
 
-# Each read may take a thread.
-MOST_READS = 1024
-
 
 @contextlib.contextmanager
 def build_errors():
@@ -67,13 +64,17 @@ def check_whole_number(name, value, least):
     raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
 
 
-def check_reads(num_parallel_reads):
-  """How many reads run at once, as an int."""
-  if num_parallel_reads != tf.data.AUTOTUNE:
-    check_whole_number("num_parallel_reads", num_parallel_reads, 1)
-    if num_parallel_reads > MOST_READS:
-      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {num_parallel_reads}.")
-  return int(num_parallel_reads)
+# Each read may take a thread.
+MOST_READS = 1024
+
+
+def check_parallel_reads(value):
+  """Raises TypeError or ValueError if `value` is not AUTOTUNE or from 1 to 1,024; returns it as an int."""
+  if value != tf.data.AUTOTUNE:
+    check_whole_number("num_parallel_reads", value, 1)
+    if value > MOST_READS:
+      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {value}.")
+  return int(value)
 
 
 def is_real(value):

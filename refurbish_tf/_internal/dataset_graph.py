@@ -14,7 +14,7 @@ PROCESSORS = machine.processors()
 # processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 # Operations and datasets that read from a disk, or may do so.
-_READS = re.compile("ReadFile|.*(TFRecord|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?")
+_READS = re.compile("ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?")
 
 
 def without_autotuner(dataset):

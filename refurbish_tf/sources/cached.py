@@ -55,7 +55,7 @@ def cached(
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
     num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that reads
-      files: from 1 to 1,024. None for the threads of `tf.data`, one for each processor, which are few where reading takes
+      files: from 1 to 1,024. None, or tf.data.AUTOTUNE, for the threads of `tf.data`, one for each processor, which are few where reading takes
       long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A store on disk is always read ahead.
 
   Returns:
@@ -75,7 +75,7 @@ def cached(
         f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
         "source.")
   check_store(store)
-  reads = 0 if num_parallel_reads is None else checks.check_reads(num_parallel_reads)
+  reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 
 

@@ -27,7 +27,8 @@ _MOST_OUTPUTS = 65_536
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
 
 
-def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64) -> tf.data.Dataset[Any]:
+def data_source(
+    source: Any, *, element_spec: Any = None, batch_reads: int = 64, num_parallel_reads: int = 1) -> tf.data.Dataset[Any]:
   """A `tf.data.Dataset` of the elements of a Python source, read by index.
 
   >>> squares = rtf.sources.data_source([(float(i), i * i) for i in range(6)])
@@ -48,10 +49,15 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
   tensor, a PIL image. A list is one component, as everywhere in `tf.data`.
 
-  **Threads.** Python runs one thread at a time, so a parallel `map` after the source does not run the source's Python
-  code in parallel. Only one thread at a time reads a source, even for several datasets. A source may use other
-  datasets, and `tf.data.experimental.at` of its own dataset; a source that iterates over its own dataset waits for
-  itself forever, as `tf.data` reads in another thread.
+  **Threads.** By default only one thread at a time reads a source, even for several datasets, and a parallel `map` after
+  the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once, ahead of what
+  is asked for. This pays where a read waits for a disk or a service; Python code that computes still runs in one thread at
+  a time. It is safe only if the source is: with a file handle that several threads use, one thread moves the position
+  before another one reads, and elements silently have wrong contents. Open a handle in each call or for each thread, or
+  use positioned reads such as `os.pread`.
+
+  A source may use other datasets, and `tf.data.experimental.at` of its own dataset. A source that iterates over its own
+  dataset deadlocks, as `tf.data` reads in another thread.
 
   **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
   change in the meantime, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
@@ -64,6 +70,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
       element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
       converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
     batch_reads: the most elements that one call of `__getitems__` is asked for.
+    num_parallel_reads: how many threads may call the source at once, at most 1,024; tf.data.AUTOTUNE is 16. With more than
+      1 elements are read ahead, and each thread reads batches of its own. Only for a source that is safe for several threads.
 
   Returns:
     A `tf.data.Dataset` of as many elements as the source has.
@@ -71,8 +79,9 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   Raises:
     TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a path,
       a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element, or `element_spec`, has something that tensors cannot hold;
-      `batch_reads` is not a whole number.
-    ValueError: `source` is empty and `element_spec` is not given; `batch_reads` is below 1 or too large.
+      `batch_reads` or `num_parallel_reads` is not a whole number.
+    ValueError: `source` is empty and `element_spec` is not given; `batch_reads` or `num_parallel_reads` is below 1 or too
+      large.
     Errors of the source, when its first element is read.
     tf.errors.UnknownError: when it runs, the source raised an exception, which is in the message with the index. The
       iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are
@@ -84,6 +93,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   """
   _check_source(source)
   checks.check_whole_number("batch_reads", batch_reads, 1)
+  num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   if element_spec is None:
     element_spec = _first_spec(source)
   else:
@@ -93,7 +103,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
     raise ValueError(
         f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
         f"got {batch_reads:,}.")
-  return _DataSourceDataset(source, element_spec, operator.index(batch_reads))
+  return _DataSourceDataset(source, element_spec, operator.index(batch_reads), num_parallel_reads)
 
 
 def _check_source(source):
@@ -149,11 +159,11 @@ def _length(source):
 class _DataSourceDataset(dataset_ops.DatasetSource):
   """Yields the elements of a source, by index."""
 
-  def __init__(self, source, element_spec, batch_reads):
+  def __init__(self, source, element_spec, batch_reads, num_parallel_reads):
     self._name = None
     self._element_spec = element_spec
     batch_reads = batch_reads if hasattr(type(source), "__getitems__") else 1
-    reader = _Reader(source, element_spec, batch_reads)
+    reader = _Reader(source, element_spec, batch_reads, exclusive=num_parallel_reads == 1)
     # TensorFlow has their names and weak references, so the source is freed with the last reference to this dataset.
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
@@ -162,7 +172,7 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)
     self._traced = [_traced(read_one, element_spec, 1), _traced(read_many, element_spec, batch_reads)]
     variant = native.ops().refurbish_tf_data_source_dataset(
-        num_elements=tf.constant(reader.num_elements, tf.int64), batch_reads=batch_reads,
+        num_elements=tf.constant(reader.num_elements, tf.int64), num_parallel_reads=num_parallel_reads, batch_reads=batch_reads,
         read_one=self._traced[0].function, read_many=self._traced[1].function, **self._common_args)
     super().__init__(variant)
 
@@ -194,7 +204,7 @@ def _traced(name, element_spec, num_elements):
 
 
 class _Owner:
-  """A source and the lock that its readers hold."""
+  """A source and the lock that its readers hold, unless it is safe for several at once."""
 
   # By the id of the source, which is unique while an owner holds the source.
   _owners = weakref.WeakValueDictionary()
@@ -221,8 +231,9 @@ class _OtherLength(Exception):
 class _Reader:
   """Reads elements for TensorFlow: returns a code and a message for each, then its arrays."""
 
-  def __init__(self, source, element_spec, batch_reads):
+  def __init__(self, source, element_spec, batch_reads, exclusive):
     self._owner = _Owner.of(source)
+    self._lock = self._owner.lock if exclusive else contextlib.nullcontext()
     self.num_elements = _length(source)
     self._element_spec = element_spec
     self._batch_reads = batch_reads
@@ -234,7 +245,7 @@ class _Reader:
 
   def read_one(self, indices):
     index = int(indices[0])
-    with self._owner.lock:
+    with self._lock:
       try:
         self._check_length()
         if index == self.num_elements:  # The end: only its length was asked for.
@@ -247,7 +258,7 @@ class _Reader:
   def read_many(self, indices):
     """Returns no codes if `__getitems__` raised an exception: each element is then read alone, to find the faulty one."""
     indices = indices.tolist()
-    with self._owner.lock:
+    with self._lock:
       try:
         self._check_length()
         # A copy, as the source may change it.

@@ -8,8 +8,9 @@ from typing import Any, Literal, Sequence
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
 
-from refurbish_tf._internal import checks, dataset_graph, fingerprint
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
 
 # The formats of keras.utils.image_dataset_from_directory, and WebP, which rtf.augment.decode decodes as well.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
@@ -20,7 +21,8 @@ EXTENSIONS_SHOWN = 5
 
 def image_folder(
     directory: str | os.PathLike[str], *, class_names: Sequence[str] | None = None, validation_split: float | None = None,
-    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None) -> Any:
+    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None,
+    num_parallel_reads: int = tf.data.AUTOTUNE) -> Any:
   """A `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
 
   >>> import os, tempfile
@@ -57,6 +59,9 @@ def image_folder(
     seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
       both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
       as that shuffles.
+    num_parallel_reads: how many files are read at once, ahead of what is asked for: at most 1,024. tf.data.AUTOTUNE is 16.
+      Object storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but are not
+      asked for are dropped.
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes `class_names` and
@@ -67,11 +72,13 @@ def image_folder(
     ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that TensorFlow
       does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset;
       a class has files, hidden ones aside, and all are left out; `class_names` has a name twice, or the name of no directory;
-      `validation_split`, `subset` and `seed` do not go together.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
+      `validation_split`, `subset` and `seed` do not go together; `num_parallel_reads` is out of range.
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist. The
+      iterator goes on with the next file.
   """
   directory = _checked_path(directory)
   _check_split(validation_split, subset, seed)
+  num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   with _listing_errors(directory):
     files = _Files(directory)
     class_names = _checked_classes(directory, class_names, files.directories(directory))
@@ -100,8 +107,12 @@ def image_folder(
     description = (
         f"{dataset_graph.stage_title('image_folder', checks.printable_path(directory))}\n"
         f"  files   {len(paths):,} listed; left out: {_by_extension([name for each in left_out for name in each])}")
+
+  def dataset(part):
+    return _ImageFilesDataset(directory, paths[part], labels[part], class_names, description, num_parallel_reads)
+
   if validation_split is None:
-    return _dataset(directory, paths, labels, class_names, description)
+    return dataset(slice(None))
   at = len(paths) - int(validation_split * len(paths))
   parts = {"training": slice(None, at), "validation": slice(at, None)}
   wanted = [subset] if subset != "both" else list(parts)
@@ -110,7 +121,7 @@ def image_folder(
       raise ValueError(
           f"validation_split={validation_split} leaves none of the {len(paths):,} images in "
           f"{checks.printable_path(directory)} for {name}.")
-  datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names, description) for name in wanted)
+  datasets = tuple(dataset(parts[name]) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
 
@@ -129,19 +140,30 @@ def _by_extension(names):
   return ", ".join(shown + [f"{rest:,} others"] * bool(rest))
 
 
-def _dataset(directory, paths, labels, class_names, description):
-  # File names are bytes; not all of them are text.
-  names = np.array([checks.absolute_path("directory", os.fsencode(path)) for path in paths], object)
-  dataset = tf.data.Dataset.from_tensor_slices((names, labels)).map(
-      lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
-  dataset.class_names = list(class_names)
-  dataset.file_paths = list(paths)
-  if description:
-    dataset.source_description = description
-  # Of the names relative to the directory, which may be moved.
-  dataset.files_fingerprint = lambda: fingerprint.of_strings(
-      labels.tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
-  return dataset
+class _ImageFilesDataset(dataset_ops.DatasetSource):
+  """Yields the bytes of files and their labels, by index."""
+
+  def __init__(self, directory, paths, labels, class_names, description, num_parallel_reads):
+    self._name = None
+    self.class_names = list(class_names)
+    self.file_paths = list(paths)
+    if description:
+      self.source_description = description
+    self._directory, self._labels = os.fsencode(directory), labels
+    # File names are bytes; not all of them are text.
+    files = [checks.absolute_path("directory", os.fsencode(path)) for path in paths]
+    super().__init__(native.ops().refurbish_tf_image_files_dataset(
+        files=tf.constant(files, tf.string), labels=tf.constant(labels, tf.int32), num_parallel_reads=num_parallel_reads,
+        **self._common_args))
+
+  @property
+  def element_spec(self):
+    return tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)
+
+  def files_fingerprint(self):
+    # Of the names relative to the directory, which may be moved.
+    names = (os.fsencode(path)[len(self._directory):].lstrip(b"/") for path in self.file_paths)
+    return fingerprint.of_strings(self._labels.tobytes(), *names)
 
 
 class _Files:

@@ -78,8 +78,8 @@ def tfrecord(
     raise ValueError(
         f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
         "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is.")
-  reads = checks.check_reads(num_parallel_reads)
-  return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), reads)
+  num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
+  return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), num_parallel_reads)
 
 
 class _TfrecordDataset(dataset_ops.DatasetSource):

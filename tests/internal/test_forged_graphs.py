@@ -140,7 +140,8 @@ def reads(number, codes=tf.int32):
 
 def data_source(one=reads(1), many=reads(2), **changes):
   one, many = (tf.function(each).get_concrete_function(tf.TensorSpec([None], tf.int64)) for each in (one, many))
-  given = {"num_elements": 8, "read_one": one, "read_many": many, "batch_reads": 2, **types_of(*LABEL), **changes}
+  given = {
+      "num_elements": 8, "num_parallel_reads": 2, "read_one": one, "read_many": many, "batch_reads": 2, **types_of(*LABEL), **changes}
   return native.ops().refurbish_tf_data_source_dataset(**given)
 
 
@@ -151,6 +152,20 @@ DATA_SOURCE = {
     "elements of another type": types_of(tf.TensorSpec([], tf.int32)),
     "fewer shapes than types": {"output_shapes": []},
     "elements below 0": {"num_elements": -1},
+    "readers below 0": {"num_parallel_reads": -2},
+}
+
+
+def image_files(**changes):
+  specs = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)
+  given = {"files": ["a", "b"], "labels": [0, 1], "num_parallel_reads": 2, **types_of(*specs), **changes}
+  return native.ops().refurbish_tf_image_files_dataset(**given)
+
+
+IMAGE_FILES = {
+    "fewer labels than files": {"labels": [0]},
+    "a file that is not in a list": {"files": "a", "labels": 0},
+    "readers without end": {"num_parallel_reads": 2**40},
 }
 
 
@@ -241,8 +256,8 @@ IN_STORE = {
 }
 
 TRIED = {
-    offload: OFFLOAD, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, hand_over: HAND_OVER, named: NAMED,
-    layers: IMAGES, store_op: IN_STORE}
+    offload: OFFLOAD, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, image_files: IMAGE_FILES,
+    hand_over: HAND_OVER, named: NAMED, layers: IMAGES, store_op: IN_STORE}
 
 
 def run(function):
@@ -250,7 +265,7 @@ def run(function):
     print(name, file=sys.stderr, flush=True)
     with pytest.raises(tf.errors.InvalidArgumentError):
       function(**changes)
-  if function in (offload, refurbish, augmented, data_source, hand_over):
+  if function in (offload, refurbish, augmented, data_source, image_files, hand_over):
     function()
 
 

@@ -20,6 +20,8 @@ from support.python_sources import Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
+# By the thread that asks, and by 16 others ahead of it.
+each_reads = pytest.mark.parametrize("reads", [1, 16])
 # Longer than anything here takes on a busy machine.
 MINUTES = 300
 
@@ -43,15 +45,18 @@ def _flat(asked):
   return [index for each in asked for index in (each if isinstance(each, list) else [each])]
 
 
+@each_reads
 @pytest.mark.parametrize("kind", [Source, Batched])
-def test_elements_in_order(kind):
+def test_elements_in_order(kind, reads):
   source = kind(150)
-  dataset = data_source(source)
+  dataset = data_source(source, num_parallel_reads=reads)
   assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
   assert source.asked == [0]  # For the spec.
   source.asked.clear()
   assert _values(dataset) == _values(dataset) == _squares(150)
-  assert _flat(source.asked) == 2 * list(range(150))
+  # The second iterator may begin while readers of the first one end.
+  assert sorted(_flat(source.asked)) == sorted(2 * list(range(150)))
+  assert reads > 1 or _flat(source.asked) == 2 * list(range(150))
 
 
 def test_batches_begin_small_and_grow_to_batch_reads():
@@ -77,10 +82,11 @@ def test_a_source_without_batches_is_asked_when_an_element_is_wanted():
     assert source.asked == list(range(i + 1))
 
 
+@each_reads
 @pytest.mark.parametrize("kind", [Source, Batched])
-def test_refurbish_reads_only_what_is_fresh(kind):
+def test_refurbish_reads_only_what_is_fresh(kind, reads):
   source = kind(60)
-  train = data_source(source).map(lambda x: x + 1).refurbish(lambda x: x, r=3, seed=1)
+  train = data_source(source, num_parallel_reads=reads).map(lambda x: x + 1).refurbish(lambda x: x, r=3, seed=1)
   for epoch in range(7):
     source.asked.clear()
     assert sorted(_values(train)) == [x + 1 for x in _squares(60)]
@@ -89,18 +95,22 @@ def test_refurbish_reads_only_what_is_fresh(kind):
   assert kind is Source or max(len(each) for each in source.asked if isinstance(each, list)) > 1
 
 
-def read_samples_that_fill_what_may_be_taken_ahead():
+def read_samples_that_fill_what_may_be_taken_ahead(reads):
   # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh samples and more, so
   # for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
   source = Batched(160)
-  train = data_source(source).refurbish(lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
+  train = data_source(source, num_parallel_reads=reads).refurbish(
+      lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1, num_parallel_calls=2)
   for _ in range(6):
+    source.asked.clear()
     assert sorted(_values(train)) == _squares(160)
+  assert reads > 1 or max(len(each) for each in source.asked if isinstance(each, list)) < 16
 
 
-def test_samples_that_fill_what_may_be_taken_ahead():
+@each_reads
+def test_samples_that_fill_what_may_be_taken_ahead(reads):
   # In a process of its own, which ends after a while: if asking waits, it waits permanently.
-  assert run_forked(read_samples_that_fill_what_may_be_taken_ahead) == 0
+  assert run_forked(read_samples_that_fill_what_may_be_taken_ahead, reads) == 0
 
 
 @hypothesis.settings(max_examples=cases.examples(12))
@@ -108,8 +118,9 @@ def test_samples_that_fill_what_may_be_taken_ahead():
 def test_as_from_tensor_slices(data):
   n = data.draw(strategies.integers(1, 40))
   source = data.draw(strategies.sampled_from([Source, Batched]))(n)
-  ours, slices = data_source(source, batch_reads=data.draw(strategies.sampled_from([1, 3, 64]))), tf.data.Dataset.from_tensor_slices(
-      np.array(_squares(n), np.int64))
+  ours = data_source(source, batch_reads=data.draw(strategies.sampled_from([1, 3, 64])),
+                     num_parallel_reads=data.draw(strategies.sampled_from([1, 2, 16])))
+  slices = tf.data.Dataset.from_tensor_slices(np.array(_squares(n), np.int64))
   size = strategies.integers(0, n + 2)
   stages = {
       "take": lambda d, k: d.take(k), "skip": lambda d, k: d.skip(k),
@@ -144,13 +155,14 @@ def test_at(kind):
 
 
 @cases.each_value
+@each_reads
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("make", [
     lambda d: d, lambda d: d.skip(3), lambda d: d.map(lambda x: x + 1, 2).prefetch(2), lambda d: d.shard(2, 1).repeat(2),
     lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
-def test_restored_at_every_step(tmp_path, make, symbolic):
+def test_restored_at_every_step(tmp_path, make, symbolic, reads):
   def dataset():
-    return checkpoints.with_checkpoints(make(data_source(Batched(11), batch_reads=4)), symbolic)
+    return checkpoints.with_checkpoints(make(data_source(Batched(11), batch_reads=4, num_parallel_reads=reads)), symbolic)
 
   expected = _values(dataset())
   for step in cases.some(range(len(expected) + 1), 3):
@@ -180,12 +192,13 @@ def test_what_getitems_must_return(returned, match):
   assert int(next(iterator)) == 9
 
 
+@each_reads
 @pytest.mark.parametrize("kind", [Source, Batched])
 @pytest.mark.parametrize("now", [3, 7])
 @pytest.mark.parametrize("reuses", [None, lambda dataset: dataset.refurbish(tf.identity, r=2), rtf.sources.cached])
-def test_a_source_that_grows_or_shrinks(kind, now, reuses):
+def test_a_source_that_grows_or_shrinks(kind, now, reuses, reads):
   source = kind(6)
-  dataset = data_source(source, batch_reads=2)
+  dataset = data_source(source, batch_reads=2, num_parallel_reads=reads)
   if reuses:
     dataset = reuses(dataset)
   assert len(list(dataset)) == 6
@@ -304,6 +317,43 @@ def test_one_thread_at_a_time():
   assert source.most == 1
 
 
+class Together(Source):
+  """No read returns before `n` of them are under way."""
+
+  def __init__(self, n, together):
+    super().__init__(n)
+    self.barrier = threading.Barrier(together)
+
+  def element(self, index):
+    self.barrier.wait(60)
+    return index
+
+
+@pytest.mark.parametrize("make", [lambda d: d, lambda d: global_shuffle_op._global_shuffle(d, seed=7)], ids=["in order", "by a mapper"])
+def test_as_many_reads_at_once_as_there_are_readers(make):
+  source = Together(2 * 64, together=64)
+  dataset = data_source(source, element_spec=tf.TensorSpec([], tf.int64), num_parallel_reads=64)
+  assert sorted(_values(make(dataset))) == list(range(2 * 64))
+
+
+@each_reads
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_an_element_that_fails_costs_no_other(kind, reads):
+  source = kind(20)
+  dataset = data_source(source, num_parallel_reads=reads)
+  source.fails = {3, 4, 19}
+  iterator, values = iter(dataset), []
+  with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for i in range(20):
+      try:
+        values.append(int(next(iterator)))
+      except tf.errors.UnknownError as error:
+        assert f"Element {i} of the source of data_source: KeyError" in str(error)
+  assert values == [i * i for i in range(20) if i not in source.fails] and next(iterator, None) is None
+  assert any("reads the elements one by one" in str(each.message) for each in told) == (kind is Batched)
+
+
 def test_a_source_may_use_datasets():
   inner = tf.data.Dataset.range(5).map(lambda x: x + 1, 2).prefetch(2)
 
@@ -338,9 +388,10 @@ class Held(Batched):
     return index
 
 
-def test_dropped_while_python_runs():
-  source = Held(200, at=3)
-  iterator = iter(data_source(source).prefetch(8))
+@each_reads
+def test_dropped_while_python_runs(reads):
+  source = Held(500, at=3)
+  iterator = iter(data_source(source, batch_reads=4, num_parallel_reads=reads).prefetch(8))
   next(iterator)
   assert source.there.wait(MINUTES)
   dropped = threading.Thread(target=lambda it=[iterator]: (it.clear(), gc.collect()))
@@ -350,7 +401,7 @@ def test_dropped_while_python_runs():
   source.go.set()
   dropped.join(MINUTES)
   assert not dropped.is_alive()
-  assert max(_flat(source.asked)) < 200 - 1  # The dataset was not read to its end.
+  assert max(_flat(source.asked)) < 500 - 1  # The dataset was not read to its end.
 
 
 def _freed(weak):
@@ -420,6 +471,9 @@ class _NoLength:
     ([], {}, ValueError, "^source .*empty"), ([()], {}, TypeError, "^source .*component.* \\(\\)"),
     ([1], {"batch_reads": 0}, ValueError, "^batch_reads .*got 0"),
     ([1], {"batch_reads": 1.0}, TypeError, "^batch_reads "), ([1], {"batch_reads": 10**6}, ValueError, "^batch_reads .*65,536"),
+    ([1], {"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
+    ([1], {"num_parallel_reads": 2.0}, TypeError, "^num_parallel_reads "),
+    ([1], {"num_parallel_reads": 1025}, ValueError, "^num_parallel_reads .*1,024"),
     ([1], {"element_spec": tf.int64}, TypeError, "^element_spec .*tf.TensorSpec"),
     ([1], {"element_spec": ()}, TypeError, "^element_spec .*component"),
     ([1], {"element_spec": [tf.TensorSpec([], tf.int64)]}, TypeError, "^element_spec .*tf.TensorSpec"),

@@ -7,9 +7,11 @@ from hypothesis import strategies
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import refurbish_tf as rtf
 from support import cases
+from support import checkpoints
 
 image_folder = rtf.sources.image_folder
 NAMES = ["a.jpg", "B.PNG", "c.jpeg", "10.bmp", "9.gif", ".hidden.png", "deep/1.png", "deep/er/2.JPG", "z/1.png"]
@@ -152,6 +154,79 @@ def test_only_what_is_asked_for_is_read(tmp_path):
     tf.data.experimental.at(source, 5)
 
 
+@pytest.mark.parametrize("reads", [1, 2, 16])
+def test_as_from_tensor_slices(tmp_path, reads):
+  """The files in the same order, in whatever order they are read."""
+  _write(tmp_path, [f"{i % 2}/{i:02}.png" for i in range(40)])
+  source = image_folder(tmp_path, num_parallel_reads=reads)
+  names = [os.path.relpath(path, tmp_path) for path in source.file_paths]
+  slices = tf.data.Dataset.from_tensor_slices((names, [int(name[0]) for name in names]))
+  shuffled = lambda d: global_shuffle_op._global_shuffle(d, seed=7)
+  for make in (lambda d: d, lambda d: d.skip(7), lambda d: d.take(5), lambda d: d.shard(3, 1), lambda d: d.skip(3).shard(2, 0).repeat(2),
+               lambda d: d.concatenate(d.take(3)), shuffled, lambda d: shuffled(d.skip(4).shard(3, 2))):
+    assert _elements(make(source)) == _elements(make(slices))
+  train = source.refurbish(lambda file, label: (file, label), r=3, seed=7)
+  for _ in range(4):
+    assert sorted(_elements(train)) == sorted(_elements(slices))
+
+
+@cases.each_value
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("make", [
+    lambda d: d, lambda d: d.skip(2).shard(2, 1).repeat(2), lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
+def test_restored_at_every_step(tmp_path, make, symbolic):
+  _write(tmp_path, [f"images/a/{i}.png" for i in range(9)])
+  (tmp_path / "saved").mkdir()
+
+  def dataset():
+    return checkpoints.with_checkpoints(make(image_folder(tmp_path / "images").map(lambda file, _: file)), symbolic)
+
+  expected = list(dataset().as_numpy_iterator())
+  for step in cases.some(range(len(expected) + 1), 3):
+    iterator = iter(dataset())
+    assert [next(iterator).numpy() for _ in range(step)] == expected[:step]
+    restored = checkpoints.restore(dataset(), checkpoints.save(iterator, tmp_path / "saved"))
+    assert [file.numpy() for file in restored] == expected[step:]
+
+
+@pytest.mark.parametrize("reads", [1, 16])
+def test_a_file_that_cannot_be_read_costs_no_other(tmp_path, reads):
+  _write(tmp_path, [f"a/{i}.png" for i in range(9)])
+  source = image_folder(tmp_path, num_parallel_reads=reads)
+  (tmp_path / "a/2.png").unlink()
+  (tmp_path / "a/5.png").unlink()
+  (tmp_path / "a/5.png").mkdir()
+  (tmp_path / "a/7.png").write_bytes(b"")
+  iterator, found = iter(source), []
+  for i in range(9):
+    try:
+      found.append(next(iterator)[0].numpy())
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+      assert f"{tmp_path}/a/{i}.png" in str(error)
+      found.append(type(error))
+  assert found == [b"a/0.png", b"a/1.png", tf.errors.NotFoundError, b"a/3.png", b"a/4.png", tf.errors.InvalidArgumentError,
+                   b"a/6.png", b"", b"a/8.png"]
+  assert next(iterator, None) is None
+
+
+def test_file_systems_of_tensorflow():
+  for name in ("a/1.png", "b/2.png"):
+    tf.io.write_file(f"ram://image_folder/{name}", name)
+  assert _elements(image_folder("ram://image_folder")) == [("a/1.png", 0), ("b/2.png", 1)]
+
+
+def test_a_service(tmp_path):
+  """Each file comes once, whichever worker reads it."""
+  _write(tmp_path, [f"a/{i}.png" for i in range(30)])
+  service = tf.data.experimental.service
+  dispatcher = service.DispatchServer()
+  workers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])) for _ in range(2)]
+  source = image_folder(tmp_path)
+  shared = source.apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
+  assert sorted(_elements(shared)) == sorted(_elements(source))
+  del workers
+
+
 def test_links(tmp_path):
   _write(tmp_path, ["images/a/1.png", "elsewhere/2.png", "elsewhere/more/3.png"])
   os.symlink(tmp_path / "elsewhere", tmp_path / "images/b")
@@ -267,7 +342,9 @@ def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, functi
     ({"validation_split": 0.99, "subset": "training", "seed": 1}, None, ""),
     ({"subset": "training"}, ValueError, "^subset=.*validation_split"),
     ({"seed": -1}, ValueError, "^seed .*-1"), ({"seed": 2**32}, ValueError, "^seed .*2\\*\\*32"),
-    ({"seed": 0.5}, TypeError, "^seed ")])
+    ({"seed": 0.5}, TypeError, "^seed "), ({"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
+    ({"num_parallel_reads": 1025}, ValueError, "^num_parallel_reads .*1,024"),
+    ({"num_parallel_reads": 1.5}, TypeError, "^num_parallel_reads ")])
 def test_arguments(tmp_path, arguments, error, match):
   _write(tmp_path, ["a/1.png", "b/2.png", "b/3.png"])
   if error is None:

@@ -13,6 +13,7 @@
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/graph/graph.h"
 
 namespace refurbish_tf {
 
@@ -60,6 +61,15 @@ class OpWriter {
   template <class T>
   OpWriter& Vector(const std::vector<T>& values) {
     return Add([&](Node** node) { return builder_.AddVector(values, node); });
+  }
+  // A tensor that may be large: a rewrite does not copy it.
+  OpWriter& Value(const Tensor& value) {
+    return Add([&](Node** node) {
+      if (!ctx_->is_graph_rewrite()) return builder_.AddTensor(value, node);
+      TF_RETURN_IF_ERROR(builder_.AddPlaceholder(value, node));
+      ctx_->input_list()->emplace_back((*node)->name(), value);
+      return absl::OkStatus();
+    });
   }
   // `nodes` must live until `Write`.
   OpWriter& List(const std::vector<Node*>& nodes) {
@@ -114,6 +124,8 @@ class NamedDataset : public DatasetBase {
     return absl::OkStatus();
   }
   absl::Status CheckExternalState() const override { return absl::OkStatus(); }
+  // The name of the file that an element is read from, if it is all of it.
+  virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
   // The prefix of an iterator in checkpoints and in the profiler.

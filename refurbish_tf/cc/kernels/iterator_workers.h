@@ -22,12 +22,6 @@ namespace refurbish_tf {
 // The `num_parallel_calls` that stands for the size of the thread pool.
 inline constexpr int64_t kAutotuneCalls = -1;
 
-// How many reads run at once with such a `num_parallel_reads`: for a disk or a
-// service more than there are processors pay.
-inline int64_t NumReads(int64_t num_parallel_reads) {
-  return num_parallel_reads == kAutotuneCalls ? 16 : num_parallel_reads;
-}
-
 // An error unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the
 // argument that the message is about.
 absl::Status CheckParallelCalls(int64_t value,

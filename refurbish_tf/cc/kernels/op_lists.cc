@@ -38,14 +38,15 @@ bool HasInputDataset(const std::string& op) {
 // `concatenate` or `zip`. So this lists the datasets that are known to keep the
 // promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  return IsOneOf(
-      dataset, "BatchDataset", "BatchDatasetV2", "ConcatenateDataset",
-      "MapDataset", "OptionsDataset", "ParallelBatchDataset",
-      "ParallelMapDatasetV2", "PrefetchDataset", "RangeDataset",
-      "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
-      "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
-      "RefurbishTf>TfrecordDataset", "ShardDataset", "SkipDataset",
-      "TakeDataset", "TensorDataset", "TensorSliceDataset", "ZipDataset");
+  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2",
+                 "ConcatenateDataset", "MapDataset", "OptionsDataset",
+                 "ParallelBatchDataset", "ParallelMapDatasetV2",
+                 "PrefetchDataset", "RangeDataset",
+                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
+                 "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
+                 "RefurbishTf>ImageFilesDataset", "RefurbishTf>TfrecordDataset",
+                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
+                 "TensorSliceDataset", "ZipDataset");
 }
 
 bool CountsElements(const std::string& dataset) {
@@ -103,11 +104,12 @@ bool AlwaysDoesTheSame(const std::string& op) {
   return !HasState(op) ||
          IsOneOf(op, "Assert", "Case", "FixedLengthRecordDataset",
                  "FixedLengthRecordDatasetV2", "For", "If", "Print", "PrintV2",
-                 "RangeDataset", "ReadFile", "RefurbishTf>TfrecordDataset",
-                 "SparseTensorSliceDataset", "StatefulPartitionedCall",
-                 "StatelessRandomGetAlg", "TFRecordDataset",
-                 "TFRecordDatasetV2", "TensorDataset", "TensorSliceDataset",
-                 "TextLineDataset", "While", "_Arg", "_Retval") ||
+                 "RangeDataset", "ReadFile", "RefurbishTf>ImageFilesDataset",
+                 "RefurbishTf>TfrecordDataset", "SparseTensorSliceDataset",
+                 "StatefulPartitionedCall", "StatelessRandomGetAlg",
+                 "TFRecordDataset", "TFRecordDatasetV2", "TensorDataset",
+                 "TensorSliceDataset", "TextLineDataset", "While", "_Arg",
+                 "_Retval") ||
          absl::StrContains(op, "SeedGenerator") ||
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }

@@ -211,8 +211,11 @@ OP_ON("stage", "OffloadRestore")
 // `read_one` of one element, `read_many` of `batch_reads` elements, of which
 // those after the last index are ignored. If `read_many` returns no codes,
 // each element is read alone.
+//
+// num_parallel_reads: how many threads call them at once; -1 if the op chooses.
 DATASET_OP("DataSourceDataset")
     .Input("num_elements: int64")
+    .Input("num_parallel_reads: int64")
     .Attr("read_one: func")
     .Attr("read_many: func")
     .Attr("batch_reads: int >= 1")
@@ -230,6 +233,13 @@ DATASET_OP("TfrecordDataset")
     .Input("num_parallel_reads: int64")
     // Not folded into a constant: its records depend on the files, and indexing
     // them takes long.
+    .SetDoNotOptimize();
+
+// The contents of files and their labels, by index.
+DATASET_OP("ImageFilesDataset")
+    .Input("files: string")
+    .Input("labels: int32")
+    .Input("num_parallel_reads: int64")
     .SetDoNotOptimize();
 
 // The elements of a source by index, of which as many are kept as the store has

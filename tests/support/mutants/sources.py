@@ -4,19 +4,36 @@ from support.mutants import Mutant
 ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
-DATA_SOURCE = "refurbish_tf/cc/kernels/sources/data_source_dataset_op.cc"
-RECORDS = "refurbish_tf/cc/kernels/sources/tfrecord_dataset_op.cc"
+INDEXED = "refurbish_tf/cc/kernels/sources/indexed_dataset.cc"
 OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
 INDEX = "tests/cc/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
-    Mutant("batches of a Python source are large at once", DATA_SOURCE,
-           "next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);", "next_batch_ = dataset()->batch_reads_;",
+    Mutant("batches of a Python source are large at once", INDEXED,
+           "next_size_ = std::min(2 * next_size_, most_at_once_);", "next_size_ = most_at_once_;",
            "tests/sources/test_data_source.py::test_batches_begin_small_and_grow_to_batch_reads"),
-    Mutant("who asks ahead waits", DATA_SOURCE, "    const AskingAhead does_not_wait;\n", "",
+    Mutant("who asks ahead waits", INDEXED, "    const AskingAhead does_not_wait;\n", "",
            "tests/sources/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),
-    Mutant("what was read ahead counts as handed out", DATA_SOURCE, "    position_ = next.position + 1;",
-           "    position_ = wanted_.back().position + 1;", "tests/sources/test_data_source.py::test_restored_at_every_step"),
+    Mutant("what was read ahead counts as handed out", INDEXED, "    num_requests_ = element.num_requests;",
+           "    num_requests_ = piece_->elements.back().num_requests;", "tests/sources/test_data_source.py::test_restored_at_every_step"),
+    Mutant("what was asked too early is forgotten", INDEXED, "      --num_requests;", "      {};",
+           "tests/sources/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),
+    Mutant("what was read in vain is handed out", INDEXED, "      if (last_read_ >= wanted || *end", "      if (true || *end",
+           "tests/sources/test_data_source.py::test_as_from_tensor_slices"),
+    Mutant("one reader reads ahead", "refurbish_tf/cc/kernels/sources/data_source_dataset_op.cc", "num_parallel_reads == 1 ? 0 :",
+           "num_parallel_reads == 0 ? 0 :", "tests/sources/test_data_source.py::test_a_source_without_batches_is_asked_when_an_element_is_wanted"),
+    Mutant("several readers wait for each other", "refurbish_tf/sources/data_source.py",
+           "self._owner.lock if exclusive else", "self._owner.lock if True else",
+           "tests/sources/test_data_source.py::test_as_many_reads_at_once_as_there_are_readers"),
+    Mutant("one reader holds no lock", "refurbish_tf/sources/data_source.py",
+           "self._owner.lock if exclusive else", "self._owner.lock if False else",
+           "tests/sources/test_data_source.py::test_one_thread_at_a_time"),
+    Mutant("a batch that fails fails for all", "refurbish_tf/cc/kernels/sources/data_source_dataset_op.cc",
+           "elements, reads_.most_at_once).ok()", "elements, reads_.most_at_once).code() != absl::StatusCode::kCancelled",
+           "tests/sources/test_data_source.py::test_an_element_that_fails_costs_no_other"),
+    Mutant("the label of another file", "refurbish_tf/cc/kernels/sources/image_files_dataset_op.cc",
+           "labels_.vec<int32_t>()(index)", "labels_.vec<int32_t>()(index / 2)",
+           "tests/sources/test_image_folder.py::test_as_from_tensor_slices"),
     Mutant("elements share memory with their source", "refurbish_tf/sources/data_source.py",
            '  return np.array(array, array.dtype.newbyteorder("="), order="C")', "  return np.ascontiguousarray(array)",
            "tests/sources/test_data_source_elements.py::test_what_was_read_is_nobody_elses"),
@@ -75,9 +92,9 @@ MUTANTS = [
     Mutant("tfrecord: files are never closed", OPEN_FILES, "  while (open_.size() > most_) {", "  while (open_.empty()) {", INDEX),
     Mutant("tfrecord: an index that does not end with its file is taken", "refurbish_tf/cc/sources/file_index.cc",
            "  if (index.end_ != identity.size) return std::nullopt;", "  if (index.end_ == 1) return std::nullopt;", INDEX),
-    Mutant("tfrecord: what a shard leaves out is read", RECORDS, "    plan_step_ = regular ? step : 1;", "    plan_step_ = 1;",
+    Mutant("tfrecord: what a shard leaves out is read", INDEXED, "    plan_step_ = regular ? step : 1;", "    plan_step_ = 1;",
            "tests/sources/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
-    Mutant("tfrecord: a restored iterator by a mapper begins again", RECORDS, "    num_requests_ = num_requests;\n  ", "  ",
+    Mutant("tfrecord: a restored iterator by a mapper begins again", INDEXED, "    num_requests_ = num_requests;\n  ", "  ",
            "tests/sources/test_tfrecord.py::TfrecordCheckpointTest"),
     Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/stage/stage_configure.cc",
            """  options_.random_access &=

@@ -6,7 +6,7 @@ INDEX_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-record_index_test]"
 PRINTABLE_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-printable_test]"
 
 MUTANTS = [
-    Mutant("errors of records that no text can be made of", "refurbish_tf/cc/kernels/sources/record_work.cc", "return Printable(status);",
+    Mutant("errors of records that no text can be made of", "refurbish_tf/cc/kernels/sources/tfrecord_dataset_op.cc", "return Printable(status);",
            "return status;", "tests/sources/test_tfrecord.py::test_names_that_are_no_text_arrive_in_errors"),
     Mutant("errors of indices that no text can be made of", "refurbish_tf/cc/kernels/sources/tfrecord_dataset_op.cc",
            "status = Printable(made.status());", "status = made.status();",

@@ -3,6 +3,7 @@
 #include <climits>
 #include <vector>
 
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
@@ -19,12 +20,14 @@ std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
     if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";
     source = inputs[0];
   }
-  std::vector<Tensor> tensors;
-  if (source->type_string() != "TensorSliceDataset" ||
-      !source->Get(AnyContext(ctx), index, &tensors).ok()) {
-    return "";
-  }
   std::string file;
+  if (const auto* const own = dynamic_cast<const NamedDataset*>(source)) {
+    file = own->FileOf(index);
+  }
+  std::vector<Tensor> tensors;
+  if (source->type_string() == "TensorSliceDataset") {
+    source->Get(AnyContext(ctx), index, &tensors).IgnoreError();
+  }
   for (const Tensor& tensor : tensors) {
     if (tensor.dtype() != tensorflow::DT_STRING) continue;
     if (!file.empty() || tensor.dims() != 0) return "";

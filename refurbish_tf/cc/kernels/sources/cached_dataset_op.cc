@@ -46,7 +46,7 @@ struct CachedArguments {
   std::string stage;
   std::string store;
   int64_t max_bytes;
-  // 0 for the threads of tf.data's pool.
+  // Not above 0 for the threads of tf.data's pool.
   int64_t num_parallel_reads;
 };
 
@@ -232,7 +232,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) {
       IteratorContext::Params params = InputParams(ctx);
-      if (const int64_t reads = dataset()->arguments_.num_parallel_reads) {
+      const int64_t reads = dataset()->arguments_.num_parallel_reads;
+      if (reads > 0) {
         if (pool_ == nullptr) {
           pool_ = std::make_unique<tensorflow::thread::ThreadPool>(
               tensorflow::Env::Default(), kCached, reads);

@@ -1,82 +1,60 @@
 // The elements of a Python source, read by index.
 //
-// The thread that asks for an element reads it, together with those after it
-// that are known to be wanted, in batches that double in size. An index mapper
-// may wait and there is no other thread to ask it, so it is asked under
-// `AskingAhead`, which turns a wait into an error. A batch that fails is read
-// again element by element, as these are asked for.
+// With one reader, the thread that asks for an element reads it, together with
+// those after it that are known to be wanted. A batch that fails is read again
+// element by element.
 //
 // TensorFlow knows the Python function by a name and a weak reference. The
 // dataset in Python, or the graph of the function that built it, holds the
 // function; `tf.numpy_function` would hold it, and the source, as long as the
 // process lives.
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "absl/types/span.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/stage/ask_ahead.h"
+#include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 
 namespace refurbish_tf {
 namespace {
 
-constexpr char kDataSourceType[] = "DataSource";
 constexpr char kReadOne[] = "read_one";
 constexpr char kReadMany[] = "read_many";
 constexpr char kBatchReads[] = "batch_reads";
 
-// How many positions an index mapper is asked about for each element wanted:
-// some positions may belong to other sources, as in `concatenate`.
-constexpr int64_t kMostAskedForEach = 4;
-
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
 
-// An element that is to be handed out, and may have been read.
-struct Wanted {
-  int64_t position;  // In the order in which elements are handed out.
-  int64_t index;     // In the source.
-  bool read = false;
-  absl::Status status = absl::OkStatus();
-  std::vector<Tensor> tensors = {};
-};
-
-// The `i`-th element of what a function returned.
-absl::Status ElementOf(const std::vector<Tensor>& returned, size_t i,
-                       size_t num_components, std::vector<Tensor>* element) {
-  const auto code =
-      static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
-  if (code != absl::StatusCode::kOk) {
-    return absl::Status(code, absl::string_view(returned[1].vec<tstring>()(i)));
+// Gives to `elements` what a function returned: `most` elements, of which the
+// first are these.
+absl::Status Distribute(const std::vector<Tensor>& returned,
+                        size_t num_components, size_t most,
+                        absl::Span<IndexedElement> elements) {
+  const TensorShape shape({static_cast<int64_t>(elements.size())});
+  if (returned.size() < 2 + most * num_components ||
+      returned[0].shape() != shape || returned[1].shape() != shape) {
+    return absl::InternalError(
+        "rtf.sources.data_source: the function that reads returned too few "
+        "tensors, or codes and messages of another shape than the indices.");
   }
-  const auto first = returned.begin() + 2 + i * num_components;
-  element->assign(first, first + num_components);
+  auto components = returned.begin() + 2;
+  for (size_t i = 0; i < elements.size(); ++i, components += num_components) {
+    const auto code =
+        static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
+    elements[i].status =
+        absl::Status(code, absl::string_view(returned[1].vec<tstring>()(i)));
+    if (code != absl::StatusCode::kOk) continue;
+    elements[i].tensors.assign(components, components + num_components);
+  }
   return absl::OkStatus();
-}
-
-absl::Status CheckReturned(const std::vector<Tensor>& returned,
-                           int64_t num_indices, size_t num_tensors) {
-  if (returned.size() >= 2 + num_tensors && returned[0].dims() == 1 &&
-      returned[1].dims() == 1 && returned[0].NumElements() == num_indices &&
-      returned[1].NumElements() == num_indices) {
-    return absl::OkStatus();
-  }
-  return absl::InternalError(
-      "rtf.sources.data_source: the function that reads returned too few "
-      "tensors, or codes and messages of another shape than the indices.");
 }
 
 // Rewords TensorFlow's error for a Python function that it does not find: a
@@ -92,36 +70,96 @@ absl::Status Explained(const absl::Status& status) {
       "graph, use files instead: rtf.sources.tfrecord.");
 }
 
-Tensor Indices(const std::deque<Wanted>& wanted) {
-  std::vector<int64_t> indices;
-  for (const Wanted& each : wanted) indices.push_back(each.index);
-  return Vector(indices);
-}
+class SourceReader : public IndexedReader {
+ public:
+  explicit SourceReader(const IndexedDataset* dataset)
+      : IndexedReader(dataset),
+        num_components_(dataset->output_dtypes().size()),
+        reads_(dataset->reads()) {}
 
-class DataSourceDataset : public NamedDataset {
+  absl::Status Instantiate(IteratorContext* ctx, CapturedFunction& read_one,
+                           CapturedFunction& read_many) {
+    TF_RETURN_IF_ERROR(read_one.Instantiate(ctx, &read_one_));
+    return read_many.Instantiate(ctx, &read_many_);
+  }
+
+  void Read(FunctionContexts* contexts,
+            absl::Span<IndexedElement> elements) override {
+    // After an error of all of them each is read alone.
+    if (elements.size() > 1 &&
+        Run(contexts, read_many_.get(), elements, reads_.most_at_once).ok()) {
+      return;
+    }
+    for (IndexedElement& each : elements) {
+      // Any error counts as this element's.
+      const absl::Status ran = Run(contexts, read_one_.get(), {&each, 1}, 1);
+      if (!ran.ok()) each.status = ran;
+    }
+  }
+
+  // `cached` may have read no element, which would tell another length.
+  absl::Status AtEnd(FunctionContexts* contexts) override {
+    IndexedElement end;
+    end.index = reads_.num_elements;
+    TF_RETURN_IF_ERROR(Run(contexts, read_one_.get(), {&end, 1}, 1));
+    return end.status;
+  }
+
+ private:
+  // `function` returns `most` elements, of which the first are those wanted.
+  absl::Status Run(FunctionContexts* contexts,
+                   InstantiatedCapturedFunction* function,
+                   absl::Span<IndexedElement> elements, int64_t most) {
+    if (contexts->usual.cancellation_manager()->IsCancelled()) {
+      return absl::CancelledError("Iteration was cancelled.");
+    }
+    std::vector<int64_t> indices;
+    for (const IndexedElement& each : elements) indices.push_back(each.index);
+    std::vector<Tensor> returned;
+    TF_RETURN_IF_ERROR(Explained(
+        function->Run(&contexts->runs_inline, {Vector(indices)}, &returned)));
+    return Distribute(returned, num_components_, most, elements);
+  }
+
+  const size_t num_components_;
+  const IndexedDataset::Reads reads_;
+  std::unique_ptr<InstantiatedCapturedFunction> read_one_, read_many_;
+};
+
+class DataSourceDataset : public IndexedDataset {
  public:
   DataSourceDataset(OpKernelContext* ctx, int64_t num_elements,
+                    int64_t num_parallel_reads,
                     std::unique_ptr<CapturedFunction> read_one,
                     std::unique_ptr<CapturedFunction> read_many,
                     int64_t batch_reads, DataTypeVector types,
                     std::vector<PartialTensorShape> shapes)
-      : NamedDataset(ctx, kDataSourceType, std::move(types), std::move(shapes)),
-        num_elements_(num_elements),
+      : IndexedDataset(
+            ctx, "DataSource", "rtf.sources.data_source", std::move(types),
+            std::move(shapes),
+            // One reader needs no thread of its own.
+            {num_elements,
+             num_parallel_reads == 1 ? 0 : NumReads(num_parallel_reads),
+             batch_reads}),
+        num_parallel_reads_(num_parallel_reads),
         read_one_(std::move(read_one)),
-        read_many_(std::move(read_many)),
-        batch_reads_(batch_reads) {}
+        read_many_(std::move(read_many)) {}
 
-  int64_t CardinalityInternal(CardinalityOptions) const override {
-    return num_elements_;
-  }
-  absl::Status RandomIndexingCompatible() const override {
-    return absl::OkStatus();
-  }
   absl::Status CheckExternalState() const override {
     return absl::FailedPreconditionError(
         "rtf.sources.data_source reads an object of this Python process.");
   }
 
+  absl::Status MakeReader(
+      IteratorContext* ctx,
+      std::unique_ptr<IndexedReader>* reader) const override {
+    auto made = std::make_unique<SourceReader>(this);
+    TF_RETURN_IF_ERROR(made->Instantiate(ctx, *read_one_, *read_many_));
+    *reader = std::move(made);
+    return absl::OkStatus();
+  }
+
+  using IndexedDataset::Get;
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
@@ -132,8 +170,11 @@ class DataSourceDataset : public NamedDataset {
     std::vector<Tensor> returned;
     TF_RETURN_IF_ERROR(
         Explained(function->RunInstantiated({Vector({index})}, &returned)));
-    TF_RETURN_IF_ERROR(CheckReturned(returned, 1, num_components()));
-    return ElementOf(returned, 0, num_components(), out_tensors);
+    IndexedElement element;
+    TF_RETURN_IF_ERROR(
+        Distribute(returned, output_dtypes().size(), 1, {&element, 1}));
+    out_tensors->assign(element.tensors.begin(), element.tensors.end());
+    return element.status;
   }
 
  protected:
@@ -155,211 +196,17 @@ class DataSourceDataset : public NamedDataset {
           function->AddToGraph(ctx, b, &captured, &captured_types));
     }
     return OpWriter(ctx, b)
-        .Scalar(num_elements_)
+        .Scalar(reads().num_elements)
+        .Scalar(num_parallel_reads_)
         .Attr(kReadOne, read_one_->func())
         .Attr(kReadMany, read_many_->func())
-        .Attr(kBatchReads, batch_reads_)
+        .Attr(kBatchReads, reads().most_at_once)
         .Write(this, output);
   }
 
  private:
-  friend class DataSourceIterator;
-
-  size_t num_components() const { return output_dtypes().size(); }
-
-  const int64_t num_elements_;
+  const int64_t num_parallel_reads_;
   const std::unique_ptr<CapturedFunction> read_one_, read_many_;
-  const int64_t batch_reads_;
-};
-
-// `mu_` is held while Python runs, as in every iterator of tf.data while it
-// reads its input: a request for the next element waits for this one. Lock
-// order: `mu_` before the locks of an index mapper and those of Python.
-class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
- public:
-  using DatasetIterator<DataSourceDataset>::DatasetIterator;
-
-  bool SymbolicCheckpointCompatible() const override { return true; }
-
-  absl::Status Initialize(IteratorContext* ctx) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    TF_RETURN_IF_ERROR(dataset()->read_one_->Instantiate(ctx, &read_one_));
-    return dataset()->read_many_->Instantiate(ctx, &read_many_);
-  }
-
-  absl::Status GetNextInternal(IteratorContext* ctx,
-                               std::vector<Tensor>* out_tensors,
-                               bool* end_of_sequence) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    *end_of_sequence = false;
-    if (wanted_.empty()) {
-      TF_RETURN_IF_ERROR(Ask(ctx));
-      if (wanted_.empty()) {
-        *end_of_sequence = true;
-        // `cached` may have read no element, which would tell another length.
-        std::vector<Tensor> returned;
-        TF_RETURN_IF_ERROR(Run(ctx, read_one_.get(),
-                               {{0, dataset()->num_elements_}}, 1, &returned));
-        return ElementOf(returned, 0, /*num_components=*/0, out_tensors);
-      }
-      if (wanted_.size() > 1) TF_RETURN_IF_ERROR(ReadAll(ctx));
-    }
-    Wanted& next = wanted_.front();
-    if (!next.read) {
-      std::vector<Tensor> returned;
-      absl::Status ran =
-          Run(ctx, read_one_.get(), {next}, /*most=*/1, &returned);
-      if (absl::IsCancelled(ran)) return ran;
-      // Any error counts as this element's: the reader goes on with the next
-      // one.
-      next.status = ran.ok()
-                        ? ElementOf(returned, 0, dataset()->num_components(),
-                                    &next.tensors)
-                        : ran;
-    } else {
-      RecordBufferDequeue(ctx, next.tensors);
-    }
-    position_ = next.position + 1;
-    *out_tensors = std::move(next.tensors);
-    absl::Status status = std::move(next.status);
-    wanted_.pop_front();
-    return status;
-  }
-
- protected:
-  absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
-                            bool* end_of_sequence, int* num_skipped) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    if (ctx->index_mapper() != nullptr) {
-      return DatasetIterator<DataSourceDataset>::SkipInternal(
-          ctx, num_to_skip, end_of_sequence, num_skipped);
-    }
-    absl::MutexLock lock(&mu_);
-    const int64_t left = dataset()->num_elements_ - position_;
-    *num_skipped = std::min<int64_t>(num_to_skip, left);
-    *end_of_sequence = *num_skipped < num_to_skip;
-    position_ += *num_skipped;
-    while (!wanted_.empty() && wanted_.front().position < position_) {
-      if (wanted_.front().read) {
-        RecordBufferDequeue(ctx, wanted_.front().tensors);
-      }
-      wanted_.pop_front();
-    }
-    return absl::OkStatus();
-  }
-
-  std::shared_ptr<model::Node> CreateNode(
-      IteratorContext*, model::Node::Args args) const override {
-    return model::MakeSourceNode(std::move(args));
-  }
-
-  // Elements read ahead are read again after a restore.
-  absl::Status SaveInternal(SerializationContext*,
-                            IteratorStateWriter* writer) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return writer->WriteScalar(prefix(), kPosition, position_);
-  }
-
-  absl::Status RestoreInternal(IteratorContext* ctx,
-                               IteratorStateReader* reader) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    const CheckpointReader saved("data_source", prefix(), ctx, reader);
-    // With an index mapper there may be more positions than elements, as some
-    // belong to other sources.
-    const int64_t most = ctx->restored_element_count().has_value()
-                             ? int64_t{1} << 62
-                             : dataset()->num_elements_;
-    TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, most, &position_));
-    wanted_.clear();
-    return absl::OkStatus();
-  }
-
- private:
-  // The index at a position; NotFound if it belongs to another source,
-  // OutOfRange at the end.
-  absl::StatusOr<size_t> IndexAt(IteratorContext* ctx, int64_t position) const {
-    const int64_t num_elements = dataset()->num_elements_;
-    absl::StatusOr<size_t> index = position;
-    if (ctx->index_mapper() != nullptr) index = ctx->index_mapper()(position);
-    if (index.ok() && static_cast<int64_t>(*index) >= num_elements) {
-      return absl::OutOfRangeError("The end of the source.");
-    }
-    return index;
-  }
-
-  // Fills `wanted_` with the next element and those after it that are known by
-  // now. Leaves it empty at the end.
-  absl::Status Ask(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    int64_t position = position_;
-    absl::StatusOr<size_t> index = IndexAt(ctx, position);
-    while (absl::IsNotFound(index.status())) {
-      index = IndexAt(ctx, ++position);
-    }
-    if (absl::IsOutOfRange(index.status())) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(index.status());
-    wanted_.push_back({position, static_cast<int64_t>(*index)});
-    const AskingAhead does_not_wait;
-    const int64_t last = position + kMostAskedForEach * next_batch_;
-    while (static_cast<int64_t>(wanted_.size()) < next_batch_ &&
-           ++position < last) {
-      index = IndexAt(ctx, position);
-      // Another error is returned when that element is asked for.
-      if (index.ok()) {
-        wanted_.push_back({position, static_cast<int64_t>(*index)});
-      } else if (!absl::IsNotFound(index.status())) {
-        break;
-      }
-    }
-    // Begins small, so that the first element of a slow source comes soon.
-    next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadAll(IteratorContext* ctx)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::vector<Tensor> returned;
-    absl::Status ran =
-        Run(ctx, read_many_.get(), wanted_, dataset()->batch_reads_, &returned);
-    // After another error each is read alone, when its turn comes.
-    if (!ran.ok()) return absl::IsCancelled(ran) ? ran : absl::OkStatus();
-    for (size_t i = 0; i < wanted_.size(); ++i) {
-      Wanted& wanted = wanted_[i];
-      wanted.status =
-          ElementOf(returned, i, dataset()->num_components(), &wanted.tensors);
-      wanted.read = true;
-      RecordBufferEnqueue(ctx, wanted.tensors);
-    }
-    return absl::OkStatus();
-  }
-
-  // `function` returns `most` elements, of which the first are those wanted.
-  absl::Status Run(IteratorContext* ctx, InstantiatedCapturedFunction* function,
-                   const std::deque<Wanted>& wanted, int64_t most,
-                   std::vector<Tensor>* returned)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (ctx->cancellation_manager() != nullptr &&
-        ctx->cancellation_manager()->IsCancelled()) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
-    FunctionContexts contexts(ctx, ctx->cancellation_manager(),
-                              /*num_calls=*/0);
-    TF_RETURN_IF_ERROR(Explained(
-        function->Run(&contexts.runs_inline, {Indices(wanted)}, returned)));
-    return CheckReturned(*returned, wanted.size(),
-                         most * dataset()->num_components());
-  }
-
-  absl::Mutex mu_;
-  std::unique_ptr<InstantiatedCapturedFunction> read_one_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<InstantiatedCapturedFunction> read_many_ ABSL_GUARDED_BY(mu_);
-  // The next position to hand out; `wanted_` begins there or later.
-  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<Wanted> wanted_ ABSL_GUARDED_BY(mu_);
-  int64_t next_batch_ ABSL_GUARDED_BY(mu_) = 1;
 };
 
 class DataSourceDatasetOp : public DatasetOpKernel {
@@ -397,8 +244,9 @@ class DataSourceDatasetOp : public DatasetOpKernel {
 
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
-    int64_t num_elements;
+    int64_t num_elements, num_parallel_reads;
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "num_elements", &num_elements));
+    OP_REQUIRES_OK(ctx, GetParallelReads(ctx, &num_parallel_reads));
     OP_REQUIRES(
         ctx, num_elements >= 0,
         absl::InvalidArgumentError(absl::StrCat(
@@ -409,9 +257,9 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     OP_REQUIRES_OK(
         ctx, CapturedFunction::Create(ctx, read_many_, std::vector<Tensor>(),
                                       &read_many));
-    *output = new IteratedBy<DataSourceDataset, DataSourceIterator>(
-        ctx, num_elements, std::move(read_one), std::move(read_many),
-        batch_reads_, types_, shapes_);
+    *output = new DataSourceDataset(ctx, num_elements, num_parallel_reads,
+                                    std::move(read_one), std::move(read_many),
+                                    batch_reads_, types_, shapes_);
   }
 
  private:
