@@ -47,15 +47,14 @@ class UsedGenerations {
   int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Grows to the sample, if that is used for the first time.
-  void MakeRoomTo(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
+  struct __attribute__((packed)) Uses {
+    Generation generation = 0;
+    uint16_t count = 0;  // 0 for none.
+  };
   const uint16_t most_uses_;
   mutable absl::Mutex mu_;
-  // By sample, up to the last one that was used: the generation, and how often
-  // it was used, 0 for none.
-  std::vector<Generation> generations_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint16_t> counts_ ABSL_GUARDED_BY(mu_);
+  // By sample, up to the last one that was used.
+  std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
 };
 
 struct SharedUse {

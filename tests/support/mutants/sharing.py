@@ -43,10 +43,10 @@ MUTANTS = [
     Mutant("what was gone is forgotten", ORDER, "passed_over_.push_front(index);", "(void)index;", ORDER_TEST),
     Mutant("the place of what was gone is forgotten", DECIDE, "        ++num_unkept_owed_;\n", "",
            TESTS + "test_what_is_gone_when_it_is_read_is_prepared"),
-    Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return generations_[index] + 1;",
-           "  return generations_[index];", ORDER_TEST),
+    Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return uses_[index].generation + 1;",
+           "  return uses_[index].generation;", ORDER_TEST),
     Mutant("a generation is used again", "refurbish_tf/cc/stage/shared_use.cc",
-           "  if (counts_[index] > 0 && used <= generations_[index]) return false;\n", "", ORDER_TEST),
+           "  if (uses.count > 0 && used <= uses.generation) return false;\n", "", ORDER_TEST),
     Mutant("alone it prepares other generations", DECIDE, "    if (!with_others_) continue;\n", "",
            TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),
     # What is put.
