@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/store/memory_room.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,8 @@ namespace refurbish_tf {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
+// By how much a pause is longer than what it took to look.
+constexpr int kPause = 10;
 // Of what is free, after which it is read again.
 constexpr int64_t kPart = 16;
 
@@ -25,8 +28,17 @@ std::optional<Memory> MemoryRoom::ReadUnlessEarly() {
   const Clock::duration now = Clock::now().time_since_epoch();
   if (!IsEnoughPut() && now.count() < next_) return std::nullopt;
   put_ = 0;
-  next_ = (now + kInterval).count();
-  const Memory memory = read_();
+  next_ = std::numeric_limits<Clock::rep>::max();
+  Memory memory = read_();
+  // What was freed in pieces is still the allocator's. Where that is enough,
+  // nothing else need be done.
+  if (bytes_ > 0 && memory.free < memory.reserve() / (is_short_ ? 2 : 1)) {
+    ReturnFreedMemory();
+    memory = read_();
+  }
+  const Clock::duration end = Clock::now().time_since_epoch();
+  next_ = (end + std::max<Clock::duration>(kInterval, kPause * (end - now)))
+              .count();
   enough_ = std::max(memory.free, memory.reserve() / 2) / kPart;
   return memory;
 }
@@ -43,7 +55,7 @@ double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
   const int64_t surplus = std::min(reserve / 2 - memory.free, held);
   if (surplus <= 0) return 0;
   lost_ = true;
-  bytes_ = std::min(bytes_, held - surplus);
+  bytes_ = std::min<int64_t>(bytes_, held - surplus);
   return static_cast<double>(surplus) / held;
 }
 

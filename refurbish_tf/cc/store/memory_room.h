@@ -52,7 +52,8 @@ class MemoryRoom {
   }
   // Whether the store may hold so many bytes, with those of a new sample.
   PutResult Offer(int64_t bytes) {
-    if (bytes <= bytes_) return PutResult::kStored;
+    if (bytes <= bytes_.load(std::memory_order_relaxed))
+      return PutResult::kStored;
     if (bytes > max_bytes_) return PutResult::kNoRoom;
     lost_ = true;
     return PutResult::kMemoryShort;
@@ -82,10 +83,10 @@ class MemoryRoom {
   // Whether a sample was dropped, or not kept, because memory is short.
   std::atomic<bool> lost_{false};
   std::atomic<bool> warned_{false};
-  // With the store's lock.
   uint32_t uses_ = 0;
-  int64_t bytes_;
-  bool is_short_ = false;
+  // The limit now. Changes, like `is_short_`, with the store's lock held.
+  std::atomic<int64_t> bytes_;
+  std::atomic<bool> is_short_{false};
 };
 
 }  // namespace refurbish_tf

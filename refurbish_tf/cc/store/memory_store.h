@@ -108,7 +108,6 @@ class MemoryStore : public CacheStore<Sample> {
     // Destroyed after the lock is released: freeing a large sample takes time.
     Sample replaced;
     std::lock_guard<std::mutex> lock(mu_);
-    room_.Count(bytes);
     Entry entry = Find(index);
     if (entry.present()) {
       if (entry.generation() > generation) return PutResult::kNewerKept;
@@ -126,6 +125,7 @@ class MemoryStore : public CacheStore<Sample> {
     entry.page->generations[entry.offset] = generation;
     ++stats_.entries;
     stats_.bytes += bytes;
+    room_.Count(bytes);
     return PutResult::kStored;
   }
 

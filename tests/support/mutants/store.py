@@ -22,7 +22,7 @@ MUTANTS = [
     Mutant("a store grows until memory runs out", ROOM, "!is_short_ && memory.free < reserve", "memory.free < 0", MEMORY),
     Mutant("a store grows again at once", ROOM, "memory.free >= 2 * reserve", "memory.free >= reserve", MEMORY),
     Mutant("nothing is dropped when memory is very short", ROOM, "if (surplus <= 0)", "if (surplus <= held)", MEMORY),
-    Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min(bytes_, held - surplus);\n", "", MEMORY),
+    Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
     Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory_room.h", "return PutResult::kMemoryShort;",
            "return PutResult::kNoRoom;", f"{SHORT}test_the_limit_still_decides_how_many_are_kept"),
     Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory_store.h", "    room_.Count(0);\n", "",
