@@ -81,6 +81,9 @@ class CacheStore:
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`. An index is a scalar int
   or integer tensor; all methods raise `tf.errors.InvalidArgumentError` for a negative one.
 
+  In memory it stops growing before the machine, or the container, runs out of memory, whatever `max_bytes` is, and drops
+  samples if that is not enough. It warns once; `refurbish` and `cached` prepare again what is missing.
+
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
   missing and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
@@ -194,7 +197,7 @@ class CacheStore:
 
     Raises:
       ValueError: `sample` has another structure than the other samples.
-      tf.errors.ResourceExhaustedError: the sample does not fit into `max_bytes`.
+      tf.errors.ResourceExhaustedError: the sample does not fit into `max_bytes`, or memory is short.
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
@@ -333,7 +336,7 @@ def check_store(store):
   if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
-      f"store must be None (memory without a limit), a directory, or a CacheStore, got {store!r}. To bound the memory, "
+      f"store must be None (memory, as far as it reaches), a directory, or a CacheStore, got {store!r}. To bound the memory, "
       "write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")
 
 

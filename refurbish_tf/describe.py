@@ -19,7 +19,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     order   balanced eviction, cache-aware shuffle, seed 7
     source  by index: about 200 of 600 elements are read in an epoch after the first
     fresh   in uniformly random order, by index
-    store   memory, without a limit
+    store   memory, without a limit; 400 samples of 8 bytes take 3.2 kB
     after   batch(2)
 
   A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch;

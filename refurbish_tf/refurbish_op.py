@@ -13,7 +13,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
-from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, machine, mistakes, native, tracing
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
     CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_store, opened_store)
@@ -58,7 +58,7 @@ def refurbish(
       None or an empty list yields the samples as they are cached, which is echoing across epochs.
     r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
     targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`, `{1: "mask"}`.
-    store: None keeps samples in memory. A path of a local directory keeps them on disk, for the next run and for other jobs. A
+    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them on disk, for the next run and for other jobs. A
       `CacheStore` also limits the bytes. Jobs on one store have the same functions, `r` and `seed`, and different `order_seed`s.
     seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, otherwise one
       derived from `tf.random.set_seed`, otherwise a random one.
@@ -255,7 +255,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
              f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    kept = describe_store(self._store)
+    kept = describe_store(self._store) + self._describe_bytes(num_kept, stage["sample_bytes"])
     if stage["num_in_transit"]:
       # Below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
@@ -279,6 +279,19 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
+
+  def _describe_bytes(self, num_kept, sample_bytes):
+    """What the samples take in memory, where that is known before they are prepared."""
+    # In the balanced order, some have their last use in each epoch.
+    held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
+    if min(held, sample_bytes) <= 0 or self._store is not None and self._store.path is not None:
+      return ""
+    text = f"; {held:,} samples of {machine.size_of(sample_bytes)} take {machine.size_of(held * sample_bytes)}"
+    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._op_arguments["store"]))
+    room = machine.room_for_samples() + counts["bytes"]
+    if held * sample_bytes <= room:
+      return text
+    return f"{text}, and memory now has room for {machine.size_of(room)}: the rest is prepared again at each use"
 
   def _describe_fresh(self, random_access):
     if random_access:

@@ -11,10 +11,12 @@ import time
 
 import tensorflow as tf
 
+from refurbish_tf._internal import native
+
 _CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
-_MEMORY = pathlib.Path("/proc/meminfo")
-_OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
+# Of the files from which the memory is read; tests have others.
+_ROOT = ""
 # The file that is written and read to see how fast a disk is.
 _DISK_FILE_BYTES = 2**26
 
@@ -50,38 +52,17 @@ def _of_cpu(pattern):
 
 def free_memory() -> int:
   """How many bytes this process can still use: what is available, within the limits of its control groups."""
-  available = {}
-  with contextlib.suppress(OSError, ValueError):
-    for line in _MEMORY.read_text().splitlines():
-      name, _, value = line.partition(":")
-      available[name] = 1024 * int(value.split()[0])
-  free = [available.get("MemAvailable", 2**30)]
-  for folder in _groups():
-    # Of the second version of control groups, and of the first.
-    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-      with contextlib.suppress(OSError, ValueError):
-        left = int((folder / limit).read_text()) - int((folder / usage).read_text())
-        with contextlib.suppress(OSError, ValueError):
-          # Pages of files that the system would give back.
-          counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-          left += int(counts["inactive_file"])
-        free.append(max(0, left))
-  return min(free)
+  return _free_and_reserve()[0]
 
 
-def _groups():
-  """The folders of this process' control groups and of all around them."""
-  own = []
-  with contextlib.suppress(OSError, ValueError):
-    for line in _OWN_GROUPS.read_text().splitlines():
-      _, controllers, path = line.split(":", 2)
-      if not controllers or "memory" in controllers.split(","):
-        own.append(_CONTROL_GROUPS / ("memory" if controllers else "") / path.lstrip("/"))
-  found = {_CONTROL_GROUPS, _CONTROL_GROUPS / "memory"}
-  for folder in own:
-    # In a container its own path may be seen as "/".
-    found |= {each for each in (folder, *folder.parents) if _CONTROL_GROUPS in (each, *each.parents)}
-  return sorted(found)
+def room_for_samples() -> int:
+  """How many more bytes of samples stores in memory keep before memory is short."""
+  free, reserve = _free_and_reserve()
+  return max(0, free - reserve)
+
+
+def _free_and_reserve():
+  return native.ops().refurbish_tf_memory(root=_ROOT).numpy().tolist()
 
 
 def has_accelerator() -> bool:

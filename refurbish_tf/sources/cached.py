@@ -51,7 +51,7 @@ def cached(
     source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
       `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
       sparse tensors.
-    store: where the elements are kept: None for memory without a limit; a directory of a local disk, a str or a
+    store: where the elements are kept: None for memory, as far as it reaches; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
     num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that reads

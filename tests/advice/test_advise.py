@@ -152,25 +152,6 @@ def test_what_the_source_draws_is_not_kept():
   assert not [strategy for strategy in advice.strategies if strategy.elements] and "draws random numbers" in str(advice)
 
 
-def test_free_memory_is_within_control_groups(tmp_path, monkeypatch):
-  (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 4000 kB\n")
-  (tmp_path / "own").write_text("0::/outer/inner\n")
-  monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
-  monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "own")
-  monkeypatch.setattr(machine, "_CONTROL_GROUPS", tmp_path)
-  assert machine.free_memory() == 4000 * 1024
-  outer = tmp_path / "outer"
-  (outer / "inner").mkdir(parents=True)
-  (outer / "memory.max").write_text("1000000\n")
-  (outer / "memory.current").write_text("700000\n")
-  assert machine.free_memory() == 300_000
-  # Pages of files are given back.
-  (outer / "memory.stat").write_text("anon 5\ninactive_file 200000\n")
-  assert machine.free_memory() == 500_000
-  (outer / "inner" / "memory.max").write_text("max\n")
-  assert machine.free_memory() == 500_000
-
-
 @pytest.mark.parametrize("changes, error, message", [
     (dict(layers=[]), ValueError, "^layers of advise .*at least one"), (dict(layers=flip), TypeError, "^layers .*list or tuple"),
     (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"), (dict(source=[1, 2]), TypeError, r"^source .*got \[1, 2\]"),

@@ -192,7 +192,7 @@ def test_description(tmp_path):
       "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
       "  source  by index: about 400 of 600 elements are read in an epoch after the first",
       "  fresh   in uniformly random order, by index",
-      "  store   memory, at most 2,400 bytes",
+      "  store   memory, at most 2,400 bytes; 300 samples of 8 bytes take 2.4 kB",
       "  after   batch(2), echo, echo, prefetch",
       "echo, e = 1.5",
       'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']

@@ -1,36 +1,92 @@
 #include "refurbish_tf/cc/base/memory.h"
 
-#include <unistd.h>
+#include <malloc.h>
 
-#include <algorithm>
 #include <fstream>
-#include <string>
+#include <limits>
+#include <map>
+#include <mutex>
 
 namespace refurbish_tf {
 namespace {
 
 constexpr char kControlGroups[] = "/sys/fs/cgroup";
 
-// Lowers `*limit` to those of a control group and of all around it, of the
-// second version of control groups or of the first.
-void ApplyLimits(std::string group, int64_t* limit) {
+std::mutex root_mu;
+
+// Guarded by `root_mu`. Never destroyed, as a thread may read at exit.
+std::string& Root() {
+  static std::string* const root = new std::string();
+  return *root;
+}
+
+// The numbers of a file by the names before them, a line each.
+std::map<std::string, int64_t> NumbersOf(const std::string& path) {
+  std::map<std::string, int64_t> numbers;
+  std::ifstream file(path);
+  for (std::string name; file >> name;) {
+    int64_t number;
+    if (file >> number) numbers[name] = number;
+    file.clear();
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return numbers;
+}
+
+// What the system would give back of what the control group uses, as it counts
+// for the MemAvailable of the whole machine.
+int64_t Reclaimable(const std::string& group) {
+  auto numbers = NumbersOf(group + "/memory.stat");
+  int64_t bytes = 0;
+  for (const char* name :
+       {"inactive_file", "active_file", "slab_reclaimable"}) {
+    // In the first version this includes the groups within, as the usage does.
+    const auto total = numbers.find(std::string("total_") + name);
+    bytes += total != numbers.end() ? total->second : numbers[name];
+  }
+  return bytes;
+}
+
+// Lowers `*memory` to the limits of a control group and of all around it up to
+// the folder `root`, of the second version of control groups or of the first.
+void ApplyLimits(const std::string& root, const std::string& path,
+                 int64_t machine, Memory* memory) {
+  std::string group = root + path;
   while (true) {
-    for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
-      int64_t bytes;
-      // "max" is no number.
-      if (std::ifstream(group + name) >> bytes)
-        *limit = std::min(*limit, bytes);
+    for (const auto& [limit_name, usage_name] :
+         {std::pair("/memory.max", "/memory.current"),
+          std::pair("/memory.limit_in_bytes", "/memory.usage_in_bytes")}) {
+      int64_t limit, usage;
+      // "max" is no number. In the first version, no limit is a large one.
+      if (!(std::ifstream(group + limit_name) >> limit) || limit > machine)
+        continue;
+      memory->limit = std::min(memory->limit, limit);
+      if (std::ifstream(group + usage_name) >> usage) {
+        memory->free = std::clamp<int64_t>(limit - usage + Reclaimable(group),
+                                           0, memory->free);
+      }
     }
-    if (group.size() <= sizeof(kControlGroups)) return;
+    if (group.size() <= root.size()) return;
     group.resize(group.rfind('/'));
   }
 }
 
 }  // namespace
 
-int64_t MemoryLimit() {
-  int64_t limit = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  std::ifstream own("/proc/self/cgroup");
+Memory ReadMemory() {
+  std::string root;
+  {
+    std::lock_guard<std::mutex> lock(root_mu);
+    root = Root();
+  }
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  Memory memory{kUnknown, kUnknown};
+  for (const auto& [name, kilobytes] : NumbersOf(root + "/proc/meminfo")) {
+    if (name == "MemTotal:") memory.limit = 1024 * kilobytes;
+    if (name == "MemAvailable:") memory.free = 1024 * kilobytes;
+  }
+  const int64_t machine = memory.limit;
+  std::ifstream own(root + "/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
     // Such as "4:memory:/path", or "0::/path" of the second version.
     const size_t first = line.find(':');
@@ -39,13 +95,20 @@ int64_t MemoryLimit() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (controllers != "" && controllers != "memory") continue;
     const std::string path = line.substr(second + 1);
-    const std::string root =
-        kControlGroups + std::string(controllers.empty() ? "" : "/memory");
-    ApplyLimits(root + path, &limit);
+    const std::string groups =
+        root + kControlGroups + (controllers.empty() ? "" : "/memory");
+    ApplyLimits(groups, path, machine, &memory);
     // In a container the own path may be seen from outside.
-    ApplyLimits(root, &limit);
+    ApplyLimits(groups, "", machine, &memory);
   }
-  return limit;
+  return memory;
 }
+
+void SetMemoryRoot(const std::string& root) {
+  std::lock_guard<std::mutex> lock(root_mu);
+  Root() = root;
+}
+
+void ReturnFreedMemory() { malloc_trim(0); }
 
 }  // namespace refurbish_tf

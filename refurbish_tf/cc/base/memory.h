@@ -1,12 +1,34 @@
 // The memory of this process.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace refurbish_tf {
 
-// How many bytes it may have: what the machine has, within the limits of its
-// control groups, as of a container. Does I/O.
-int64_t MemoryLimit();
+struct Memory {
+  // What it may have: what the machine has, within the limits of its control
+  // groups, as of a container.
+  int64_t limit;
+  // What it can still have. What the system would give back counts as free,
+  // such as the pages of files.
+  int64_t free;
+
+  // What is to stay free of samples that are kept, for all else that grows.
+  int64_t reserve() const { return std::max(limit / 10, int64_t{1} << 30); }
+};
+
+// Does I/O, of about 0.1 ms.
+Memory ReadMemory();
+
+// From now on what is below `root` is read in place of /proc and /sys, as by
+// tests. An argument of `ReadMemory` would not reach the stores, which stages
+// make.
+void SetMemoryRoot(const std::string& root);
+
+// Gives what was freed back to the system. The allocator keeps it otherwise,
+// unless it is at the end of a heap.
+void ReturnFreedMemory();
 
 }  // namespace refurbish_tf

@@ -68,7 +68,7 @@ OrderedWorkers::Options WorkerOptions(
   options.max_pieces =
       std::max(kLeastPieces, kPiecesPerCall * options.max_calls);
   options.max_small_pieces = kSmallPieces;
-  options.max_large_bytes = MemoryLimit() / kPartOfMemory;
+  options.max_large_bytes = ReadMemory().limit / kPartOfMemory;
   options.max_bytes = std::min(options.max_bytes, options.max_large_bytes);
   return options;
 }

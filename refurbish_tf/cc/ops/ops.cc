@@ -47,6 +47,14 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
+// How many bytes this process can still have, and how many of these are not for
+// samples. From then on all is read below `root`, which is empty but in tests.
+REGISTER_OP("RefurbishTf>Memory")
+    .Input("root: string")
+    .Output("free_and_reserve: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorShape<2>);
+
 // Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
 // result is cached, then `final_fn`.
 //

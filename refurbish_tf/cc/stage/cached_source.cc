@@ -84,7 +84,7 @@ void CachedSource::Put(uint32_t index, uint32_t sum, Sample* element) {
   CacheStore<Sample>& store = store_->store();
   if (store_->disk() == nullptr) {
     // Before buffers are copied in vain.
-    if (SampleBytes(*element) > store.max_bytes() - store.Stats().bytes) return;
+    if (!store.HasRoom(SampleBytes(*element))) return;
     OwnBuffers(element);
   }
   const PutResult result = store.Put(index, kElementGeneration, *element);

@@ -370,6 +370,7 @@ NamedNumbers Stage::Describe() const {
   }
   return {{"num_samples", options_.num_samples},
           {"num_kept", num_kept},
+          {"sample_bytes", options_.sample_bytes},
           {"num_in_transit", num_in_transit},
           {"random_access", options_.random_access},
           {"seed", static_cast<int64_t>(schedule.seed)},

@@ -38,9 +38,10 @@ struct CacheStoreStats {
   int64_t evictions = 0;
 };
 
-// kNoRoom: the limit of bytes does not allow it. kFailed: it could not be
-// written, or can never be kept.
-enum class PutResult { kStored, kNoRoom, kNewerKept, kFailed };
+// kNoRoom: the limit of bytes does not allow it. kMemoryShort: it would, but
+// the memory of the process runs out; nothing can be evicted for it. kFailed:
+// it could not be written, or can never be kept.
+enum class PutResult { kStored, kNoRoom, kMemoryShort, kNewerKept, kFailed };
 
 // A sample to read ahead. Each has a ticket of its own.
 struct WantedSample {
@@ -57,7 +58,8 @@ class CacheStore {
  public:
   virtual ~CacheStore() = default;
 
-  // The limit on the bytes it holds.
+  // The limit on the bytes it holds, also while memory is short and it holds
+  // less.
   virtual int64_t max_bytes() const = 0;
 
   // Whether other jobs use it, too, perhaps at other epochs. It may then hold
@@ -94,6 +96,9 @@ class CacheStore {
   // is.
   virtual PutResult Put(uint64_t index, Generation generation,
                         Sample sample) = 0;
+
+  // Whether there is room for so many bytes, as far as it is known before.
+  virtual bool HasRoom(int64_t /*bytes*/) { return true; }
 
   // Removes the sample to make room, counting an eviction.
   virtual bool Evict(uint64_t index) = 0;

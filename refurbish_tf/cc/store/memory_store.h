@@ -7,11 +7,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/memory_room.h"
 
 namespace refurbish_tf {
 
@@ -32,10 +35,13 @@ class MemoryStore : public CacheStore<Sample> {
 
   // `prefetch` is called with samples that are about to be copied, and
   // prefetches the memory that they refer to.
-  MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch)
+  MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch,
+              MemoryRoom::ReadFunction read = ReadMemory,
+              MemoryRoom::WarnFunction warn = WarnInPython)
       : max_bytes_(max_bytes),
         size_(std::move(size)),
-        prefetch_(std::move(prefetch)) {}
+        prefetch_(std::move(prefetch)),
+        room_(max_bytes, std::move(read), std::move(warn)) {}
 
   int64_t max_bytes() const override { return max_bytes_; }
 
@@ -58,6 +64,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -69,6 +76,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
             Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -81,6 +89,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Contains(uint64_t index, GenerationRange wanted) override
       ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return Hit(Find(index), wanted);
   }
@@ -94,6 +103,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   PutResult Put(uint64_t index, Generation generation, Sample sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
     const int64_t bytes = size_(sample);
     // Destroyed after the lock is released: freeing a large sample takes time.
     Sample replaced;
@@ -104,7 +114,8 @@ class MemoryStore : public CacheStore<Sample> {
       if (entry.generation() < generation) ++stats_.evictions;
       replaced = Extract(entry);
     }
-    if (bytes > max_bytes_ - stats_.bytes) return PutResult::kNoRoom;
+    const PutResult result = room_.Offer(stats_.bytes + bytes);
+    if (result != PutResult::kStored) return result;
     if (entry.page == nullptr) {
       std::unique_ptr<Page>& page = pages_[index / kPageSize];
       if (page == nullptr) page = std::make_unique<Page>();
@@ -114,7 +125,14 @@ class MemoryStore : public CacheStore<Sample> {
     entry.page->generations[entry.offset] = generation;
     ++stats_.entries;
     stats_.bytes += bytes;
+    room_.Count(bytes);
     return PutResult::kStored;
+  }
+
+  bool HasRoom(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
+    std::lock_guard<std::mutex> lock(mu_);
+    return room_.Offer(stats_.bytes + bytes) == PutResult::kStored;
   }
 
   bool Evict(uint64_t index) override { return Remove(index, /*evict=*/true); }
@@ -166,6 +184,7 @@ class MemoryStore : public CacheStore<Sample> {
   // entry has `kNoGeneration`, which is never wanted.
   bool Hit(const Entry& entry, GenerationRange wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    room_.Count(0);
     const bool hit =
         entry.page != nullptr && wanted.Contains(entry.generation());
     if (!hit) ++stats_.misses;
@@ -190,10 +209,40 @@ class MemoryStore : public CacheStore<Sample> {
     return true;
   }
 
+  void LookAtMemory() ABSL_LOCKS_EXCLUDED(mu_) {
+    const std::optional<Memory> memory = room_.Read();
+    if (!memory.has_value()) return;
+    const bool any_dropped = !Adjust(*memory).empty();
+    if (any_dropped) ReturnFreedMemory();
+    room_.Warn(*memory, Stats());
+  }
+
+  // Returns the samples that must go, which are spread evenly over the indices,
+  // and so over the order of an epoch.
+  std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<Sample> dropped;
+    std::lock_guard<std::mutex> lock(mu_);
+    const double part = room_.Adjust(memory, stats_.bytes);
+    if (part == 0) return dropped;
+    double due = 0;
+    for (const auto& [number, page] : pages_) {
+      for (uint64_t offset = 0; offset < kPageSize; ++offset) {
+        const Entry entry = {page.get(), offset};
+        if (!entry.present() || (due += part) < 1) continue;
+        --due;
+        dropped.push_back(Extract(entry));
+        ++stats_.evictions;
+      }
+    }
+    return dropped;
+  }
+
   const int64_t max_bytes_;
   const SizeFunction size_;
   const PrefetchFunction prefetch_;
   mutable std::mutex mu_;
+  // Partly guarded by `mu_`, see there.
+  MemoryRoom room_;
   Pages pages_ ABSL_GUARDED_BY(mu_);
   CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);
 };

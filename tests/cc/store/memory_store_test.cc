@@ -131,6 +131,119 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   EXPECT_EQ(store.Stats().entries, 1);
 }
 
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// A machine of 40 GiB, so with a reserve of 4, and samples of 1 GiB.
+struct Machine {
+  std::atomic<int64_t> free{30 * kGiB};
+  std::vector<std::string> warnings;
+  MemoryStore<Sample> store;
+
+  explicit Machine(int64_t max_bytes = kUnlimited)
+      : store(
+            max_bytes, [](const Sample& sample) { return sample == nullptr ? 0 : kGiB; }, NoPrefetch,
+            [this] { return Memory{40 * kGiB, free}; }, [this](const std::string& text) { warnings.push_back(text); }) {
+  }
+
+  PutResult Put(uint64_t index) { return store.Put(index, 0, MakeSample("")); }
+  // Puts until the store has looked again: bytes, or else time, make it due.
+  void Look() {
+    for (int i = 0; i < 5; ++i) store.Put(7, 0, MakeSample(""));
+  }
+};
+
+// G8.
+TEST(MemoryStoreTest, WhatItHoldsBecomesTheLimitWhileMemoryIsShort) {
+  Machine machine;
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(machine.Put(i), PutResult::kStored);
+  machine.free = 4 * kGiB - 1;
+  machine.Look();
+  EXPECT_EQ(machine.store.Stats().entries, 10);
+  EXPECT_EQ(machine.Put(10), PutResult::kMemoryShort);
+  EXPECT_FALSE(machine.store.HasRoom(1));
+  EXPECT_EQ(machine.store.max_bytes(), kUnlimited);
+  // Others leave, and one comes.
+  machine.store.Remove(0);
+  machine.store.Evict(1);
+  EXPECT_TRUE(machine.store.HasRoom(kGiB));
+  EXPECT_EQ(machine.Put(11), PutResult::kStored);
+  EXPECT_EQ(machine.Put(12), PutResult::kStored);
+  EXPECT_EQ(machine.Put(13), PutResult::kMemoryShort);
+  // A little more than the reserve is not a wide margin.
+  machine.free = 8 * kGiB - 1;
+  machine.Look();
+  EXPECT_EQ(machine.Put(13), PutResult::kMemoryShort);
+  machine.free = 8 * kGiB;
+  machine.Look();
+  for (int i = 13; i < 20; ++i) EXPECT_EQ(machine.Put(i), PutResult::kStored);
+  EXPECT_EQ(machine.store.Stats().entries, 17);
+}
+
+// G8.
+TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
+  Machine machine;
+  for (int i = 0; i < 2000; ++i) machine.Put(i);
+  machine.free = kGiB / 2;
+  machine.Look();
+  // A reading drops 1.5 GiB, as 2 of 4 are to be free.
+  const int64_t left = machine.store.Stats().entries;
+  EXPECT_LE(left, 1999);
+  EXPECT_GE(left, 1990);
+  machine.free = 3 * kGiB;
+  machine.Look();
+  EXPECT_EQ(machine.store.Stats().entries, left);
+  EXPECT_EQ(machine.store.Stats().bytes, left * kGiB);
+  EXPECT_EQ(machine.store.Stats().evictions, 2000 - left);
+  EXPECT_EQ(machine.Put(3000), PutResult::kMemoryShort);
+  // Of half of them, some go in every part, and never two of three.
+  machine.free = 2 * kGiB - left * kGiB / 2;
+  machine.store.Put(7, 0, MakeSample(""));
+  machine.store.Put(7, 0, MakeSample(""));
+  machine.free = 3 * kGiB;
+  for (int i = 0; i + 10 <= 2000; i += 10) {
+    int kept = 0;
+    for (int j = i; j < i + 10; ++j) kept += machine.store.StoredGeneration(j) != kNoGeneration;
+    EXPECT_GE(kept, 3) << i;
+    EXPECT_LE(kept, 7) << i;
+  }
+}
+
+TEST(MemoryStoreTest, HitsAloneSeeThatMemoryIsVeryShort) {
+  Machine machine;
+  for (int i = 0; i < 10; ++i) machine.Put(i);
+  machine.free = 0;
+  Sample found;
+  Generation generation;
+  // The time makes a reading due.
+  while (machine.store.Get(9, {}, &found, &generation) && machine.store.Stats().entries == 10)
+    std::this_thread::yield();
+  EXPECT_LT(machine.store.Stats().entries, 10);
+}
+
+// The limit of bytes stays what decides which samples a stage keeps.
+TEST(MemoryStoreTest, AFullStoreIsNotShortOfMemory) {
+  Machine machine(5 * kGiB);
+  for (int i = 0; i < 5; ++i) machine.Put(i);
+  machine.free = 3 * kGiB;
+  machine.Look();
+  EXPECT_EQ(machine.Put(5), PutResult::kNoRoom);
+  EXPECT_TRUE(machine.warnings.empty());
+}
+
+TEST(MemoryStoreTest, WarnsOnceThatMemoryIsShortAndOnlyIfASampleIsLost) {
+  Machine machine;
+  for (int i = 0; i < 10; ++i) machine.Put(i);
+  machine.free = 3 * kGiB;
+  machine.Look();
+  EXPECT_TRUE(machine.warnings.empty());
+  for (int round = 0; round < 3; ++round) {
+    machine.Put(10);
+    machine.Look();
+  }
+  ASSERT_EQ(machine.warnings.size(), 1u);
+  EXPECT_NE(machine.warnings[0].find("the 10 samples (10240 MiB)"), std::string::npos) << machine.warnings[0];
+}
+
 TEST(MemoryStoreTest, ServesManyThreads) {
   constexpr uint64_t kIndices = 3000;
   MemoryStore<Sample> store(kIndices * 8, BytesOf, NoPrefetch);

@@ -8,6 +8,8 @@ FULL = "tests/cc/test_cc.py::test_cc[address_undefined-full_disk_test]"
 RECORD = "tests/cc/test_cc.py::test_cc[address_undefined-record_test]"
 WRITER = "tests/cc/test_cc.py::test_cc[address_undefined-writer_test]"
 POWER = "tests/cc/test_cc.py::test_cc[address_undefined-power_loss_test]"
+ROOM = "refurbish_tf/cc/store/memory_room.cc"
+SHORT = "tests/store/test_memory_short.py::"
 MEMORY = "tests/cc/test_cc.py::test_cc[address_undefined-memory_store_test]"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
@@ -15,8 +17,18 @@ BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 MUTANTS = [
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
-           "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
+           "result = room_.Offer(stats_.bytes + bytes)", "result = room_.Offer(stats_.bytes)",
            "tests/refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
+    Mutant("a store grows until memory runs out", ROOM, "!is_short_ && memory.free < reserve", "memory.free < 0", MEMORY),
+    Mutant("a store grows again at once", ROOM, "memory.free >= 2 * reserve", "memory.free >= reserve", MEMORY),
+    Mutant("nothing is dropped when memory is very short", ROOM, "if (surplus <= 0)", "if (surplus <= held)", MEMORY),
+    Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
+    Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory_room.h", "return PutResult::kMemoryShort;",
+           "return PutResult::kNoRoom;", f"{SHORT}test_the_limit_still_decides_how_many_are_kept"),
+    Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory_store.h", "    room_.Count(0);\n", "",
+           f"{SHORT}test_cached_reads_what_it_has_no_room_for"),
+    Mutant("control groups around the own one have no limit", "refurbish_tf/cc/base/memory.cc", "group.resize(group.rfind('/'));",
+           "group = root;", "tests/cc/test_cc.py::test_cc[address_undefined-memory_test]"),
     Mutant("the limit on disk is not looked at before writing", BUFFER,
            "    if (max_bytes != kUnlimited &&\n", "    if (max_bytes == 0 &&\n", DISK),
     Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",

@@ -1,10 +1,11 @@
-// The ops of `CacheStore`.
+// The ops of `CacheStore`, and what memory is left for it.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
@@ -64,6 +65,13 @@ absl::Status MakeHandle(OpKernelContext* ctx) {
   Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
   handle.scalar<tensorflow::Variant>()() = StoreReference{std::move(store)};
   ctx->set_output(0, handle);
+  return absl::OkStatus();
+}
+
+absl::Status TellMemory(OpKernelContext* ctx) {
+  SetMemoryRoot(ctx->input(0).scalar<tstring>()());
+  const Memory memory = ReadMemory();
+  ctx->set_output(0, Vector({memory.free, memory.reserve()}));
   return absl::OkStatus();
 }
 
@@ -229,6 +237,7 @@ absl::Status LivingJobs(OpKernelContext* ctx, SampleStore& store) {
   return absl::OkStatus();
 }
 
+REFURBISH_TF_KERNEL("Memory", FunctionOp<TellMemory>);
 REFURBISH_TF_KERNEL("CacheStoreHandle", FunctionOp<MakeHandle>);
 REFURBISH_TF_KERNEL("CacheStoreAgree", StoreOp<AgreeSettings>);
 REFURBISH_TF_KERNEL("CacheStoreVerify", StoreOp<VerifyStore>);

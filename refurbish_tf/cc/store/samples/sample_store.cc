@@ -338,6 +338,13 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
         " bytes of max_bytes=", store_->max_bytes(),
         ". Remove samples or make a CacheStore with a larger max_bytes."));
   }
+  if (result == PutResult::kMemoryShort) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The sample of ", bytes, " bytes at index ", index,
+        " was not kept: memory is short, and the CacheStore holds ",
+        store_->Stats().bytes,
+        " bytes of it. Free memory, or make a CacheStore in a directory."));
+  }
   // Only now: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);
   status = CheckTypes(dtypes);

@@ -1,0 +1,152 @@
+"""While the memory of the machine is short, stores in memory keep less, and nothing that is yielded changes (G8)."""
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf._internal import machine
+from support import memory as machine_memory
+from support.memory import NONE, PLENTY, SHORT
+
+N = 300
+# So many uses go by before a store reads the clock.
+FEW = 32
+
+
+@pytest.fixture
+def memory(monkeypatch, tmp_path):
+  with machine_memory.free_memory(monkeypatch, tmp_path) as found:
+    yield found
+
+
+def partial_fn(index, seed):
+  return tf.stack([index, tf.random.stateless_uniform([], seed, 0, 2**40, tf.int64)])
+
+
+def stage(stream=False, **options):
+  source = tf.data.Dataset.range(N)
+  if stream:
+    source = source.filter(lambda index: True)
+  return source.refurbish(partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options)
+
+
+def epoch(dataset, at=None, do=None):
+  """What an epoch yields; after `at` elements, `do` is called."""
+  found = []
+  for element in dataset:
+    if len(found) == at:
+      do()
+    found.append(element.numpy().tolist())
+  return found
+
+
+def epochs_of(dataset):
+  return [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs], [epoch.missing for epoch in rtf.stats(dataset)[0].epochs]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("free", [SHORT, NONE])
+def test_the_same_samples_in_the_same_order(memory, free, stream):
+  """G1, G2, G6, G7: whatever is kept. What is not is prepared again, and once memory is free again nothing is.
+
+  Of a stream, a sample that is prepared again comes when the stream does.
+  """
+  same = sorted if stream else list
+  plain, short = stage(stream), stage(stream)
+  expected = [epoch(plain) for _ in range(8)]
+  states = []
+  assert epoch(short, at=N // 2, do=lambda: memory.set(free)) == expected[0]
+  for number in range(1, 4):
+    states.append(short.saved_state())
+    assert same(epoch(short)) == same(expected[number])
+  memory.set(PLENTY)
+  for number in range(4, 8):
+    assert same(epoch(short)) == same(expected[number])
+  assert short.saved_state() == plain.saved_state()
+  assert [state["state"][4:] for state in states] == [plain.saved_state()["state"][4:]] * 3
+  missing = epochs_of(short)[1]
+  assert missing[1] and (stream or all(missing[2:4])) and not missing[0] and not any(missing[6:])
+  if free == SHORT:
+    # Half of the samples were prepared by then; more than one third of them had their last use.
+    assert all(N - each > N // 4 for each in epochs_of(short)[0][1:4])
+  else:
+    # All were dropped, and none is kept.
+    assert epochs_of(short)[0][2:4] == [N, N]
+  assert not any(epochs_of(plain)[1])
+
+
+def test_it_is_said_once_to_python(memory):
+  """As a PipelineWarning with how many samples are kept, and what to do; nothing while memory is free."""
+  dataset = stage()
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    epoch(dataset)
+    assert not caught
+    memory.set(SHORT)
+    store = rtf.CacheStore()
+    dataset = stage(store=store)
+    for _ in range(3):
+      epoch(dataset)
+      memory.set(SHORT)
+  [warning] = caught
+  assert warning.category is rtf.PipelineWarning
+  for text in ("the 0 samples (0 MiB)", "3072 MiB", "CacheStore(max_bytes=...)", "directory"):
+    assert text in str(warning.message)
+  assert len(store) == 0
+
+
+def test_the_limit_still_decides_how_many_are_kept(memory):
+  """Where the first epoch finds out how many samples fit, those for which memory is short do not count as too many."""
+  dataset = stage(stream=True, store=rtf.CacheStore(max_bytes=16 * N))
+  epoch(dataset, at=N // 2, do=lambda: memory.set(SHORT))
+  state = dataset.saved_state()["state"]
+  assert state[4:6] == [N, N]
+
+
+def test_put_by_hand(memory):
+  store = rtf.CacheStore()
+  for index in range(2 * FEW):
+    store.put(index, index)
+  memory.set(SHORT)
+  for index in range(FEW):
+    assert int(store.get(index)) == index
+  with pytest.raises(tf.errors.ResourceExhaustedError, match="memory is short.*holds 256 bytes.*directory"):
+    store.put(1000, 1)
+  # In the place of another.
+  store.put(3, 4)
+  store.remove(5)
+  store.put(1000, 1)
+  assert len(store) == 2 * FEW
+
+
+def test_cached_reads_what_it_has_no_room_for(memory):
+  reads = tf.Variable(tf.zeros([N], tf.int64))
+
+  def read(index):
+    reads.scatter_nd_add([[index]], [1])
+    return index
+
+  elements = rtf.sources.cached(tf.data.Dataset.range(N).map(read))
+  assert epoch(elements, at=N // 2, do=lambda: memory.set(SHORT)) == list(range(N))
+  for _ in range(2):
+    assert epoch(elements) == list(range(N))
+  once = np.sum(reads.numpy() == 1)
+  assert N // 2 <= once <= N // 2 + 2 * FEW and np.sum(reads.numpy() == 3) == N - once
+  # Nothing is put, and yet it sees that what it keeps must go.
+  memory.set(NONE)
+  epoch(elements)
+  epoch(elements)
+  assert np.min(reads.numpy()) > 1
+
+
+def test_what_the_samples_will_take_is_said_before(memory):
+  described = rtf.describe(stage()).splitlines()
+  assert "  store   memory, without a limit; 200 samples of 16 bytes take 3.2 kB" in described
+  assert "take" not in rtf.describe(stage(stream=True))
+  large = tf.data.Dataset.range(N).refurbish(lambda index: tf.zeros([2**28], tf.uint8), r=2)
+  assert "150 samples of 268 MB take 40.3 GB, and memory now has room for 27.9 GB: the rest is prepared again" in rtf.describe(large)
+  assert machine.room_for_samples() == PLENTY - 4 * 2**30
+  memory.set(SHORT)
+  assert machine.free_memory() == SHORT and machine.room_for_samples() == 0
