@@ -1,4 +1,5 @@
 """While the memory of the machine is short, stores in memory keep less, and nothing that is yielded changes (G8)."""
+import contextlib
 import warnings
 
 import numpy as np
@@ -119,6 +120,11 @@ def test_put_by_hand(memory):
   store.remove(5)
   store.put(1000, 1)
   assert len(store) == 2 * FEW
+  memory.set(PLENTY)
+  for _ in range(FEW):
+    with contextlib.suppress(tf.errors.ResourceExhaustedError):
+      store.put(1001, 1)
+  store.put(1002, 1)
 
 
 def test_cached_reads_what_it_has_no_room_for(memory):

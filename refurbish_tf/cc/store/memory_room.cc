@@ -23,7 +23,7 @@ MemoryRoom::MemoryRoom(int64_t max_bytes, ReadFunction read, WarnFunction warn)
       warn_(std::move(warn)),
       bytes_(max_bytes) {}
 
-std::optional<Memory> MemoryRoom::ReadUnlessEarly() {
+std::optional<Memory> MemoryRoom::Read() {
   if (!due_.exchange(false)) return std::nullopt;
   const Clock::duration now = Clock::now().time_since_epoch();
   if (!IsEnoughPut() && now.count() < next_) return std::nullopt;

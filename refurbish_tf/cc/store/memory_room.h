@@ -30,30 +30,26 @@ class MemoryRoom {
 
   // To be called with no lock of the store held.
 
-  // How much memory is left, if it is time to look. Then does I/O.
-  std::optional<Memory> Read() {
-    if (!due_.load(std::memory_order_relaxed)) return std::nullopt;
-    return ReadUnlessEarly();
-  }
+  bool due() const { return due_.load(kRelaxed); }
+  // How much memory is left, unless it is early after all. Does I/O.
+  std::optional<Memory> Read();
   // Warns, the first time that memory is short for a sample.
   void Warn(const Memory& memory, const CacheStoreStats& held);
 
   // To be called with the store's lock held.
 
-  // Counts a use of the store, and the bytes that it puts.
-  void Count(int64_t bytes) {
-    // By one thread at a time, so that no atomic addition is needed.
-    put_.store(put_.load(std::memory_order_relaxed) + bytes,
-               std::memory_order_relaxed);
-    // The clock takes longer than to count.
-    if (++uses_ % kUsesForAClock == 0 || IsEnoughPut()) {
-      due_.store(true, std::memory_order_relaxed);
-    }
+  // Counts a use of the store. The clock takes longer than that.
+  void Count() {
+    if (++uses_ % kUsesForAClock == 0) due_.store(true, kRelaxed);
+  }
+  // Counts the bytes of a put. No atomic addition is needed.
+  void CountBytes(int64_t bytes) {
+    put_.store(put_.load(kRelaxed) + bytes, kRelaxed);
+    if (IsEnoughPut()) due_.store(true, kRelaxed);
   }
   // Whether the store may hold so many bytes, with those of a new sample.
   PutResult Offer(int64_t bytes) {
-    if (bytes <= bytes_.load(std::memory_order_relaxed))
-      return PutResult::kStored;
+    if (bytes <= bytes_.load(kRelaxed)) return PutResult::kStored;
     if (bytes > max_bytes_) return PutResult::kNoRoom;
     lost_ = true;
     return PutResult::kMemoryShort;
@@ -62,14 +58,12 @@ class MemoryRoom {
   double Adjust(const Memory& memory, int64_t held);
 
  private:
-  std::optional<Memory> ReadUnlessEarly();
-
   using Clock = std::chrono::steady_clock;
   static constexpr uint32_t kUsesForAClock = 32;
+  static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 
   bool IsEnoughPut() const {
-    return put_.load(std::memory_order_relaxed) >
-           enough_.load(std::memory_order_relaxed);
+    return put_.load(kRelaxed) > enough_.load(kRelaxed);
   }
 
   const int64_t max_bytes_;

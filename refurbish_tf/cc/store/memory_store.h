@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/memory_room.h"
@@ -64,7 +65,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
-    LookAtMemory();
+    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -76,7 +77,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
             Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
-    LookAtMemory();
+    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -89,7 +90,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Contains(uint64_t index, GenerationRange wanted) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    LookAtMemory();
+    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return Hit(Find(index), wanted);
   }
@@ -103,11 +104,12 @@ class MemoryStore : public CacheStore<Sample> {
 
   PutResult Put(uint64_t index, Generation generation, Sample sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    LookAtMemory();
+    if (room_.due()) LookAtMemory();
     const int64_t bytes = size_(sample);
     // Destroyed after the lock is released: freeing a large sample takes time.
     Sample replaced;
     std::lock_guard<std::mutex> lock(mu_);
+    room_.Count();
     Entry entry = Find(index);
     if (entry.present()) {
       if (entry.generation() > generation) return PutResult::kNewerKept;
@@ -125,12 +127,12 @@ class MemoryStore : public CacheStore<Sample> {
     entry.page->generations[entry.offset] = generation;
     ++stats_.entries;
     stats_.bytes += bytes;
-    room_.Count(bytes);
+    room_.CountBytes(bytes);
     return PutResult::kStored;
   }
 
   bool HasRoom(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_) {
-    LookAtMemory();
+    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return room_.Offer(stats_.bytes + bytes) == PutResult::kStored;
   }
@@ -184,7 +186,7 @@ class MemoryStore : public CacheStore<Sample> {
   // entry has `kNoGeneration`, which is never wanted.
   bool Hit(const Entry& entry, GenerationRange wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    room_.Count(0);
+    room_.Count();
     const bool hit =
         entry.page != nullptr && wanted.Contains(entry.generation());
     if (!hit) ++stats_.misses;
@@ -209,7 +211,7 @@ class MemoryStore : public CacheStore<Sample> {
     return true;
   }
 
-  void LookAtMemory() ABSL_LOCKS_EXCLUDED(mu_) {
+  ABSL_ATTRIBUTE_NOINLINE void LookAtMemory() ABSL_LOCKS_EXCLUDED(mu_) {
     const std::optional<Memory> memory = room_.Read();
     if (!memory.has_value()) return;
     const bool any_dropped = !Adjust(*memory).empty();
@@ -217,8 +219,7 @@ class MemoryStore : public CacheStore<Sample> {
     room_.Warn(*memory, Stats());
   }
 
-  // Returns the samples that must go, which are spread evenly over the indices,
-  // and so over the order of an epoch.
+  // Returns those that must go, spread evenly over the order of an epoch.
   std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<Sample> dropped;
     std::lock_guard<std::mutex> lock(mu_);
@@ -241,7 +242,6 @@ class MemoryStore : public CacheStore<Sample> {
   const SizeFunction size_;
   const PrefetchFunction prefetch_;
   mutable std::mutex mu_;
-  // Partly guarded by `mu_`, see there.
   MemoryRoom room_;
   Pages pages_ ABSL_GUARDED_BY(mu_);
   CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);

@@ -135,20 +135,21 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 // A machine of 40 GiB, so with a reserve of 4, and samples of 1 GiB.
 struct Machine {
-  std::atomic<int64_t> free{30 * kGiB};
+  int64_t free = 30 * kGiB;
+  int readings = 0;
   std::vector<std::string> warnings;
   MemoryStore<Sample> store;
 
   explicit Machine(int64_t max_bytes = kUnlimited)
       : store(
             max_bytes, [](const Sample& sample) { return sample == nullptr ? 0 : kGiB; }, NoPrefetch,
-            [this] { return Memory{40 * kGiB, free}; }, [this](const std::string& text) { warnings.push_back(text); }) {
-  }
+            [this] { return ++readings, Memory{40 * kGiB, free}; },
+            [this](const std::string& text) { warnings.push_back(text); }) {}
 
   PutResult Put(uint64_t index) { return store.Put(index, 0, MakeSample("")); }
-  // Puts until the store has looked again: bytes, or else time, make it due.
+  // Uses the store until the time makes a reading due.
   void Look() {
-    for (int i = 0; i < 5; ++i) store.Put(7, 0, MakeSample(""));
+    for (const int before = readings; readings == before;) store.Contains(0, {});
   }
 };
 
@@ -197,9 +198,7 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   EXPECT_EQ(machine.Put(3000), PutResult::kMemoryShort);
   // Of half of them, some go in every part, and never two of three.
   machine.free = 2 * kGiB - left * kGiB / 2;
-  machine.store.Put(7, 0, MakeSample(""));
-  machine.store.Put(7, 0, MakeSample(""));
-  machine.free = 3 * kGiB;
+  machine.Look();
   for (int i = 0; i + 10 <= 2000; i += 10) {
     int kept = 0;
     for (int j = i; j < i + 10; ++j) kept += machine.store.StoredGeneration(j) != kNoGeneration;
@@ -208,13 +207,19 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   }
 }
 
+// The puts of a part of what is free make a reading due, at however many a second.
+TEST(MemoryStoreTest, LooksAgainBeforeALargePartOfWhatIsFreeIsTaken) {
+  Machine machine;
+  for (int i = 0; i < 1000; ++i) machine.Put(i);
+  EXPECT_GE(machine.readings, 1000 / 3);
+}
+
 TEST(MemoryStoreTest, HitsAloneSeeThatMemoryIsVeryShort) {
   Machine machine;
   for (int i = 0; i < 10; ++i) machine.Put(i);
   machine.free = 0;
   Sample found;
   Generation generation;
-  // The time makes a reading due.
   while (machine.store.Get(9, {}, &found, &generation) && machine.store.Stats().entries == 10)
     std::this_thread::yield();
   EXPECT_LT(machine.store.Stats().entries, 10);

@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
     Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory_room.h", "return PutResult::kMemoryShort;",
            "return PutResult::kNoRoom;", f"{SHORT}test_the_limit_still_decides_how_many_are_kept"),
-    Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory_store.h", "    room_.Count(0);\n", "",
+    Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory_store.h", "    room_.Count();\n    const bool hit", "    const bool hit",
            f"{SHORT}test_cached_reads_what_it_has_no_room_for"),
     Mutant("control groups around the own one have no limit", "refurbish_tf/cc/base/memory.cc", "group.resize(group.rfind('/'));",
            "group = root;", "tests/cc/test_cc.py::test_cc[address_undefined-memory_test]"),
