@@ -21,7 +21,7 @@ std::string& Root() {
 }
 
 // The numbers of a file by the names before them, a line each.
-std::map<std::string, int64_t> NumbersOf(const std::string& path) {
+std::map<std::string, int64_t> NumbersIn(const std::string& path) {
   std::map<std::string, int64_t> numbers;
   std::ifstream file(path);
   for (std::string name; file >> name;) {
@@ -36,7 +36,7 @@ std::map<std::string, int64_t> NumbersOf(const std::string& path) {
 // What the system would give back of what the control group uses, as it counts
 // for the MemAvailable of the whole machine.
 int64_t Reclaimable(const std::string& group) {
-  auto numbers = NumbersOf(group + "/memory.stat");
+  auto numbers = NumbersIn(group + "/memory.stat");
   int64_t bytes = 0;
   for (const char* name :
        {"inactive_file", "active_file", "slab_reclaimable"}) {
@@ -81,7 +81,7 @@ Memory ReadMemory() {
   }
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   Memory memory{kUnknown, kUnknown};
-  for (const auto& [name, kilobytes] : NumbersOf(root + "/proc/meminfo")) {
+  for (const auto& [name, kilobytes] : NumbersIn(root + "/proc/meminfo")) {
     if (name == "MemTotal:") memory.limit = 1024 * kilobytes;
     if (name == "MemAvailable:") memory.free = 1024 * kilobytes;
   }
