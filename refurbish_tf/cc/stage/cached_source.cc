@@ -76,6 +76,8 @@ bool CachedSource::Contains(uint32_t index) {
 }
 
 bool CachedSource::Get(uint32_t index, Sample* element) {
+  // Once all that there is room for is kept, nothing is put.
+  store_->store().LookAtMemory();
   Generation found;
   return store_->store().Get(index, kAnyElement, element, &found);
 }

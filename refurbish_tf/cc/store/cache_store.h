@@ -97,6 +97,10 @@ class CacheStore {
   virtual PutResult Put(uint64_t index, Generation generation,
                         Sample sample) = 0;
 
+  // Looks whether memory is short, when it is time to, as a put does. Does I/O:
+  // to be called with no lock held.
+  virtual void LookAtMemory() {}
+
   // Whether there is room for so many bytes, as far as it is known before.
   virtual bool HasRoom(int64_t /*bytes*/) { return true; }
 

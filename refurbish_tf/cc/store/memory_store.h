@@ -65,7 +65,6 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -77,7 +76,6 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
             Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
@@ -90,7 +88,6 @@ class MemoryStore : public CacheStore<Sample> {
 
   bool Contains(uint64_t index, GenerationRange wanted) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    if (room_.due()) LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return Hit(Find(index), wanted);
   }
@@ -104,7 +101,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   PutResult Put(uint64_t index, Generation generation, Sample sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    if (room_.due()) LookAtMemory();
+    LookAtMemory();
     const int64_t bytes = size_(sample);
     // Destroyed after the lock is released: freeing a large sample takes time.
     Sample replaced;
@@ -132,9 +129,13 @@ class MemoryStore : public CacheStore<Sample> {
   }
 
   bool HasRoom(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (room_.due()) LookAtMemory();
+    LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return room_.Offer(stats_.bytes + bytes) == PutResult::kStored;
+  }
+
+  void LookAtMemory() override {
+    if (room_.due()) Look();
   }
 
   bool Evict(uint64_t index) override { return Remove(index, /*evict=*/true); }
@@ -211,11 +212,10 @@ class MemoryStore : public CacheStore<Sample> {
     return true;
   }
 
-  ABSL_ATTRIBUTE_NOINLINE void LookAtMemory() ABSL_LOCKS_EXCLUDED(mu_) {
+  ABSL_ATTRIBUTE_NOINLINE void Look() ABSL_LOCKS_EXCLUDED(mu_) {
     const std::optional<Memory> memory = room_.Read();
     if (!memory.has_value()) return;
-    const bool any_dropped = !Adjust(*memory).empty();
-    if (any_dropped) ReturnFreedMemory();
+    if (!Adjust(*memory).empty()) ReturnFreedMemory();
     room_.Warn(*memory, Stats());
   }
 

@@ -15,9 +15,12 @@ constexpr std::chrono::microseconds kShortFetch(5);
 
 // The mean time of a piece from which on the consumer leaves them to threads:
 // to be woken for each result then costs little. That of fewer pieces does not
-// count, as a function's first call takes longer.
+// count, as a function's first call takes longer. So many are timed at first,
+// and then one in kTimed.
 constexpr std::chrono::milliseconds kLongPiece(5);
-constexpr int kLeastHelped = 4;
+constexpr int kLeastTimed = 4;
+constexpr int kAllTimed = 64;
+constexpr int kTimed = 16;
 
 // Results for each call that `max_large_bytes` is for.
 constexpr int64_t kLargePerCall = 4;
@@ -204,13 +207,16 @@ bool OrderedWorkers::IsUnderWay() const {
 }
 
 bool OrderedWorkers::Help(Lock& lock) {
-  const Clock::time_point began = Clock::now();
+  // Later few are timed, as to read the clock twice takes as long as a claim.
+  const bool is_timed = num_helped_ < kAllTimed || num_helped_ % kTimed == 0;
+  const Clock::time_point began = is_timed ? Clock::now() : Clock::time_point();
   if (!Step(lock, /*may_run=*/true)) return false;
-  helped_nanos_ += std::chrono::nanoseconds(Clock::now() - began).count();
   ++num_helped_;
-  if (options_.max_calls > 0 && num_helped_ >= kLeastHelped &&
-      helped_nanos_ / num_helped_ >=
-          std::chrono::nanoseconds(kLongPiece).count()) {
+  if (!is_timed) return true;
+  ++num_timed_;
+  helped_time_ += Clock::now() - began;
+  if (options_.max_calls > 0 && num_timed_ >= kLeastTimed &&
+      helped_time_ / num_timed_ >= kLongPiece) {
     consumer_helps_ = false;
     AddThread();
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -209,10 +210,11 @@ class OrderedWorkers {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
   // Whether it does pieces in place of the last thread, how many it has done,
-  // and how long they took.
+  // and of how many it is known how long they took together.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);
-  int num_helped_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t helped_nanos_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t num_helped_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_timed_ ABSL_GUARDED_BY(mu_) = 0;
+  std::chrono::steady_clock::duration helped_time_ ABSL_GUARDED_BY(mu_){};
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
   // Started, and not yet at work.
   int num_starting_ ABSL_GUARDED_BY(mu_) = 0;

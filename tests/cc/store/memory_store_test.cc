@@ -149,7 +149,7 @@ struct Machine {
   PutResult Put(uint64_t index) { return store.Put(index, 0, MakeSample("")); }
   // Uses the store until the time makes a reading due.
   void Look() {
-    for (const int before = readings; readings == before;) store.Contains(0, {});
+    for (const int before = readings; readings == before; store.LookAtMemory()) store.Contains(0, {});
   }
 };
 
@@ -220,7 +220,9 @@ TEST(MemoryStoreTest, HitsAloneSeeThatMemoryIsVeryShort) {
   machine.free = 0;
   Sample found;
   Generation generation;
-  for (const int before = machine.readings; machine.readings == before;) machine.store.Get(9, {}, &found, &generation);
+  for (const int before = machine.readings; machine.readings == before; machine.store.LookAtMemory()) {
+    machine.store.Get(9, {}, &found, &generation);
+  }
   EXPECT_LT(machine.store.Stats().entries, 10);
 }
 
