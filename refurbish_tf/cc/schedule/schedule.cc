@@ -147,11 +147,11 @@ Schedule::Schedule(const ScheduleOptions& options, const MovedShard& moved,
       moved_(moved) {}
 
 void Schedule::Sort() const {
-  std::call_once(once_, [this] {
-    positions_ = moved_.has_value()
-                     ? RanksInFormerShards(options_.seed, *moved_)
-                     : RankByEvictionKey(options_.seed, num_samples_);
-    sorted_.store(true, std::memory_order_release);
+  std::call_once(sorted_->once, [this] {
+    sorted_->positions = moved_.has_value()
+                             ? RanksInFormerShards(options_.seed, *moved_)
+                             : RankByEvictionKey(options_.seed, num_samples_);
+    sorted_->done.store(true, std::memory_order_release);
   });
 }
 

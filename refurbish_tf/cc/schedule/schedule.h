@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -160,7 +161,9 @@ class Schedule {
 
   uint32_t num_samples() const { return num_samples_; }
   uint32_t capacity() const { return capacity_; }
-  int64_t bytes() const { return sorted_ ? 4 * int64_t{num_samples_} : 0; }
+  int64_t bytes() const {
+    return sorted_->done ? 4 * int64_t{num_samples_} : 0;
+  }
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
@@ -196,19 +199,23 @@ class Schedule {
 
   // In its eviction order.
   uint32_t position(uint32_t index) const {
-    if (!sorted_.load(std::memory_order_acquire)) Sort();
-    return positions_[index];
+    if (!sorted_->done.load(std::memory_order_acquire)) Sort();
+    return sorted_->positions[index];
   }
   void Sort() const;
+
+  struct Sorted {
+    std::once_flag once;
+    std::atomic<bool> done{false};
+    std::vector<uint32_t> positions;  // By sample.
+  };
 
   const ScheduleOptions options_;
   const uint32_t num_samples_;
   const uint32_t capacity_;
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
-  mutable std::once_flag once_;
-  mutable std::atomic<bool> sorted_{false};
-  mutable std::vector<uint32_t> positions_;  // By sample, once it is sorted.
+  const std::shared_ptr<Sorted> sorted_ = std::make_shared<Sorted>();
 };
 
 }  // namespace refurbish_tf
