@@ -76,9 +76,10 @@ TEST_F(OrderedWorkersTest, LargePiecesHaveRoomForEveryCall) {
     workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [](int) { return kBytes; };
     ASSERT_EQ(workers.NextNumber(), 0);
-    Await([&] { return workers.num_claims() - 1 >= room; });
+    // It may have been taken when all room was used, or before.
+    Await([&] { return workers.num_claims() >= room; });
     Await([&] { return workers.all_threads_asleep(); });
-    ASSERT_EQ(workers.num_claims() - 1, room);
+    ASSERT_LE(workers.num_claims(), room + 1);
   }
 }
 
