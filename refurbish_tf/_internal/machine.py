@@ -15,7 +15,7 @@ from refurbish_tf._internal import native
 
 _CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
-# Of the files from which the memory is read; tests have others.
+# The folder in which /proc and /sys are read. Tests have another one.
 _ROOT = ""
 # The file that is written and read to see how fast a disk is.
 _DISK_FILE_BYTES = 2**26

@@ -29,7 +29,7 @@ def bytes_beside_store(dataset):
 
 
 def test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch(tmp_path):
-  """After a restore, which begins with another epoch, there is none that fits."""
+  """A restore goes back to another epoch, so the order that was begun is not used."""
   dataset = make()
   epochs = [epoch(dataset) for _ in range(4)]
   for each, later in itertools.pairwise(epochs):
@@ -99,7 +99,7 @@ def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):
     yielded.append(next(iterator).numpy()[:, 0])
     states.append(state_of(iterator).values)
   bits = [np.unpackbits(state["yielded"], bitorder="little").sum() for state in states]
-  # Of batches of 1,000 the bits were copied twice.
+  # The bits were not copied anew for each batch of 1,000.
   assert len(set(bits)) <= 5
   for state, number in zip(states, range(1, 10)):
     known = np.flatnonzero(np.unpackbits(state["yielded"], bitorder="little"))

@@ -163,6 +163,7 @@ bool PositionPlan::PassOver() {
       passed.index = ahead_.front().index;
       ahead_.pop_front();
       is_wanted = decision == Decision::kKept && passed.position < wanted_end_;
+      if (decision == Decision::kToRead) DropRead();
     }
   }
   // Its read may be under way.

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kInterval{100};
 // By how much a pause is longer than what it took to look.
 constexpr int kPause = 10;
-// Of what is free, after which it is read again.
+// A part of what is free may be put before memory is read again.
 constexpr int64_t kPart = 16;
 
 }  // namespace

@@ -157,7 +157,7 @@ class OrderedWorkers {
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim has room if all limits are divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Does a step as the consumer; false if there is none for it.
+  // The consumer does a step. False if there is none that it can do.
   bool Help(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);

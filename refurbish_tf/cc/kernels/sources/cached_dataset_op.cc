@@ -105,8 +105,9 @@ class CachedDataset : public UnaryDataset {
 };
 
 // `mu_` is held while the input and the store are read, as in every iterator of
-// tf.data while it reads its input. Lock order: `mu_`, then the plan's; those
-// of an index mapper and of the store are taken with the plan's not held.
+// tf.data while it reads its input. Lock order: `mu_`, then the plan's, then
+// those of the store; those of an index mapper are taken with the plan's not
+// held.
 class CachedIterator : public DatasetIterator<CachedDataset> {
  public:
   using DatasetIterator<CachedDataset>::DatasetIterator;
