@@ -237,8 +237,8 @@ def slow_reads(quick, directory):
       slow_reads.__doc__,
       f"An epoch of {count:,} elements of {ELEMENT / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, which make at most "
       f"{READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that is the bar, here as a time, its reciprocal. A preloaded "
-      "library delays each read of the files by 30 ms, as if nothing were in the page cache, but not of the index of the records. The "
-      "elements of data_source sleep in Python.", rows)
+      "library delays each read of the files by 30 ms, but not of the index of the records, and takes RWF_NOWAIT away, which network file "
+      "systems lack. The elements of data_source sleep in Python.", rows)
 
 
 class _Files:
@@ -264,7 +264,7 @@ class _Files:
         "image_folder": lambda: folder(**reads),
         "tfrecord": lambda: rtf.sources.tfrecord(str(self.slow / "records"), index_dir=self._index, **reads),
         "data_source": lambda: rtf.sources.data_source(_SlowList([bytes(ELEMENT)] * self._count), **reads),
-        "cached, from its source": lambda: rtf.sources.cached(folder(), **reads),
+        "cached, from its source": lambda: rtf.sources.cached(folder(**reads), **reads),
         "cached, from its store": lambda: rtf.sources.cached(folder(), self.slow / "store", **reads)}
 
   def seconds(self, name, **reads):

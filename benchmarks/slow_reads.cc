@@ -1,6 +1,6 @@
 // Preloaded by scaling.py: a read of a file below $SLOW_READS_BELOW takes 30 ms
-// as from object storage, unless it is at the end of the file, and finds
-// nothing in the page cache.
+// as from object storage, unless it is at the end of the file. As on network
+// file systems there is no RWF_NOWAIT.
 
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -51,7 +51,7 @@ ssize_t pread64(int fd, void* to, size_t size, off64_t offset) {
 ssize_t preadv2(int fd, const iovec* parts, int count, off_t offset,
                 int flags) {
   if ((flags & RWF_NOWAIT) != 0 && IsSlow(fd)) {
-    errno = EAGAIN;
+    errno = EOPNOTSUPP;
     return -1;
   }
   return Late(fd, syscall(SYS_preadv2, fd, parts, count, offset, 0, flags));

@@ -25,10 +25,12 @@ DiskReadAhead::~DiskReadAhead() {
 }
 
 size_t DiskReadAhead::Room() const {
-  const size_t most = store_->reads_in_flight();
+  // While the next batch is queued, all reads are under way.
+  const size_t most = store_->reads_in_flight() + kStartedAtOnce;
   std::lock_guard<std::mutex> lock(mu_);
-  // In batches, as each costs a system call.
-  if (entries_.size() > most / 2 || bytes_ > kMostBytes / 2) return 0;
+  if (entries_.size() + kStartedAtOnce > most || bytes_ > kMostBytes / 2) {
+    return 0;
+  }
   return most - entries_.size();
 }
 

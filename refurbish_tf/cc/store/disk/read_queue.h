@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ struct Read {
   // owner.
   std::atomic<bool> done{false};
   int64_t result = 0;
+  std::condition_variable* waiting = nullptr;  // Of the thread in Wait.
 };
 
 // Thread-safe. A child made by fork() must neither use nor destroy its copy; it
@@ -30,9 +32,10 @@ class ReadQueue {
  public:
   // A queue that uses system calls, in the threads that start and wait for
   // reads and, for what is not in the page cache, in at most `depth` threads of
-  // its own. (io_uring saved 5 to 8 % of the processor's time for a read of 3
-  // KiB in the page cache, nothing for 150 KiB, and was slower for reads of a
-  // disk; containers often forbid it.)
+  // its own: without RWF_NOWAIT each read under way takes one. (io_uring saved
+  // 5 to 8 % of the processor's time for a read of 3 KiB in the page cache,
+  // nothing for 150 KiB, and was slower for reads of a disk; containers often
+  // forbid it.)
   static std::unique_ptr<ReadQueue> Create(int depth);
 
   ReadQueue() = default;

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -14,6 +16,15 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
+// Reads of this file do not end while it is set.
+static std::atomic<int> gather_fd{-2}, gathered{0};
+
+extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
+  if (fd == gather_fd) ++gathered;
+  while (fd == gather_fd) std::this_thread::yield();
+  return syscall(SYS_pread64, fd, data, size, offset);
+}
 
 namespace refurbish_tf {
 namespace {
@@ -90,6 +101,10 @@ class Reads {
     EXPECT_EQ(buffers_[i].substr(expected), std::string(buffers_[i].size() - expected, kUntouched));
   }
 
+  void WaitAndCheckAll(ReadQueue* queue, const std::string& content) {
+    for (size_t i = 0; i < size(); ++i) WaitAndCheck(queue, i, content);
+  }
+
  private:
   static constexpr size_t kMargin = 8;
   static constexpr char kUntouched = '#';
@@ -107,9 +122,7 @@ TEST_F(ReadQueueTest, ReadsWhatIsInTheFile) {
       if (cold) DropCache();
       reads.SetRandom(fd_, &random, round % 2 == 0 ? 5'000 : 300'000);
       reads.Start(queue_.get());
-      for (size_t i = 0; i < reads.size(); ++i) {
-        reads.WaitAndCheck(queue_.get(), i, content_);
-      }
+      reads.WaitAndCheckAll(queue_.get(), content_);
     }
   }
 }
@@ -121,9 +134,7 @@ TEST_F(ReadQueueTest, ReadsUpToTheEndOfTheFile) {
   reads.Set(2, fd_, kFileSize, 10);
   reads.Set(3, fd_, kFileSize + 100'000, 10);
   reads.Start(queue_.get());
-  for (size_t i = 0; i < reads.size(); ++i) {
-    reads.WaitAndCheck(queue_.get(), i, content_);
-  }
+  reads.WaitAndCheckAll(queue_.get(), content_);
 }
 
 TEST_F(ReadQueueTest, ReadsNothing) {
@@ -131,8 +142,7 @@ TEST_F(ReadQueueTest, ReadsNothing) {
   reads.Set(0, fd_, 10, 0);
   reads.Set(1, fd_, kFileSize + 10, 0);
   reads.Start(queue_.get());
-  reads.WaitAndCheck(queue_.get(), 0, content_);
-  reads.WaitAndCheck(queue_.get(), 1, content_);
+  reads.WaitAndCheckAll(queue_.get(), content_);
   queue_->Start(nullptr, 0);
 }
 
@@ -179,9 +189,7 @@ TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, i, 100'000);
     reads.Start(queue_.get());
-    for (size_t i = 0; i < reads.size(); ++i) {
-      reads.WaitAndCheck(queue_.get(), i, content);
-    }
+    reads.WaitAndCheckAll(queue_.get(), content);
   }
   reads.Set(0, fd_, 7, 1000);
   reads.Set(1, fd, 7, 20);
@@ -190,6 +198,23 @@ TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
   reads.WaitAndCheck(queue_.get(), 0, content_);
   reads.WaitAndCheck(queue_.get(), 1, content);
   reads.WaitAndCheck(queue_.get(), 2, content_);
+  close(fd);
+}
+
+// As on most network file systems, where a read also takes long.
+TEST_F(ReadQueueTest, ReadsDepthAtATimeWhereNothingSaysWhatIsCached) {
+  auto queue = ReadQueue::Create(2 * kDepth);
+  const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  gather_fd = fd;
+  gathered = 0;
+  Reads reads(2 * kDepth);
+  for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, 1'000'000, 1);
+  reads.Start(queue.get());
+  for (int ms = 0; gathered < 2 * kDepth && ms < 20'000; ++ms) usleep(1000);
+  gather_fd = -2;
+  EXPECT_EQ(gathered, 2 * kDepth);
+  reads.WaitAndCheckAll(queue.get(), "");
   close(fd);
 }
 
@@ -202,12 +227,8 @@ TEST_F(ReadQueueTest, TakesMoreReadsThanItsDepth) {
     second.SetRandom(fd_, &random, 20'000);
     first.Start(queue_.get());
     second.Start(queue_.get());
-    for (size_t i = 0; i < first.size(); ++i) {
-      first.WaitAndCheck(queue_.get(), i, content_);
-    }
-    for (size_t i = 0; i < second.size(); ++i) {
-      second.WaitAndCheck(queue_.get(), i, content_);
-    }
+    first.WaitAndCheckAll(queue_.get(), content_);
+    second.WaitAndCheckAll(queue_.get(), content_);
   }
 }
 
@@ -235,9 +256,7 @@ TEST_F(ReadQueueTest, ServesSeveralThreads) {
         Reads reads(1 + random() % (2 * kDepth));
         reads.SetRandom(fd_, &random, 40'000);
         reads.Start(queue_.get());
-        for (size_t i = 0; i < reads.size(); ++i) {
-          reads.WaitAndCheck(queue_.get(), i, content_);
-        }
+        reads.WaitAndCheckAll(queue_.get(), content_);
       }
     });
   }
@@ -271,9 +290,7 @@ TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
     Reads reads(2 * kDepth);
     reads.SetRandom(fd_, &random, 300'000);
     std::thread([&] { reads.Start(queue_.get()); }).join();
-    for (size_t i = 0; i < reads.size(); ++i) {
-      reads.WaitAndCheck(queue_.get(), i, content_);
-    }
+    reads.WaitAndCheckAll(queue_.get(), content_);
   }
 }
 
@@ -285,9 +302,7 @@ TEST_F(ReadQueueTest, IsDestroyedWhenAllReadsHaveEnded) {
     Reads reads(round);
     reads.SetRandom(fd_, &random, 20'000);
     reads.Start(queue.get());
-    for (size_t i = 0; i < reads.size(); ++i) {
-      reads.WaitAndCheck(queue.get(), i, content_);
-    }
+    reads.WaitAndCheckAll(queue.get(), content_);
     queue.reset();
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, -1, 0, 0);
   }
@@ -300,9 +315,7 @@ TEST_F(ReadQueueTest, TakesAnyDepth) {
     Reads reads(20);
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd_, i, 1000);
     reads.Start(queue.get());
-    for (size_t i = 0; i < reads.size(); ++i) {
-      reads.WaitAndCheck(queue.get(), i, content_);
-    }
+    reads.WaitAndCheckAll(queue.get(), content_);
   }
 }
 
