@@ -1,5 +1,7 @@
 #include "refurbish_tf/cc/schedule/schedule.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,6 +10,9 @@ namespace refurbish_tf {
 namespace {
 
 __extension__ typedef unsigned __int128 Wide;
+
+// What the schedule and an epoch take while they are made, measured.
+constexpr int64_t kBytesPerSample = 16;
 
 std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
   std::vector<uint64_t> keys(num_samples);
@@ -49,6 +54,15 @@ std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
 }
 
 }  // namespace
+
+int64_t MostSamples() {
+  const int64_t most = static_cast<int64_t>(kMaxSamples);
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);  // -1 if it cannot be told.
+  return pages <= 0
+             ? most
+             : std::min(most,
+                        pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
+}
 
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
   // A double is a whole number times a power of two, so the quotient can be

@@ -5,9 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/schedule/schedule.h"
-#include "refurbish_tf/cc/stage/agreed_settings.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
 namespace {
@@ -38,13 +35,11 @@ absl::Status CachedSource::Configure(int64_t num_elements,
     }
     if (configured_) return absl::OkStatus();
   }
-  DiskStore* const disk = store->disk();
-  const int64_t most =
-      disk == nullptr ? int64_t{kMaxSamples} : int64_t{Index::kMaxSamples};
+  const int64_t most = store->limits().samples;
   if (num_elements > most) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", num_elements, " elements; cached takes at most ",
-        most, disk == nullptr ? "." : " with a store on disk."));
+        most, store->store().shared() ? " with a store on disk." : "."));
   }
   const int64_t bytes = store->FixedBytes(types);
   const int64_t max_bytes = store->store().max_bytes();
@@ -54,14 +49,10 @@ absl::Status CachedSource::Configure(int64_t num_elements,
         " of the CacheStore, so none would be kept. Raise max_bytes to hold "
         "many elements, or leave cached out."));
   }
-  if (disk == nullptr) {
-    RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types.dtypes));
-  } else {
-    RTF_RETURN_IF_ERROR(AgreeOnElements(*store, num_elements, shards));
-    RTF_RETURN_IF_ERROR(store->Expect(types));
-    RTF_RETURN_IF_ERROR(store->CheckDirectory());
-    disk->MakeRoomFor(num_elements);
-  }
+  Cooperation& jobs = store->cooperation();
+  RTF_RETURN_IF_ERROR(jobs.AgreeOnElements(num_elements, shards));
+  RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
+  jobs.MakeRoomFor(num_elements);
   absl::MutexLock lock(&mu_);
   // Unless another thread was faster.
   if (configured_) return absl::OkStatus();
@@ -83,13 +74,8 @@ bool CachedSource::Get(uint32_t index, Sample* element) {
 }
 
 void CachedSource::Put(uint32_t index, uint32_t sum, Sample* element) {
-  CacheStore<Sample>& store = store_->store();
-  if (store_->disk() == nullptr) {
-    // Before buffers are copied in vain.
-    if (!store.HasRoom(SampleBytes(*element))) return;
-    OwnBuffers(element);
-  }
-  const PutResult result = store.Put(index, kElementGeneration, *element);
+  const PutResult result =
+      store_->PutElement(index, kElementGeneration, element);
   if (sum != 0) {
     source_checks_.Note(index, sum, result == PutResult::kStored);
   }

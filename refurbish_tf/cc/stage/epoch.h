@@ -23,11 +23,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
+#include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/sample_states.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
-#include "refurbish_tf/cc/stage/shared_use.h"
-#include "refurbish_tf/cc/stage/transit_order.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
 

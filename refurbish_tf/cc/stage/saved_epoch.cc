@@ -1,21 +1,15 @@
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/damaged_checkpoint.h"
-#include "refurbish_tf/cc/schedule/schedule.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 namespace {
-
-// What the schedule and an epoch take while they are made, measured.
-constexpr int64_t kBytesPerSample = 16;
 
 // How many of the samples yielded last each checkpoint copies. When there are
 // more, the next one copies all that were yielded since the bits were copied.
@@ -35,15 +29,6 @@ tensorflow::Tensor VectorOf(const std::vector<T>& values) {
 }
 
 }  // namespace
-
-int64_t MostSamples() {
-  const int64_t most = static_cast<int64_t>(kMaxSamples);
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);  // -1 if it cannot be told.
-  return pages <= 0
-             ? most
-             : std::min(most,
-                        pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
-}
 
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved) {

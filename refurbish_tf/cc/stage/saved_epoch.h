@@ -16,17 +16,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/schedule/schedule.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
-
-inline constexpr int64_t kUnknownSamples = -1;
-
-// The most samples of a stage: at most kMaxSamples, and as many as this machine
-// has memory to arrange.
-int64_t MostSamples();
 
 // The error of a checkpoint that does not fit.
 absl::Status OtherPipeline(const char* what, const std::string& given,

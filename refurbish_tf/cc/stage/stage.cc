@@ -5,10 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
-#include "refurbish_tf/cc/stage/agreed_settings.h"
-#include "refurbish_tf/cc/stage/store_room.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/samples/sample_codec.h"
+#include "refurbish_tf/cc/base/status_macros.h"
+#include "refurbish_tf/cc/cooperation/cooperation.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
@@ -30,21 +29,16 @@ void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
 
 absl::Status Stage::JoinOthers() {
   std::shared_ptr<SampleStore> store;
-  std::shared_ptr<SharedUse> shared;
+  double reuse_factor;
   {
     absl::MutexLock lock(&mu_);
-    if (store_->disk() == nullptr || shared_ != nullptr) {
-      return absl::OkStatus();
-    }
+    if (shared_ != nullptr) return absl::OkStatus();
     store = store_;
-    shared = std::make_shared<SharedUse>(options_.schedule.reuse_factor);
+    reuse_factor = options_.schedule.reuse_factor;
   }
-  absl::StatusOr<std::unique_ptr<SharedState::Job>> job = store->disk()->Join();
-  if (!job.ok()) {
-    absl::Status there = store->CheckDirectory();
-    return there.ok() ? job.status() : there;
-  }
-  shared->job = *std::move(job);
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<SharedUse> shared,
+                       store->cooperation().Join(reuse_factor));
+  if (shared == nullptr) return absl::OkStatus();
   const uint64_t first_epoch = shared->job->BeginFirstEpoch();
   absl::MutexLock lock(&mu_);
   // Unless another thread was faster.
@@ -57,20 +51,17 @@ absl::Status Stage::JoinOthers() {
 
 absl::Status Stage::AdoptOthersSchedule() {
   std::shared_ptr<SampleStore> store;
-  StageOptions options;
-  std::optional<SourceShard> shard;
+  Cooperation::Terms terms;
   {
     absl::MutexLock lock(&mu_);
     if (shared_ == nullptr || schedule_ != nullptr) return absl::OkStatus();
     store = store_;
-    options = options_;
-    shard = shard_;
+    terms = TermsOf(options_, shard_);
   }
   // If the directory was deleted, the stage goes on alone.
   if (!store->CheckDirectory().ok()) return absl::OkStatus();
   auto agreed =
-      AgreeWithStore(*store, options.schedule, options.num_samples, shard,
-                     /*schedule=*/nullptr, kPatienceOfAStep);
+      store->cooperation().Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
   // A process was stopped while it writes settings: there is no schedule yet.
   if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
   if (!agreed.ok()) return agreed.status();
@@ -165,14 +156,14 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   if (parts.schedule != nullptr) fitting_.Free();
   if (parts.shared != nullptr && order.has_value()) {
     parts.shared->generations.MakeRoomFor(order->num_samples());
-    parts.store->disk()->MakeRoomFor(
+    parts.store->cooperation().MakeRoomFor(
         parts.shard.InWhole(order->num_samples() - 1) + 1);
   }
   const TransitRing* ring = nullptr;
   if (parts.shared != nullptr && parts.schedule != nullptr &&
       parts.schedule->capacity() < parts.schedule->num_samples() &&
       MayShare(RoomOf(parts.options, *parts.store))) {
-    ring = parts.store->disk()->transit();
+    ring = parts.store->cooperation().ring();
   }
   return std::make_shared<Epoch>(
       parts.number, parts.options.schedule.seed, parts.shard, std::move(order),
@@ -184,8 +175,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
   const int64_t num_samples = epoch.num_samples();
   std::shared_ptr<SampleStore> store;
-  StageOptions options;
-  std::optional<SourceShard> shard;
+  Cooperation::Terms terms;
   std::shared_ptr<const Schedule> schedule;
   {
     absl::MutexLock lock(&mu_);
@@ -207,24 +197,16 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     // where others may begin an epoch now, `UsedGenerations` ensures this.)
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
-    if (store_->disk() == nullptr) {
-      AdoptSchedule(std::move(schedule));
-      return absl::OkStatus();
-    }
     store = store_;
-    options = options_;
-    shard = shard_;
+    terms = TermsOf(options_, shard_);
   }
   if (store->CheckDirectory().ok()) {
-    const auto agree_on = [&](std::shared_ptr<const Schedule> own) {
-      return AgreeWithStore(*store, options.schedule, options.num_samples,
-                            shard, std::move(own), kPatienceOfAStep);
-    };
-    auto agreed = agree_on(schedule);
+    Cooperation& jobs = store->cooperation();
+    auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
     if (absl::IsFailedPrecondition(agreed.status())) {
       // Another job has ended its first pass before us. Its schedule is as
       // good.
-      agreed = agree_on(nullptr);
+      agreed = jobs.Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
       if (!agreed.ok()) return agreed.status();
       schedule = *std::move(agreed);
     } else if (!agreed.ok()) {
@@ -362,11 +344,9 @@ NamedNumbers Stage::Describe() const {
   const ScheduleOptions& schedule = options_.schedule;
   const int64_t num_kept =
       schedule_ == nullptr ? kUnknownSamples : schedule_->capacity();
-  int64_t num_in_transit = 0;
-  if (store_->disk() != nullptr && store_->disk()->transit() != nullptr) {
-    num_in_transit = options_.sample_bytes < 0
-                         ? kUnknownSamples
-                         : store_->disk()->transit()->num_units();
+  int64_t num_in_transit = store_->cooperation().num_in_transit();
+  if (num_in_transit > 0 && options_.sample_bytes < 0) {
+    num_in_transit = kUnknownSamples;
   }
   return {{"num_samples", options_.num_samples},
           {"num_kept", num_kept},

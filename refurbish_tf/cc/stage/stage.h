@@ -14,15 +14,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/cooperation/cooperation.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/schedule/source_shard.h"
 #include "refurbish_tf/cc/stage/epoch.h"
 #include "refurbish_tf/cc/stage/fitting_samples.h"
 #include "refurbish_tf/cc/stage/next_order.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
-#include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/stage/source_checks.h"
-#include "refurbish_tf/cc/stage/source_shard.h"
-#include "refurbish_tf/cc/stage/store_room.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -174,6 +175,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Which samples of the whole source these are.
   Shard numbering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return shard_.has_value() ? shard_->numbering() : Shard();
+  }
+  static Cooperation::Terms TermsOf(const StageOptions& options,
+                                    const std::optional<SourceShard>& shard) {
+    return {options.schedule, options.num_samples, shard};
   }
   static RoomOptions RoomOf(const StageOptions& options, SampleStore& store);
   // Null while the schedule cannot be known.

@@ -1,21 +1,17 @@
 // Configuring a stage: its settings, store and schedule.
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/stage/agreed_settings.h"
 #include "refurbish_tf/cc/stage/stage.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/samples/sample_codec.h"
 
 namespace refurbish_tf {
 
 RoomOptions Stage::RoomOf(const StageOptions& options, SampleStore& store) {
   return {options.schedule,      options.num_samples,
           options.sample_bytes,  store.store().max_bytes(),
-          options.random_access, store.disk() != nullptr};
+          options.random_access, store.store().shared()};
 }
 
 absl::Status Stage::SetShard(const SourceShard& shard) {
@@ -70,44 +66,30 @@ absl::Status Stage::Configure(const StageOptions& options,
         kMaxSamples,
         ". Divide it by take and skip, with one stage for each part."));
   }
-  if (store->disk() != nullptr) {
-    if (whole > static_cast<int64_t>(Index::kMaxSamples)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "The source has ", whole,
-          " elements; a cache store on disk takes at most ", Index::kMaxSamples,
-          ", in all shards together. Divide it by take and skip, with one stage "
-          "and one store for each part, or keep the samples in memory."));
-    }
-    if (options.sample_bytes > static_cast<int64_t>(kMaxRecord)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "A partially augmented sample takes ", options.sample_bytes,
-          " bytes; a cache store on disk takes samples of at most ", kMaxRecord,
-          ". Keep them in memory with store=None, or make them smaller."));
-    }
+  const SampleStore::Limits limits = store->limits();
+  if (whole > limits.samples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", whole,
+        " elements; a cache store on disk takes at most ", limits.samples,
+        ", in all shards together. Divide it by take and skip, with one stage "
+        "and one store for each part, or keep the samples in memory."));
   }
-  if (store->disk() == nullptr) {
-    RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types.dtypes));
-  } else {
-    RTF_RETURN_IF_ERROR(store->Expect(types));
-    RTF_RETURN_IF_ERROR(store->CheckDirectory());
-    if (shard.has_value()) {
-      RTF_RETURN_IF_ERROR(TakeOver(*store, options.schedule,
-                                   options.num_samples, *shard,
-                                   NumKept(RoomOf(options, *store))));
-    }
+  if (options.sample_bytes > limits.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A partially augmented sample takes ", options.sample_bytes,
+        " bytes; a cache store on disk takes samples of at most ", limits.bytes,
+        ". Keep them in memory with store=None, or make them smaller."));
   }
-  std::shared_ptr<const Schedule> schedule =
-      MakeSchedule(options, shard, *store);
-  if (store->disk() != nullptr) {
-    auto agreed =
-        AgreeWithStore(*store, options.schedule, options.num_samples, shard,
-                       std::move(schedule), std::chrono::minutes(1));
-    if (!agreed.ok()) return agreed.status();
-    schedule = *std::move(agreed);
-    RTF_RETURN_IF_ERROR(store->disk()->PlanTransit(
-        TransitBytes(RoomOf(options, *store), schedule.get()),
-        options.sample_bytes));
-  }
+  RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
+  Cooperation& jobs = store->cooperation();
+  const Cooperation::Terms terms = TermsOf(options, shard);
+  RTF_RETURN_IF_ERROR(jobs.TakeOver(terms, NumKept(RoomOf(options, *store))));
+  RTF_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Schedule> schedule,
+      jobs.Agree(terms, MakeSchedule(options, shard, *store), kPatience));
+  RTF_RETURN_IF_ERROR(
+      jobs.PlanTransit(TransitBytes(RoomOf(options, *store), schedule.get()),
+                       options.sample_bytes));
   absl::MutexLock lock(&mu_);
   // By another thread meanwhile.
   const std::optional<absl::Status> configured = Reconfigure(options);
@@ -125,18 +107,15 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(
     SampleStore& store) {
   const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
   if (!num_kept.has_value()) return nullptr;
-  if (store.disk() != nullptr) {
-    // What others have agreed on stays, if it fits.
-    std::shared_ptr<const Schedule> earlier =
-        AgreedSchedule(store.disk()->settings(), options.schedule,
-                       options.num_samples, shard.value_or(SourceShard()));
-    if (earlier != nullptr &&
-        (*num_kept == options.num_samples ||
-         (options.sample_bytes > 0 &&
-          earlier->capacity() <=
-              store.store().max_bytes() / options.sample_bytes))) {
-      return earlier;
-    }
+  // What others have agreed on stays, if it fits.
+  std::shared_ptr<const Schedule> earlier =
+      store.cooperation().Agreed(TermsOf(options, shard));
+  if (earlier != nullptr &&
+      (*num_kept == options.num_samples ||
+       (options.sample_bytes > 0 &&
+        earlier->capacity() <=
+            store.store().max_bytes() / options.sample_bytes))) {
+    return earlier;
   }
   return std::make_shared<Schedule>(options.schedule, options.num_samples,
                                     *num_kept);

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/stage/agreed_settings.h"
 #include "refurbish_tf/cc/stage/stage.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
@@ -38,11 +36,10 @@ SavedEpoch Stage::Save() const {
     saved.whole = shard_->whole;
     saved.schedule_shards = shard_->shard.has_value() ? shard_->num_shards : 0;
   }
-  if (store_ != nullptr && store_->disk() != nullptr) {
-    saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
-    // What was handed out was put before, so it lies before the head.
-    const TransitRing* const ring = store_->disk()->transit();
-    if (ring != nullptr) saved.ring_head = static_cast<int64_t>(ring->head());
+  if (store_ != nullptr) {
+    const Cooperation::Place place = store_->cooperation().place();
+    saved.store_id = place.store_id;
+    saved.ring_head = place.ring_head;
   }
   if (schedule_ != nullptr) {
     saved.scheduled = true;
@@ -233,8 +230,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
   // What a store on disk is to note, or null.
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<SampleStore> store;
-  ScheduleOptions options;
-  SourceShard shard;
+  Cooperation::Terms terms;
   {
     absl::MutexLock lock(&mu_);
     // Another thread may have begun an epoch meanwhile.
@@ -252,8 +248,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
           std::max<uint64_t>(shared_->exact_before, next_epoch_);
       shared_->generations.Clear();
       // In another store there is nothing that the job has used.
-      const auto id =
-          static_cast<int64_t>(store_->disk()->records().store_id());
+      const int64_t id = store_->cooperation().place().store_id;
       shared_->ring_from = saved.store_id == id ? saved.ring_head : 0;
     }
     next_epoch_ = saved.next_epoch;
@@ -261,15 +256,14 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     end_error_ = absl::OkStatus();
     if (shared_ != nullptr && schedule_ != nullptr &&
         (IsMoved(saved) || schedule_->moved().has_value())) {
-      options = options_.schedule;
       store = store_;
       schedule = schedule_;
-      shard = *shard_;
+      terms = TermsOf(options_, shard_);
     }
     if (saved.begun) parts = BeginEpoch(saved.number, saved.scheduled);
   }
   if (schedule != nullptr) {
-    const absl::Status noted = AgreeAnew(*store, options, shard, *schedule);
+    const absl::Status noted = store->cooperation().AgreeAnew(terms, *schedule);
     // A later run without this checkpoint then follows another schedule.
     if (!noted.ok()) LOG(WARNING) << noted.message();
   }

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace refurbish_tf {
@@ -26,6 +28,9 @@ struct GenerationRange {
     return least <= generation && generation <= most;
   }
 };
+
+// The settings a store is used under, by name. Names have no spaces.
+using Settings = std::map<std::string, std::string>;
 
 struct CacheStoreStats {
   int64_t entries = 0;

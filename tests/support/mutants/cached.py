@@ -3,7 +3,7 @@ from support.mutants import Mutant
 
 PLAN = "refurbish_tf/cc/stage/position_plan.cc"
 KEPT = "refurbish_tf/cc/stage/cached_source.cc"
-SETTINGS = "refurbish_tf/cc/stage/agreed_settings.cc"
+SETTINGS = "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc"
 OP = "refurbish_tf/cc/kernels/sources/cached_dataset_op.cc"
 PYTHON = "refurbish_tf/sources/cached.py"
 IN_MEMORY, ON_DISK = "tests/sources/test_cached.py::", "tests/sources/test_cached_store.py::"
@@ -30,7 +30,7 @@ MUTANTS = [
            IN_MEMORY + "test_the_same_samples_in_the_same_order_as_without"),
     Mutant("cached: a stream is taken", OP, "    if (stream == nullptr) return absl::OkStatus();", "    return absl::OkStatus();",
            IN_MEMORY + "test_refused_sources"),
-    Mutant("cached: two share a store in memory", KEPT, "    RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types.dtypes));\n", "",
+    Mutant("cached: two share a store in memory", KEPT, "  RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));\n", "",
            IN_MEMORY + "test_a_store_in_memory_serves_one"),
     Mutant("cached: elements are put where samples are", PYTHON, "      store._check_holds(elements=True)\n", "",
            ON_DISK + "test_a_store_of_samples_is_refused_and_stays_as_it_is"),

@@ -12,7 +12,7 @@ MUTANTS = [
            "tests/store/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
     Mutant("any number of claims is refused in one walk", DECIDE, "num_refused_ < kMostRefusedToKeep &&", "num_refused_ + 1 > 0 &&",
            "tests/store/test_disk_store_jobs.py::test_a_place_is_decided_though_others_are_preparing_all"),
-    Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
+    Mutant("one use too many of what jobs share", "refurbish_tf/cc/cooperation/shared/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 65'535.0)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 65'535.0)) {}",
            "tests/store/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
     Mutant("a job that joins begins again", STAGE,

@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant("settings that are known are locked", DISK + "settings_file.cc",
            "    if (!changed || locked) return", "    if (locked) return", HELD_UP),
     Mutant("an epoch makes no room", "refurbish_tf/cc/stage/stage.cc",
-           "    parts.store->disk()->MakeRoomFor(\n        parts.shard.InWhole(order->num_samples() - 1) + 1);\n", "",
+           "    parts.store->cooperation().MakeRoomFor(\n        parts.shard.InWhole(order->num_samples() - 1) + 1);\n", "",
            "tests/store/test_held_up.py::test_steps_stats_and_the_end_of_an_iterator"),
     Mutant("all segments stay open", DISK + "segments.cc",
            "  while (opened_.size() >= kMostOpen) {", "  while (opened_.size() >= 100 * kMostOpen) {",

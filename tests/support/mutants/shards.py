@@ -1,7 +1,7 @@
 """Shards of a source, another number of them, and positions between epochs."""
 from support.mutants import Mutant
 
-SETTINGS = "refurbish_tf/cc/stage/agreed_settings.cc"
+SETTINGS = "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc"
 SCHEDULE = "refurbish_tf/cc/schedule/schedule.cc"
 RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
 AGAIN = "tests/refurbish/test_shards.py::test_the_number_changes_again_and_again"
@@ -10,8 +10,8 @@ MUTANTS = [
     Mutant("the samples of all shards have the same seeds", "refurbish_tf/cc/kernels/refurbish/sample_work.cc",
            "epoch.InWhole(*piece->place.index));", "*piece->place.index);",
            "tests/refurbish/test_shards.py::test_samples_have_the_numbers_of_the_whole_source"),
-    Mutant("on disk samples have the numbers of their shard", "refurbish_tf/cc/store/samples/sample_store.h",
-           "return disk_samples_ == nullptr ? Shard() : shard;", "return Shard();", AGAIN),
+    Mutant("on disk samples have the numbers of their shard", "refurbish_tf/cc/store/samples/disk_samples.h",
+           "const override { return shard; }", "const override { return Shard(); }", AGAIN),
     Mutant("shorter and longer orders have one hand", SCHEDULE,
            "{HandAt(epoch, shorter + 1), HandAt(epoch, shorter)}", "{HandAt(epoch, shorter), HandAt(epoch, shorter)}",
            "tests/cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
@@ -32,8 +32,8 @@ MUTANTS = [
     Mutant("a store of another source is taken over", SETTINGS, "  if (then != static_cast<uint64_t>(shard.whole)) {",
            "  if (false) {", "tests/refurbish/test_shards.py::test_stores_that_cannot_be_taken_over[change0-all workers together had 24 samples, and now have 20]"),
     Mutant("a store's settings are changed before what is foreign is removed", SETTINGS,
-           "  for (const uint64_t sample : disk.Indices()) {\n    if (!shard",
-           "  (void)store.Agree(own, true);\n  for (const uint64_t sample : disk.Indices()) {\n    if (!shard",
+           "  for (const uint64_t sample : disk_.Indices()) {\n    if (!shard",
+           "  (void)AgreeAsStage(own, true);\n  for (const uint64_t sample : disk_.Indices()) {\n    if (!shard",
            "tests/refurbish/test_shards.py::test_a_process_that_is_killed_while_it_takes_a_store_over[None]"),
     Mutant("a store's numbers within a shard are taken for those of the whole", SETTINGS,
            "  if (before.count(kShardSetting) > before.count(kWholeSetting)) {", "  if (false) {",
@@ -47,8 +47,8 @@ MUTANTS = [
     Mutant("samples of a large source have the same seeds", "refurbish_tf/cc/stage/stage_configure.cc",
            "  if (whole > static_cast<int64_t>(kMaxSamples)) {", "  if (false) {",
            "tests/refurbish/test_shards.py::test_more_samples_in_all_shards_than_there_are_seeds"),
-    Mutant("the schedule of a checkpoint is not noted", RESTORE, "= AgreeAnew(*store, options, shard, *schedule);",
-           "= absl::OkStatus();",
+    Mutant("the schedule of a checkpoint is not noted", RESTORE, "store->cooperation().AgreeAnew(terms, *schedule);",
+           "absl::OkStatus();",
            "tests/refurbish/test_shards.py::test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it"),
     Mutant("a lost position is the first epoch", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
            "  if (to_be_restored_) dataset()", "  if (false) dataset()", "tests/refurbish/test_restart.py::test_repeat_and_batch"),

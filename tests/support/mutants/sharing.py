@@ -5,12 +5,12 @@ ORDER_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-transit_order_test]
 ROOM_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-store_room_test]"
 TESTS = "tests/store/test_transit.py::"
 CELLS = "tests/store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"
-ORDER = "refurbish_tf/cc/stage/transit_order.h"
+ORDER = "refurbish_tf/cc/cooperation/shared/transit_order.h"
 DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
 STAGE = "refurbish_tf/cc/stage/stage.cc"
 RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
-ROOM = "refurbish_tf/cc/stage/store_room.cc"
+ROOM = "refurbish_tf/cc/cooperation/store_room.cc"
 
 MUTANTS = [
     # What is taken.
@@ -43,9 +43,9 @@ MUTANTS = [
     Mutant("what was gone is forgotten", ORDER, "passed_over_.push_front(index);", "(void)index;", ORDER_TEST),
     Mutant("the place of what was gone is forgotten", DECIDE, "        ++num_unkept_owed_;\n", "",
            TESTS + "test_what_is_gone_when_it_is_read_is_prepared"),
-    Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return uses_[index].generation + 1;",
+    Mutant("a generation is prepared again", "refurbish_tf/cc/cooperation/shared/shared_use.cc", "  return uses_[index].generation + 1;",
            "  return uses_[index].generation;", ORDER_TEST),
-    Mutant("a generation is used again", "refurbish_tf/cc/stage/shared_use.cc",
+    Mutant("a generation is used again", "refurbish_tf/cc/cooperation/shared/shared_use.cc",
            "  if (uses.count > 0 && used <= uses.generation) return false;\n", "", ORDER_TEST),
     Mutant("alone it prepares other generations", DECIDE, "    if (!with_others_) continue;\n", "",
            TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),

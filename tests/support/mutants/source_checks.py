@@ -10,7 +10,7 @@ OPS = "refurbish_tf/cc/kernels/op_lists.cc"
 STORE = "refurbish_tf/cc/store/disk/source_sums.cc"
 
 MUTANTS = [
-    Mutant("a store on disk is not probed", OP, "checks.checks() && disk != nullptr && options.random_access", "false",
+    Mutant("a store on disk is not probed", OP, "checks.checks() && sums != nullptr && options.random_access", "false",
            CHECKS + "test_another_source_by_index_is_refused"),
     Mutant("lengths of strings are not in the checksum", PROBE, "        add(strings(k).size());\n", "",
            CHECKS + "test_another_source_by_index_is_refused"),

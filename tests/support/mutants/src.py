@@ -14,7 +14,7 @@ MUTANTS = [
     Mutant("errors of sources that no text can be made of", "refurbish_tf/cc/kernels/refurbish/sample_work.cc",
            "  return Printable(absl::Status(\n      status.code(),", "  return (absl::Status(\n      status.code(),",
            "tests/sources/test_image_folder.py::test_names_that_are_no_text"),
-    Mutant("errors of stores that no text can be made of", "refurbish_tf/cc/store/samples/sample_store.cc",
+    Mutant("errors of stores that no text can be made of", "refurbish_tf/cc/store/samples/disk_samples.cc",
            "Printable(disk.status().message())", "disk.status().message()",
            "tests/store/test_disk_store_bad_input.py::test_directory_of_others_is_left_untouched"),
     Mutant("surrogates pass for text", "refurbish_tf/cc/base/printable.cc", "byte(1) > 0x9f", "false", PRINTABLE_TEST),

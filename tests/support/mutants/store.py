@@ -88,10 +88,10 @@ MUTANTS = [
     Mutant("a record of the store that was here before is taken", "refurbish_tf/cc/store/disk/record.cc",
            "header.store_id == store_id && ", "(header.store_id == store_id || true) && ", POWER),
     # What others may have written.
-    Mutant("the number of samples of a store is believed", "refurbish_tf/cc/stage/agreed_settings.cc",
+    Mutant("the number of samples of a store is believed", "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc",
            "&origin) || samples < least || samples > most ||", "&origin) ||",
            "tests/store/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
-    Mutant("more samples are kept than there are", "refurbish_tf/cc/stage/agreed_settings.cc",
+    Mutant("more samples are kept than there are", "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc",
            "kept > samples || origin >= kMaxEpochs", "origin >= kMaxEpochs",
            "tests/store/test_disk_foreign.py::test_settings_are_compared_before_they_are_believed"),
     Mutant("samples of other types come out of a store", "refurbish_tf/cc/store/samples/disk_samples.cc",

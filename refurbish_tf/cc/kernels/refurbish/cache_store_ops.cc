@@ -8,7 +8,6 @@
 #include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
@@ -158,37 +157,11 @@ absl::Status ClearStore(OpKernelContext*, SampleStore& store) {
 }
 
 absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
-  DiskStore::Counts counts;
-  if (store.disk() != nullptr) {
-    counts = store.disk()->Stats();
-  } else {
-    counts.store = store.store().Stats();
-  }
-  SetNamedRows(ctx, {{{"entries", counts.store.entries},
-                      {"bytes", counts.store.bytes},
-                      {"hits", counts.store.hits},
-                      {"misses", counts.store.misses},
-                      {"evictions", counts.store.evictions},
-                      {"disk_bytes", counts.disk_bytes},
-                      {"segments", counts.segments},
-                      {"compactions", counts.compactions},
-                      {"moved_bytes", counts.bytes_moved},
-                      {"corrupt", counts.corrupt},
-                      {"from_other_jobs", counts.from_other_jobs},
-                      {"failed_writes", counts.failed_writes},
-                      {"epochs", counts.epochs},
-                      {"ring_bytes", counts.ring_bytes},
-                      {"transit_bytes_put", counts.transit_bytes_put}}});
+  SetNamedRows(ctx, {store.Counts()});
   return absl::OkStatus();
 }
 
-absl::Status CheckOnDisk(SampleStore& store) {
-  if (store.disk() != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError("This CacheStore is not on disk.");
-}
-
 absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
-  TF_RETURN_IF_ERROR(CheckOnDisk(store));
   bool replace = false;
   TF_RETURN_IF_ERROR(ParseScalarArgument<bool>(ctx, "replace", &replace));
   const auto names = ctx->input(1).flat<tstring>();
@@ -198,16 +171,17 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   }
   Settings settings;
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
-  absl::Status status = store.CheckDirectory();
-  if (status.ok()) status = store.Agree(settings, replace);
+  const absl::StatusOr<Settings> agreed =
+      store.cooperation().AgreeOn(settings, replace);
   // To the user each of these is a bad argument.
-  if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  settings = store.disk()->settings();
-  const TensorShape shape({static_cast<int64_t>(settings.size())});
+  if (!agreed.ok()) {
+    return absl::FailedPreconditionError(agreed.status().message());
+  }
+  const TensorShape shape({static_cast<int64_t>(agreed->size())});
   Tensor agreed_names(tensorflow::DT_STRING, shape);
   Tensor agreed_values(tensorflow::DT_STRING, shape);
   int64_t i = 0;
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : *agreed) {
     agreed_names.flat<tstring>()(i) = name;
     agreed_values.flat<tstring>()(i++) = value;
   }
@@ -217,22 +191,14 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
 }
 
 absl::Status VerifyStore(OpKernelContext* ctx, SampleStore& store) {
-  TF_RETURN_IF_ERROR(CheckOnDisk(store));
-  const auto [right, wrong] = store.disk()->Verify();
-  ctx->set_output(0, Vector({right, wrong}));
+  TF_ASSIGN_OR_RETURN(const auto checked, store.Verify());
+  ctx->set_output(0, Vector({checked.first, checked.second}));
   return absl::OkStatus();
 }
 
 absl::Status LivingJobs(OpKernelContext* ctx, SampleStore& store) {
-  TF_RETURN_IF_ERROR(CheckOnDisk(store));
-  TF_ASSIGN_OR_RETURN(const std::vector<SharedState::LivingJob> jobs,
-                      store.disk()->state().LivingJobs());
-  std::vector<NamedNumbers> rows;
-  for (const SharedState::LivingJob& job : jobs) {
-    rows.push_back({{"process", job.process},
-                    {"epoch", static_cast<int64_t>(job.epoch)},
-                    {"handed_out", static_cast<int64_t>(job.handed_out)}});
-  }
+  TF_ASSIGN_OR_RETURN(const std::vector<NamedNumbers> rows,
+                      store.cooperation().LivingJobs());
   SetNamedRows(ctx, rows);
   return absl::OkStatus();
 }

@@ -221,14 +221,14 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
     if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShard(facts.shard));
     OP_REQUIRES_OK(ctx, stage->Configure(options, *store, types));
-    DiskStore* const disk = (*store)->disk();
+    SourceSums* const sums = (*store)->source_sums();
     SourceChecks& checks = stage->source_checks();
     if (!facts.hinted &&
-        checks.Begin(
-            facts.kind, disk == nullptr ? nullptr : &disk->source_sums(),
-            Platform(facts.computes_floats), facts.shard.numbering()) &&
-        checks.checks() && disk != nullptr && options.random_access) {
-      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks, *disk));
+        checks.Begin(facts.kind, sums, Platform(facts.computes_floats),
+                     facts.shard.numbering()) &&
+        checks.checks() && sums != nullptr && options.random_access) {
+      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks,
+                                      (*store)->store()));
     }
     *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
         ctx, input, std::move(arguments), std::move(stage), std::move(partial),

@@ -33,7 +33,8 @@ std::string Element(uint32_t index, const std::string& file) {
 // Some of the samples that are stored and have a checksum: the first one of
 // each of so many parts.
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
-                              const DiskStore& store, uint64_t num_samples) {
+                              const CacheStore<Sample>& store,
+                              uint64_t num_samples) {
   std::vector<uint32_t> known;
   if (!checks.knows_any()) return known;
   const auto is_known = [&](uint64_t index) {
@@ -219,7 +220,7 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceChecks* checks,
-                         const DiskStore& store) {
+                         const CacheStore<Sample>& store) {
   const int64_t num_samples = source->Cardinality(CardinalityOptions());
   if (num_samples <= 0) return absl::OkStatus();
   const std::vector<uint32_t> indices = ToProbe(*checks, store, num_samples);

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/source_checks.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -41,6 +41,6 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
 // of, spread over all, which are read from a source by index.
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceChecks* checks,
-                         const DiskStore& store);
+                         const CacheStore<Sample>& store);
 
 }  // namespace refurbish_tf

@@ -94,7 +94,7 @@ class CachedDataset : public UnaryDataset {
     if (elements_->Get(index, element)) return absl::OkStatus();
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
     // On disk an element has a checksum by which another source is found.
-    if (elements_->store().disk() == nullptr) {
+    if (elements_->store().source_sums() == nullptr) {
       elements_->Put(index, /*sum=*/0, element);
     }
     return absl::OkStatus();
@@ -294,7 +294,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     CachedSource& elements = *dataset()->elements_;
     uint32_t sum = 0;
-    if (elements.store().disk() != nullptr &&
+    if (elements.store().source_sums() != nullptr &&
         elements.source_checks().checks()) {
       sum = ElementSum(*element);
       TF_RETURN_IF_ERROR(CheckElement(&elements.source_checks(), kCached,
@@ -363,13 +363,14 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
         ctx, elements->Configure(
                  input->Cardinality(CardinalityOptions()), facts.shard.names,
                  *store, {input->output_dtypes(), input->output_shapes()}));
-    DiskStore* const disk = elements->store().disk();
+    SampleStore& kept = elements->store();
     SourceChecks& checks = elements->source_checks();
-    if (disk != nullptr &&
-        checks.Begin(facts.kind, &disk->source_sums(),
+    if (kept.source_sums() != nullptr &&
+        checks.Begin(facts.kind, kept.source_sums(),
                      Platform(facts.computes_floats), Shard()) &&
         checks.checks()) {
-      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, kCached, &checks, *disk));
+      OP_REQUIRES_OK(ctx,
+                     ProbeSource(ctx, input, kCached, &checks, kept.store()));
     }
     *output = new IteratedBy<CachedDataset, CachedIterator>(
         ctx, input, std::move(arguments), std::move(elements));

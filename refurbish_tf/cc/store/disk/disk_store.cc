@@ -159,9 +159,15 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   return writer_->Start();
 }
 
-bool DiskStore::DirectoryIsGone() const {
-  return !directory_->IsInPlace() ||
-         !directory_->IsNamed(*lock_file_, kLockFile);
+absl::Status DiskStore::CheckDirectory() const {
+  if (directory_->IsInPlace() && directory_->IsNamed(*lock_file_, kLockFile)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The directory of the cache store ", directory(),
+      " was deleted while the store was in use in this process. Drop the "
+      "CacheStore and the datasets that use it first (del, gc.collect()), or "
+      "give another directory."));
 }
 
 absl::Status DiskStore::Agree(const Settings& settings, bool replace,

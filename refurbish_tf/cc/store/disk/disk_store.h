@@ -114,8 +114,8 @@ class DiskStore {
   int64_t max_bytes() const { return max_bytes_; }
   int reads_in_flight() const { return reads_in_flight_; }
   const std::string& directory() const { return directory_->path(); }
-  // Whether the directory was deleted or replaced.
-  bool DirectoryIsGone() const;
+  // Fails if the directory was deleted or replaced.
+  absl::Status CheckDirectory() const;
 
   // Compares `settings` with those the store was written under, and adds the
   // missing ones. Where some differ it replaces them (`replace`), or fails and

@@ -2,17 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 
 namespace refurbish_tf {
-
-// The settings a store is used under, by name. Names have no spaces.
-using Settings = std::map<std::string, std::string>;
 
 // The contents of the file.
 struct StoreContents {

@@ -1,5 +1,8 @@
 #include "refurbish_tf/cc/store/samples/disk_samples.h"
 
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 
@@ -81,6 +84,77 @@ PutResult DiskSamples::PutInTransit(uint64_t index, Generation generation,
 
 std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
   return std::make_unique<SamplesAhead>(this);
+}
+
+absl::StatusOr<std::shared_ptr<SampleStore>> DiskSampleStore::Open(
+    const std::string& directory, int64_t max_bytes, bool overwrite,
+    bool must_exist) {
+  DiskStoreOptions options;
+  options.max_bytes = max_bytes;
+  options.overwrite = overwrite;
+  options.must_exist = must_exist;
+  auto disk = DiskStore::Open(directory, std::move(options));
+  if (disk.ok()) return std::make_shared<DiskSampleStore>(*std::move(disk));
+  // To the user any of these is a wrong argument.
+  return absl::FailedPreconditionError(Printable(disk.status().message()));
+}
+
+int64_t DiskSampleStore::Bytes(const Sample& sample) const {
+  EncodedSample encoded;
+  if (!EncodedSample::Encode(sample, &encoded).ok()) return 0;
+  uint64_t size = sizeof(RecordHeader);
+  for (const iovec& part : encoded.parts()) size += part.iov_len;
+  return RecordSpace(size);
+}
+
+int64_t DiskSampleStore::FixedBytes(const SampleTypes& types) const {
+  const int64_t bytes = FixedEncodedBytes(types);
+  return bytes < 0 ? bytes : RecordSpace(sizeof(RecordHeader) + bytes);
+}
+
+absl::Status DiskSampleStore::Reserve(const std::string& /*stage*/,
+                                      std::weak_ptr<void> /*alive*/,
+                                      const SampleTypes& types) {
+  RTF_RETURN_IF_ERROR(CheckEncodable(types.dtypes));
+  if (samples_.Expect(types)) return CheckDirectory();
+  return absl::FailedPreconditionError(
+      "This CacheStore is in use by a refurbish stage whose samples have other "
+      "types or shapes. Use one CacheStore for one kind of sample.");
+}
+
+NamedNumbers DiskSampleStore::Counts() {
+  const DiskStore::Counts counts = disk_->Stats();
+  NamedNumbers all = SampleStore::Counts();
+  all.insert(all.end(), {{"disk_bytes", counts.disk_bytes},
+                         {"segments", counts.segments},
+                         {"compactions", counts.compactions},
+                         {"moved_bytes", counts.bytes_moved},
+                         {"corrupt", counts.corrupt},
+                         {"from_other_jobs", counts.from_other_jobs},
+                         {"failed_writes", counts.failed_writes},
+                         {"epochs", counts.epochs},
+                         {"ring_bytes", counts.ring_bytes},
+                         {"transit_bytes_put", counts.transit_bytes_put}});
+  return all;
+}
+
+absl::StatusOr<PutResult> DiskSampleStore::PutNow(uint64_t index,
+                                                  Generation generation,
+                                                  Sample sample) {
+  EncodedSample encoded;
+  RTF_RETURN_IF_ERROR(EncodedSample::Encode(sample, &encoded));
+  if (index >= Index::kMaxSamples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "index must be below 2**28 for a cache store on disk, got ", index,
+        ". It is the position of the sample in the source."));
+  }
+  // Else it would keep a stored sample of the same generation.
+  samples_.Remove(index);
+  const PutResult result = samples_.Put(index, generation, std::move(sample));
+  if (result != PutResult::kStored) return result;
+  disk_->Flush();
+  return disk_->StoredGeneration(index) == kNoGeneration ? PutResult::kFailed
+                                                         : result;
 }
 
 }  // namespace refurbish_tf

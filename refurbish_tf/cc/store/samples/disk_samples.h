@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "refurbish_tf/cc/cooperation/shared/shared_cooperation.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
@@ -13,8 +14,7 @@ namespace refurbish_tf {
 
 class DiskSamples : public CacheStore<Sample> {
  public:
-  explicit DiskSamples(std::unique_ptr<DiskStore> disk)
-      : disk_(std::move(disk)) {}
+  explicit DiskSamples(DiskStore* disk) : disk_(disk) {}
   ~DiskSamples() override { delete types_.load(); }
 
   DiskStore& disk() { return *disk_; }
@@ -55,8 +55,53 @@ class DiskSamples : public CacheStore<Sample> {
   bool Decode(RecordBuffer record, bool in_transit, Sample* sample,
               Generation* found);
 
-  const std::unique_ptr<DiskStore> disk_;
+  DiskStore* const disk_;
   std::atomic<const SampleTypes*> types_{nullptr};  // Set once.
+};
+
+class DiskSampleStore : public SampleStore {
+ public:
+  static absl::StatusOr<std::shared_ptr<SampleStore>> Open(
+      const std::string& directory, int64_t max_bytes, bool overwrite,
+      bool must_exist);
+  explicit DiskSampleStore(std::unique_ptr<DiskStore> disk)
+      : disk_(std::move(disk)), samples_(disk_.get()), shared_(disk_.get()) {}
+
+  CacheStore<Sample>& store() override { return samples_; }
+  Cooperation& cooperation() override { return shared_; }
+  Shard Keys(const Shard& shard) const override { return shard; }
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const Sample& sample) override {
+    return samples_.PutInTransit(index, generation, sample);
+  }
+  int64_t Bytes(const Sample& sample) const override;
+  int64_t FixedBytes(const SampleTypes& types) const override;
+  Limits limits() const override {
+    return {Index::kMaxSamples, static_cast<int64_t>(kMaxRecord)};
+  }
+  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
+                       const SampleTypes& types) override;
+  absl::Status CheckDirectory() const override {
+    return disk_->CheckDirectory();
+  }
+  SourceSums* source_sums() override { return &disk_->source_sums(); }
+  PutResult PutElement(uint64_t index, Generation generation,
+                       Sample* element) override {
+    return samples_.Put(index, generation, *element);
+  }
+  NamedNumbers Counts() override;
+  absl::StatusOr<std::pair<int64_t, int64_t>> Verify() override {
+    return disk_->Verify();
+  }
+
+ protected:
+  absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
+                                   Sample sample) override;
+
+ private:
+  const std::unique_ptr<DiskStore> disk_;
+  DiskSamples samples_;
+  SharedCooperation shared_;
 };
 
 }  // namespace refurbish_tf

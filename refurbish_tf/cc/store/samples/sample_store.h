@@ -1,19 +1,21 @@
 // The cache store of tensors, shared by the dataset ops and the lookup ops.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <map>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/cooperation/cooperation.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -49,13 +51,10 @@ void CopyHeldByOthers(Sample* sample);
 // The bytes of every sample of these types, or -1 if they vary.
 int64_t FixedSampleBytes(const SampleTypes& types);
 
-class DiskSamples;
-class DiskStore;
+class SourceSums;
 
-// The error of a stage that is given a store with samples of unknown origin.
-absl::Status SamplesPutByHand();
-
-// A cache store, the types of its samples, and which stage uses it.
+// A cache store, the types of its samples, and which stage uses it: in memory
+// or on disk.
 //
 // Lock order: `mu_` is taken before the lock of `store()`.
 class SampleStore {
@@ -69,64 +68,79 @@ class SampleStore {
   static absl::StatusOr<std::shared_ptr<SampleStore>> Find(
       const std::string& id);
 
-  explicit SampleStore(int64_t max_bytes);
-  explicit SampleStore(std::unique_ptr<DiskStore> disk);
-  ~SampleStore();
+  virtual ~SampleStore() = default;
 
-  CacheStore<Sample>& store() { return *store_; }
-  // Null for a store in memory.
-  DiskStore* disk();
+  virtual CacheStore<Sample>& store() = 0;
+  virtual Cooperation& cooperation() = 0;
+
   // What numbers the samples of a shard have here: on disk, where they are
   // found again when the source is divided otherwise, those of the whole
   // source.
-  Shard Keys(const Shard& shard) const {
-    return disk_samples_ == nullptr ? Shard() : shard;
+  virtual Shard Keys(const Shard& /*shard*/) const { return Shard(); }
+  // Hands a sample that is not kept to other jobs; for a store with a ring.
+  virtual PutResult PutInTransit(uint64_t /*index*/, Generation /*generation*/,
+                                 const Sample& /*sample*/) {
+    return PutResult::kNoRoom;
   }
-  // As DiskStore's; for a store on disk.
-  PutResult PutInTransit(uint64_t index, Generation generation,
-                         const Sample& sample);
 
   // The bytes that a sample counts, and that every sample of these types
   // counts, or -1 if they vary.
-  int64_t Bytes(const Sample& sample) const;
-  int64_t FixedBytes(const SampleTypes& types) const;
+  virtual int64_t Bytes(const Sample& sample) const = 0;
+  virtual int64_t FixedBytes(const SampleTypes& types) const = 0;
 
-  // In memory: reserves the store for one stage, as to another stage the same
-  // index means another sample. Clears what an earlier stage has left that no
-  // longer exists.
-  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
-                       const tensorflow::DataTypeVector& dtypes)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // How many samples it can have room for, and how large one may be.
+  struct Limits {
+    int64_t samples = kMaxSamples;
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+  };
+  virtual Limits limits() const { return {}; }
 
-  // On disk: a stored sample of other types or shapes is missing from now on,
-  // as one that is damaged. Fails if such samples cannot be stored, or if
-  // another stage expects others.
-  absl::Status Expect(const SampleTypes& types);
+  // Begins the use by a stage. In memory: reserves the store for it, as to
+  // another stage the same index means another sample; clears what an earlier
+  // stage has left that no longer exists. On disk: a stored sample of other
+  // types or shapes is missing from now on, as one that is damaged; fails if
+  // such samples cannot be stored, or if another stage expects others.
+  virtual absl::Status Reserve(const std::string& stage,
+                               std::weak_ptr<void> alive,
+                               const SampleTypes& types) = 0;
 
   // On disk: fails if the directory was deleted. A stage that is at work goes
   // on to the end; no other may begin on a store that nobody can find again.
-  absl::Status CheckDirectory();
+  virtual absl::Status CheckDirectory() const { return absl::OkStatus(); }
 
-  // On disk: compares settings with those that the store was written under, and
-  // adds the missing ones. Waits for another process for at most `patience`.
-  absl::Status Agree(
-      const std::map<std::string, std::string>& settings, bool replace = false,
-      std::chrono::milliseconds patience = std::chrono::minutes(1));
+  // The checksums of what samples were prepared from. Null in memory.
+  virtual SourceSums* source_sums() { return nullptr; }
+
+  // As the store's `Put`, for an element that is handed out as well: in memory
+  // it owns its buffers afterwards, which the store shares.
+  virtual PutResult PutElement(uint64_t index, Generation generation,
+                               Sample* element) = 0;
 
   // As the store's `Put`, for a sample from a user: checks its types, and gives
   // it the generation of the one it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // The counts of `CacheStoreStats` in cache_store.py; those of a disk are 0 if
+  // they are not there.
+  virtual NamedNumbers Counts();
+  // Reads every record of a store on disk: how many are intact, and how many
+  // were damaged and are missing from now on.
+  virtual absl::StatusOr<std::pair<int64_t, int64_t>> Verify() {
+    return absl::InvalidArgumentError("This CacheStore is not on disk.");
+  }
+
+ protected:
+  // What `Put` does after its checks. On disk it waits until it is written.
+  virtual absl::StatusOr<PutResult> PutNow(uint64_t index,
+                                           Generation generation,
+                                           Sample sample) = 0;
+
+  absl::Mutex mu_;
+  std::optional<tensorflow::DataTypeVector> dtypes_ ABSL_GUARDED_BY(mu_);
+
  private:
   absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  const std::unique_ptr<CacheStore<Sample>> store_;
-  DiskSamples* const disk_samples_ = nullptr;  // `store_`, if on disk.
-  absl::Mutex mu_;
-  std::string stage_ ABSL_GUARDED_BY(mu_);
-  std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);
-  std::optional<tensorflow::DataTypeVector> dtypes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

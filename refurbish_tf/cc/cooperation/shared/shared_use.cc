@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/stage/shared_use.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
 
 namespace refurbish_tf {
 

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/stage/agreed_settings.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_cooperation.h"
 
 #include <charconv>
 #include <vector>
@@ -8,8 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/stage/saved_epoch.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
 
 namespace refurbish_tf {
 namespace {
@@ -60,32 +59,28 @@ bool HoldsElements(const Settings& settings) {
   return reuse != settings.end() && reuse->second == kOfElements;
 }
 
-absl::Status HoldsOther(const DiskStore& disk, const char* held,
-                        const char* wanted) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "The cache store ", disk.directory(), " holds ", held, ", not ", wanted,
-      ". Give refurbish and cached a directory of their own each, or start "
-      "with an empty store by store=rtf.CacheStore(path, overwrite=True)."));
-}
-
 constexpr char kElements[] = "elements of a source, which cached has kept";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
-}  // namespace
-
+// Whether a stage has agreed on settings with this store.
 bool HasStageSettings(const Settings& settings) {
   return settings.count(kReuseSetting) != 0;
 }
 
-Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
-                       const SourceShard& shard, const Schedule* schedule) {
+// `schedule` is null until there is one.
+Settings StageSettings(const Cooperation::Terms& terms,
+                       const Schedule* schedule) {
+  const ScheduleOptions& options = terms.options;
+  const SourceShard shard = terms.shard.value_or(SourceShard());
   Settings settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
       {kReuseSetting, Exactly(options.reuse_factor)},
       {kEvictionSetting, options.eviction == Eviction::kBalanced
                              ? "balanced"
                              : "reference_count"}};
-  if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
+  if (terms.num_samples >= 0) {
+    settings[kSamplesSetting] = absl::StrCat(terms.num_samples);
+  }
   if (!shard.names.empty()) {
     settings[kShardSetting] = shard.names;
     settings[kWholeSetting] =
@@ -101,10 +96,10 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
   return settings;
 }
 
-std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
-                                               const ScheduleOptions& options,
-                                               int64_t num_samples,
-                                               const SourceShard& shard) {
+std::shared_ptr<const Schedule> AgreedSchedule(
+    const Settings& settings, const Cooperation::Terms& terms) {
+  const int64_t num_samples = terms.num_samples;
+  const SourceShard shard = terms.shard.value_or(SourceShard());
   const auto number = [&settings](const char* name, uint64_t* value) {
     return ReadNumber(settings, name, value);
   };
@@ -117,23 +112,92 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
     return nullptr;
   }
   if (!number(kFormerSetting, &former) || former == shard.numbering().count) {
-    return std::make_shared<Schedule>(options, samples, kept, origin);
+    return std::make_shared<Schedule>(terms.options, samples, kept, origin);
   }
   const std::optional<MovedShard> moved = MovedFrom(shard, former);
   if (!moved.has_value() || kept != samples ||
       moved->shard.Size(moved->whole) != samples) {
     return nullptr;
   }
-  return std::make_shared<Schedule>(options, *moved, origin);
+  return std::make_shared<Schedule>(terms.options, *moved, origin);
 }
 
-absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
-                      int64_t num_samples, const SourceShard& shard,
-                      std::optional<uint32_t> num_kept) {
+}  // namespace
+
+absl::Status SharedCooperation::HoldsOther(const char* held,
+                                           const char* wanted) const {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The cache store ", disk_.directory(), " holds ", held, ", not ", wanted,
+      ". Give refurbish and cached a directory of their own each, or start "
+      "with an empty store by store=rtf.CacheStore(path, overwrite=True)."));
+}
+
+absl::Status SharedCooperation::AgreeAsStage(
+    const Settings& settings, bool replace,
+    std::chrono::milliseconds patience) {
+  absl::Status status = disk_.Agree(settings, replace, patience);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The samples in the cache store ", disk_.directory(),
+      " were prepared in another way: ", status.message(),
+      ". To use these samples, give the former value, here or in version=. To "
+      "start with an empty store, use store=rtf.CacheStore(path, "
+      "overwrite=True) or another directory."));
+}
+
+absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
+                                                    bool replace) {
+  RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
+  RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
+  return disk_.settings();
+}
+
+absl::StatusOr<std::vector<NamedNumbers>> SharedCooperation::LivingJobs() {
+  RTF_ASSIGN_OR_RETURN(const auto jobs, disk_.state().LivingJobs());
+  std::vector<NamedNumbers> rows;
+  for (const SharedState::LivingJob& job : jobs) {
+    rows.push_back({{"process", job.process},
+                    {"epoch", static_cast<int64_t>(job.epoch)},
+                    {"handed_out", static_cast<int64_t>(job.handed_out)}});
+  }
+  return rows;
+}
+
+absl::StatusOr<std::shared_ptr<SharedUse>> SharedCooperation::Join(
+    double reuse_factor) {
+  absl::StatusOr<std::unique_ptr<SharedState::Job>> job = disk_.Join();
+  if (!job.ok()) {
+    RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
+    return job.status();
+  }
+  auto shared = std::make_shared<SharedUse>(reuse_factor);
+  shared->job = *std::move(job);
+  return shared;
+}
+
+int64_t SharedCooperation::num_in_transit() {
+  const TransitRing* const ring = disk_.transit();
+  return ring == nullptr ? 0 : ring->num_units();
+}
+
+Cooperation::Place SharedCooperation::place() {
+  // What was handed out was put before, so it lies before the head.
+  const TransitRing* const ring = disk_.transit();
+  return {static_cast<int64_t>(disk_.records().store_id()),
+          ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
+}
+
+std::shared_ptr<const Schedule> SharedCooperation::Agreed(const Terms& terms) {
+  return AgreedSchedule(disk_.settings(), terms);
+}
+
+absl::Status SharedCooperation::TakeOver(const Terms& terms,
+                                         std::optional<uint32_t> num_kept) {
+  if (!terms.shard.has_value()) return absl::OkStatus();
+  const SourceShard& shard = *terms.shard;
   // For what other processes have written.
-  RTF_RETURN_IF_ERROR(store.Agree({}));
-  DiskStore& disk = *store.disk();
-  const Settings settings = disk.settings();
+  RTF_RETURN_IF_ERROR(AgreeAsStage({}));
+  const Settings settings = disk_.settings();
   const auto text = [&settings](const char* name) -> std::string {
     const auto setting = settings.find(name);
     return setting == settings.end() ? "" : setting->second;
@@ -147,13 +211,13 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
       former->count == shard.shard->count) {
     return absl::OkStatus();
   }
-  Settings own = StageSettings(options, num_samples, shard, nullptr);
+  Settings own = StageSettings(terms, nullptr);
   for (const char* name : {kSeedSetting, kReuseSetting, kEvictionSetting}) {
     if (text(name) != own[name]) return absl::OkStatus();
   }
   const auto refused = [&](const std::string& why) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", disk.directory(), " was filled by a worker of ",
+        "The cache store ", disk_.directory(), " was filled by a worker of ",
         former->count, ", and this is one of ", shard.shard->count, ". ", why));
   };
   constexpr char kEmpty[] =
@@ -168,7 +232,7 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
       ReadNumber(settings, former->count == 1 ? kSamplesSetting : kWholeSetting,
                  &then) &&
       shard.whole >= 0;
-  const bool keeps_all = kept == before && num_kept == num_samples &&
+  const bool keeps_all = kept == before && num_kept == terms.num_samples &&
                          MovedFrom(shard, former->count).has_value();
   const bool keeps_none = kept == 0 && num_kept == 0;
   if (!known || !(keeps_all || keeps_none)) {
@@ -185,7 +249,7 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
         "of workers divide.",
         kEmpty));
   }
-  RTF_ASSIGN_OR_RETURN(const auto living, disk.state().LivingJobs());
+  RTF_ASSIGN_OR_RETURN(const auto living, disk_.state().LivingJobs());
   if (!living.empty()) {
     return refused(
         "A job of the former number is at work on it. Give each worker a store "
@@ -199,51 +263,45 @@ absl::Status TakeOver(SampleStore& store, const ScheduleOptions& options,
   }
   // First, as nobody would remove them after the settings are changed, and this
   // process may be killed in between.
-  for (const uint64_t sample : disk.Indices()) {
-    if (!shard.shard->Has(sample)) store.store().Remove(sample);
+  for (const uint64_t sample : disk_.Indices()) {
+    if (!shard.shard->Has(sample)) disk_.Remove(sample, /*evict=*/false);
   }
-  return store.Agree(own, /*replace=*/true);
+  return AgreeAsStage(own, /*replace=*/true);
 }
 
-absl::Status AgreeAnew(SampleStore& store, const ScheduleOptions& options,
-                       const SourceShard& shard, const Schedule& schedule) {
-  Settings settings =
-      StageSettings(options, schedule.num_samples(), shard, &schedule);
-  settings.emplace(kFormerSetting, absl::StrCat(shard.numbering().count));
-  return store.Agree(settings, /*replace=*/true, kPatienceOfAStep);
+absl::Status SharedCooperation::AgreeAnew(const Terms& terms,
+                                          const Schedule& schedule) {
+  Settings settings = StageSettings(terms, &schedule);
+  settings.emplace(kFormerSetting,
+                   absl::StrCat(terms.shard->numbering().count));
+  return AgreeAsStage(settings, /*replace=*/true, kPatienceOfAStep);
 }
 
-absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
-    SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
-    const std::optional<SourceShard>& shard,
-    std::shared_ptr<const Schedule> schedule,
+absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
+    const Terms& terms, std::shared_ptr<const Schedule> schedule,
     std::chrono::milliseconds patience) {
-  const Settings before = store.disk()->settings();
-  if (HoldsElements(before)) {
-    return HoldsOther(*store.disk(), kElements, kSamples);
-  }
-  if (!HasStageSettings(before) && store.store().Stats().entries > 0) {
+  const Settings before = disk_.settings();
+  if (HoldsElements(before)) return HoldsOther(kElements, kSamples);
+  if (!HasStageSettings(before) && disk_.StoreStats().entries > 0) {
     return SamplesPutByHand();
   }
   if (before.count(kShardSetting) > before.count(kWholeSetting)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", store.disk()->directory(),
-        " was filled from shard ", Printable(before.at(kShardSetting)),
+        "The cache store ", disk_.directory(), " was filled from shard ",
+        Printable(before.at(kShardSetting)),
         " by an older refurbish_tf, which gave its samples other numbers. Start "
         "with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
         "in another directory."));
   }
-  RTF_RETURN_IF_ERROR(
-      store.Agree(StageSettings(options, num_samples,
-                                shard.value_or(SourceShard()), schedule.get()),
-                  /*replace=*/false, patience));
+  RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
+                                   /*replace=*/false, patience));
   // While the shard of the source is unknown, so is its schedule.
-  if (schedule != nullptr || !shard.has_value()) return schedule;
-  Settings settings = store.disk()->settings();
-  schedule = AgreedSchedule(settings, options, num_samples, *shard);
+  if (schedule != nullptr || !terms.shard.has_value()) return schedule;
+  Settings settings = disk_.settings();
+  schedule = AgreedSchedule(settings, terms);
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
   return absl::FailedPreconditionError(absl::StrCat(
-      "The settings of the cache store ", store.disk()->directory(),
+      "The settings of the cache store ", disk_.directory(),
       " fit no source that this machine has memory for: num_samples=",
       settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
@@ -251,14 +309,13 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       "overwrite=True or in another directory."));
 }
 
-absl::Status AgreeOnElements(SampleStore& store, int64_t num_elements,
-                             const std::string& shard) {
-  DiskStore& disk = *store.disk();
-  const Settings before = disk.settings();
+absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
+                                                const std::string& shard) {
+  const Settings before = disk_.settings();
   if (HasStageSettings(before) && !HoldsElements(before)) {
-    return HoldsOther(disk, kSamples, kElements);
+    return HoldsOther(kSamples, kElements);
   }
-  if (!HasStageSettings(before) && store.store().Stats().entries > 0) {
+  if (!HasStageSettings(before) && disk_.StoreStats().entries > 0) {
     return SamplesPutByHand();
   }
   const Settings settings = {{kReuseSetting, kOfElements},
@@ -268,13 +325,13 @@ absl::Status AgreeOnElements(SampleStore& store, int64_t num_elements,
     const auto found = before.find(name);
     if (found == before.end() || found->second == value) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", disk.directory(),
+        "The cache store ", disk_.directory(),
         " was filled from another source: ", name, " was ",
         Printable(found->second), " and is ", value,
         ". To start with an empty store, use "
         "store=rtf.CacheStore(path, overwrite=True) or another directory."));
   }
-  return store.Agree(settings);
+  return AgreeAsStage(settings);
 }
 
 }  // namespace refurbish_tf

@@ -16,7 +16,7 @@ struct RoomOptions {
   int64_t sample_bytes;  // That one takes in the store; below 0 if they vary.
   int64_t max_bytes;     // Of the store, or kUnlimited.
   bool random_access;    // Of the source.
-  bool on_disk;          // Only there it is shared.
+  bool shared;           // With other jobs.
 };
 
 // Whether the job takes part in the ring. The paper's baselines do not, also

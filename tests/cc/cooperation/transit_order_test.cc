@@ -1,5 +1,5 @@
 // The rule by which jobs take what is in transit, on a real store, with jobs of one process that take turns.
-#include "refurbish_tf/cc/stage/transit_order.h"
+#include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
 #include "refurbish_tf/cc/schedule/random.h"
-#include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 

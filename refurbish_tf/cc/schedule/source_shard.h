@@ -8,7 +8,6 @@
 
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
-#include "refurbish_tf/cc/stage/saved_epoch.h"
 
 namespace refurbish_tf {
 

@@ -1,5 +1,5 @@
 // How the room of a store is divided between what is kept and what is in transit.
-#include "refurbish_tf/cc/stage/store_room.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
 
 #include <optional>
 
@@ -19,7 +19,7 @@ RoomOptions RoomFor(int64_t samples, double reuse_factor = 3) {
   options.sample_bytes = 100;
   options.max_bytes = samples * 100;
   options.random_access = true;
-  options.on_disk = true;
+  options.shared = true;
   return options;
 }
 
@@ -104,7 +104,7 @@ TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
 
 TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {
   RoomOptions memory = RoomFor(5'000);
-  memory.on_disk = false;
+  memory.shared = false;
   EXPECT_EQ(NumKept(memory), Kept(5'000));
   EXPECT_EQ(Transit(memory), 0);
   RoomOptions naive = RoomFor(5'000);

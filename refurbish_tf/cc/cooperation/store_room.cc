@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/stage/store_room.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ bool KeepsNone(const RoomOptions& options) {
 }  // namespace
 
 bool MayShare(const RoomOptions& options) {
-  return options.on_disk && options.schedule.eviction == Eviction::kBalanced &&
+  return options.shared && options.schedule.eviction == Eviction::kBalanced &&
          options.schedule.shuffle == Shuffle::kCacheAware;
 }
 

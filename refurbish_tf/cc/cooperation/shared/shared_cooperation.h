@@ -1,0 +1,51 @@
+// The cooperation of jobs on a store on disk, by its files: settings, claims,
+// state and ring.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "refurbish_tf/cc/cooperation/cooperation.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+namespace refurbish_tf {
+
+class SharedCooperation : public Cooperation {
+ public:
+  // The store must outlive it.
+  explicit SharedCooperation(DiskStore* disk) : disk_(*disk) {}
+
+  absl::Status TakeOver(const Terms& terms,
+                        std::optional<uint32_t> num_kept) override;
+  std::shared_ptr<const Schedule> Agreed(const Terms& terms) override;
+  absl::StatusOr<std::shared_ptr<const Schedule>> Agree(
+      const Terms& terms, std::shared_ptr<const Schedule> schedule,
+      std::chrono::milliseconds patience) override;
+  absl::Status AgreeAnew(const Terms& terms, const Schedule& schedule) override;
+  absl::Status AgreeOnElements(int64_t num_elements,
+                               const std::string& shard) override;
+  absl::StatusOr<Settings> AgreeOn(const Settings& settings,
+                                   bool replace) override;
+  absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override;
+  absl::StatusOr<std::shared_ptr<SharedUse>> Join(double reuse_factor) override;
+  void MakeRoomFor(uint64_t num_samples) override {
+    disk_.MakeRoomFor(num_samples);
+  }
+  absl::Status PlanTransit(int64_t bytes, int64_t sample_bytes) override {
+    return disk_.PlanTransit(bytes, sample_bytes);
+  }
+  const TransitRing* ring() override { return disk_.transit(); }
+  int64_t num_in_transit() override;
+  Place place() override;
+
+ private:
+  // As the store's, with the error of a stage.
+  absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
+                            std::chrono::milliseconds patience = kPatience);
+  absl::Status HoldsOther(const char* held, const char* wanted) const;
+
+  DiskStore& disk_;
+};
+
+}  // namespace refurbish_tf

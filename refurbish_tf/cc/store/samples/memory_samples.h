@@ -1,0 +1,45 @@
+// The cache store in memory, of a stage's own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "refurbish_tf/cc/store/memory_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+class MemorySamples : public SampleStore {
+ public:
+  explicit MemorySamples(int64_t max_bytes);
+
+  CacheStore<Sample>& store() override { return store_; }
+  Cooperation& cooperation() override { return alone_; }
+  int64_t Bytes(const Sample& sample) const override {
+    return SampleBytes(sample);
+  }
+  int64_t FixedBytes(const SampleTypes& types) const override {
+    return FixedSampleBytes(types);
+  }
+  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
+                       const SampleTypes& types) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  PutResult PutElement(uint64_t index, Generation generation,
+                       Sample* element) override;
+
+ protected:
+  absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
+                                   Sample sample) override {
+    OwnBuffers(&sample);
+    return store_.Put(index, generation, std::move(sample));
+  }
+
+ private:
+  MemoryStore<Sample> store_;
+  Cooperation alone_;
+  std::string stage_ ABSL_GUARDED_BY(mu_);
+  std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
