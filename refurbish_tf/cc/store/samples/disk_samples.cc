@@ -11,7 +11,7 @@ namespace refurbish_tf {
 class DiskSamples::SamplesAhead : public ReadAhead {
  public:
   explicit SamplesAhead(DiskSamples* samples)
-      : samples_(*samples), ahead_(&samples->disk()) {}
+      : samples_(*samples), ahead_(samples->disk_.get()) {}
 
   size_t Room() const override { return ahead_.Room(); }
   void Want(const std::vector<WantedSample>& wanted) override {
@@ -30,16 +30,6 @@ class DiskSamples::SamplesAhead : public ReadAhead {
   DiskSamples& samples_;
   DiskReadAhead ahead_;
 };
-
-bool DiskSamples::Expect(const SampleTypes& types) {
-  auto own = std::make_unique<const SampleTypes>(types);
-  const SampleTypes* before = nullptr;
-  if (!types_.compare_exchange_strong(before, own.get())) {
-    return *before == types;
-  }
-  own.release();
-  return true;
-}
 
 bool DiskSamples::Decode(RecordBuffer record, bool in_transit, Sample* sample,
                          Generation* found) {
@@ -86,7 +76,7 @@ std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
   return std::make_unique<SamplesAhead>(this);
 }
 
-absl::StatusOr<std::shared_ptr<SampleStore>> DiskSampleStore::Open(
+absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
     const std::string& directory, int64_t max_bytes, bool overwrite,
     bool must_exist) {
   DiskStoreOptions options;
@@ -94,12 +84,12 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSampleStore::Open(
   options.overwrite = overwrite;
   options.must_exist = must_exist;
   auto disk = DiskStore::Open(directory, std::move(options));
-  if (disk.ok()) return std::make_shared<DiskSampleStore>(*std::move(disk));
+  if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
   // To the user any of these is a wrong argument.
   return absl::FailedPreconditionError(Printable(disk.status().message()));
 }
 
-int64_t DiskSampleStore::Bytes(const Sample& sample) const {
+int64_t DiskSamples::Bytes(const Sample& sample) const {
   EncodedSample encoded;
   if (!EncodedSample::Encode(sample, &encoded).ok()) return 0;
   uint64_t size = sizeof(RecordHeader);
@@ -107,22 +97,28 @@ int64_t DiskSampleStore::Bytes(const Sample& sample) const {
   return RecordSpace(size);
 }
 
-int64_t DiskSampleStore::FixedBytes(const SampleTypes& types) const {
+int64_t DiskSamples::FixedBytes(const SampleTypes& types) const {
   const int64_t bytes = FixedEncodedBytes(types);
   return bytes < 0 ? bytes : RecordSpace(sizeof(RecordHeader) + bytes);
 }
 
-absl::Status DiskSampleStore::Reserve(const std::string& /*stage*/,
-                                      std::weak_ptr<void> /*alive*/,
-                                      const SampleTypes& types) {
+absl::Status DiskSamples::Reserve(const std::string& /*stage*/,
+                                  std::weak_ptr<void> /*alive*/,
+                                  const SampleTypes& types) {
   RTF_RETURN_IF_ERROR(CheckEncodable(types.dtypes));
-  if (samples_.Expect(types)) return CheckDirectory();
+  auto own = std::make_unique<const SampleTypes>(types);
+  const SampleTypes* before = nullptr;
+  if (types_.compare_exchange_strong(before, own.get())) {
+    own.release();
+    return CheckDirectory();
+  }
+  if (*before == types) return CheckDirectory();
   return absl::FailedPreconditionError(
       "This CacheStore is in use by a refurbish stage whose samples have other "
       "types or shapes. Use one CacheStore for one kind of sample.");
 }
 
-NamedNumbers DiskSampleStore::Counts() {
+NamedNumbers DiskSamples::Counts() {
   const DiskStore::Counts counts = disk_->Stats();
   NamedNumbers all = SampleStore::Counts();
   all.insert(all.end(), {{"disk_bytes", counts.disk_bytes},
@@ -138,9 +134,9 @@ NamedNumbers DiskSampleStore::Counts() {
   return all;
 }
 
-absl::StatusOr<PutResult> DiskSampleStore::PutNow(uint64_t index,
-                                                  Generation generation,
-                                                  Sample sample) {
+absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
+                                              Generation generation,
+                                              Sample sample) {
   EncodedSample encoded;
   RTF_RETURN_IF_ERROR(EncodedSample::Encode(sample, &encoded));
   if (index >= Index::kMaxSamples) {
@@ -149,12 +145,11 @@ absl::StatusOr<PutResult> DiskSampleStore::PutNow(uint64_t index,
         ". It is the position of the sample in the source."));
   }
   // Else it would keep a stored sample of the same generation.
-  samples_.Remove(index);
-  const PutResult result = samples_.Put(index, generation, std::move(sample));
+  Remove(index);
+  const PutResult result = Put(index, generation, std::move(sample));
   if (result != PutResult::kStored) return result;
   disk_->Flush();
-  return disk_->StoredGeneration(index) == kNoGeneration ? PutResult::kFailed
-                                                         : result;
+  return StoredGeneration(index) == kNoGeneration ? PutResult::kFailed : result;
 }
 
 }  // namespace refurbish_tf

@@ -12,17 +12,45 @@
 
 namespace refurbish_tf {
 
-class DiskSamples : public CacheStore<Sample> {
+class DiskSamples : public SampleStore, private CacheStore<Sample> {
  public:
-  explicit DiskSamples(DiskStore* disk) : disk_(disk) {}
+  static absl::StatusOr<std::shared_ptr<SampleStore>> Open(
+      const std::string& directory, int64_t max_bytes, bool overwrite,
+      bool must_exist);
+  explicit DiskSamples(std::unique_ptr<DiskStore> disk)
+      : disk_(std::move(disk)), shared_(disk_.get()) {}
   ~DiskSamples() override { delete types_.load(); }
 
-  DiskStore& disk() { return *disk_; }
+  // As a SampleStore.
+  CacheStore<Sample>& store() override { return *this; }
+  Cooperation& cooperation() override { return shared_; }
+  Shard Keys(const Shard& shard) const override { return shard; }
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const Sample& sample) override;
+  int64_t Bytes(const Sample& sample) const override;
+  int64_t FixedBytes(const SampleTypes& types) const override;
+  Limits limits() const override {
+    return {Index::kMaxSamples, static_cast<int64_t>(kMaxRecord)};
+  }
+  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
+                       const SampleTypes& types) override;
+  absl::Status CheckDirectory() const override {
+    return disk_->CheckDirectory();
+  }
+  SourceSums* source_sums() override { return &disk_->source_sums(); }
+  PutResult PutElement(uint64_t index, Generation generation,
+                       Sample* element) override {
+    return Put(index, generation, *element);
+  }
+  NamedNumbers Counts() override;
+  absl::StatusOr<std::pair<int64_t, int64_t>> Verify() override {
+    return disk_->Verify();
+  }
 
-  // From the first call on, a sample that `types` do not allow is missing.
-  // False if another call has given others.
-  bool Expect(const SampleTypes& types);
+ private:
+  class SamplesAhead;
 
+  // As a CacheStore.
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
@@ -38,8 +66,6 @@ class DiskSamples : public CacheStore<Sample> {
     return disk_->StoredGeneration(index);
   }
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
-  PutResult PutInTransit(uint64_t index, Generation generation,
-                         const Sample& sample);
   std::vector<uint64_t> Indices() const override { return disk_->Indices(); }
   bool Evict(uint64_t index) override { return disk_->Remove(index, true); }
   bool Remove(uint64_t index) override { return disk_->Remove(index, false); }
@@ -47,61 +73,18 @@ class DiskSamples : public CacheStore<Sample> {
   CacheStoreStats Stats() const override { return disk_->StoreStats(); }
   std::unique_ptr<ReadAhead> MakeReadAhead() override;
 
- private:
-  class SamplesAhead;
+  absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
+                                   Sample sample) override;
 
   // Decodes a record that was a hit. Where it cannot be used, which then is a
   // miss, removes it from the store, unless it was `in_transit`.
   bool Decode(RecordBuffer record, bool in_transit, Sample* sample,
               Generation* found);
 
-  DiskStore* const disk_;
-  std::atomic<const SampleTypes*> types_{nullptr};  // Set once.
-};
-
-class DiskSampleStore : public SampleStore {
- public:
-  static absl::StatusOr<std::shared_ptr<SampleStore>> Open(
-      const std::string& directory, int64_t max_bytes, bool overwrite,
-      bool must_exist);
-  explicit DiskSampleStore(std::unique_ptr<DiskStore> disk)
-      : disk_(std::move(disk)), samples_(disk_.get()), shared_(disk_.get()) {}
-
-  CacheStore<Sample>& store() override { return samples_; }
-  Cooperation& cooperation() override { return shared_; }
-  Shard Keys(const Shard& shard) const override { return shard; }
-  PutResult PutInTransit(uint64_t index, Generation generation,
-                         const Sample& sample) override {
-    return samples_.PutInTransit(index, generation, sample);
-  }
-  int64_t Bytes(const Sample& sample) const override;
-  int64_t FixedBytes(const SampleTypes& types) const override;
-  Limits limits() const override {
-    return {Index::kMaxSamples, static_cast<int64_t>(kMaxRecord)};
-  }
-  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
-                       const SampleTypes& types) override;
-  absl::Status CheckDirectory() const override {
-    return disk_->CheckDirectory();
-  }
-  SourceSums* source_sums() override { return &disk_->source_sums(); }
-  PutResult PutElement(uint64_t index, Generation generation,
-                       Sample* element) override {
-    return samples_.Put(index, generation, *element);
-  }
-  NamedNumbers Counts() override;
-  absl::StatusOr<std::pair<int64_t, int64_t>> Verify() override {
-    return disk_->Verify();
-  }
-
- protected:
-  absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
-                                   Sample sample) override;
-
- private:
   const std::unique_ptr<DiskStore> disk_;
-  DiskSamples samples_;
   SharedCooperation shared_;
+  // From the first `Reserve` on, what these do not allow is missing. Set once.
+  std::atomic<const SampleTypes*> types_{nullptr};
 };
 
 }  // namespace refurbish_tf

@@ -136,8 +136,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             if (id.empty() || id[0] != '/') {
               return std::make_shared<MemorySamples>(max_bytes);
             }
-            auto disk = DiskSampleStore::Open(id, max_bytes, overwrite,
-                                              /*must_exist=*/mode == "inspect");
+            auto disk = DiskSamples::Open(id, max_bytes, overwrite,
+                                          /*must_exist=*/mode == "inspect");
             status = disk.status();
             return disk.ok() ? *std::move(disk) : nullptr;
           });
