@@ -165,7 +165,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return ReadToEnd(ctx);
       }
       std::vector<Tensor> unwanted;
-      if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
+      // After an error, which is another element's, the input is made anew.
+      if (plan_->PassOver() && !ReadInput(ctx, &unwanted).ok()) Begin(ctx);
     }
     return absl::OkStatus();
   }
