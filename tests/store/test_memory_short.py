@@ -168,6 +168,9 @@ def test_what_the_samples_will_take_is_said_before(memory):
   assert "take" not in rtf.describe(stage(stream=True))
   large = tf.data.Dataset.range(N).refurbish(lambda index: tf.zeros([2**28], tf.uint8), r=2)
   assert "150 samples of 268 MB take 40.3 GB, and memory now has room for 27.9 GB: the rest is prepared again" in rtf.describe(large)
+  elements = rtf.sources.cached(tf.data.Dataset.range(N).map(lambda index: tf.zeros([2**28], tf.uint8)))
+  assert "300 elements of 268 MB take 80.5 GB, and memory now has room for 27.9 GB: the rest is read" in rtf.describe(elements)
+  assert "take" not in rtf.describe(rtf.sources.cached(tf.data.Dataset.range(N).map(tf.as_string)))
   assert machine.room_for_samples() == PLENTY - 4 * 2**30
   memory.set(SHORT)
   assert machine.free_memory() == SHORT and machine.room_for_samples() == 0
