@@ -335,7 +335,7 @@ def test_describe_and_stats():
 cached
   kept    300 of 1,000 elements, 2,400 bytes
   source  by index: only elements that are asked for and not kept are read
-  store   memory, at most 2,400 bytes"""
+  store   memory, at most 2,400 bytes; 300 elements of 8 bytes take 2.4 kB"""
   assert rtf.describe(train).startswith(f"{rtf.describe(cached)}\nrefurbish")
   assert not rtf.stats(cached) and len(rtf.stats(train)) == 1
 

@@ -50,6 +50,7 @@ double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
     bytes_ = std::min(max_bytes_, held);
   } else if (memory.free >= 2 * reserve) {
     is_short_ = false;
+    lost_ = false;
     bytes_ = max_bytes_;
   }
   const int64_t surplus = std::min(reserve / 2 - memory.free, held);
