@@ -5,7 +5,8 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 20;
+// Enough for 64 reads of float32 photographs.
+constexpr size_t kMostBytes = 64 << 20;
 
 // A `Get` of a sample whose read is being started waits for its whole batch.
 constexpr size_t kStartedAtOnce = 8;
