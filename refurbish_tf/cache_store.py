@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import struct_pb2
 from tensorflow.python.data.util import structure
 from tensorflow.python.saved_model import nested_structure_coder
 
-from refurbish_tf._internal import checks, native
+from refurbish_tf._internal import checks, machine, native
 
 UNLIMITED = 2**63 - 1
 # The setting of a store on disk that is the reuse factor, and what it is where `rtf.sources.cached` keeps elements.
@@ -350,6 +350,18 @@ def describe_store(store):
   place = "memory" if store is None or store.path is None else store.path
   limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
   return f"{place}, {limit}"
+
+
+def describe_bytes(store_name, number, what, size, done):
+  """What `number` samples of `size` bytes take in the memory of a store, where that is known before they are `done`."""
+  if min(number, size) <= 0:
+    return ""
+  text = f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}"
+  counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=store_name))
+  room = machine.room_for_samples() + counts["bytes"]
+  if number * size <= room:
+    return text
+  return f"{text}, and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
 
 
 def _checked_max_bytes(max_bytes):

@@ -13,10 +13,10 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
-from refurbish_tf._internal import checks, dataset_graph, fingerprint, machine, mistakes, native, tracing
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
-    CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_store, opened_store)
+    CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -284,14 +284,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     """What the samples take in memory, where that is known before they are prepared."""
     # In the balanced order, some have their last use in each epoch.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
-    if min(held, sample_bytes) <= 0 or self._store is not None and self._store.path is not None:
-      return ""
-    text = f"; {held:,} samples of {machine.size_of(sample_bytes)} take {machine.size_of(held * sample_bytes)}"
-    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._op_arguments["store"]))
-    room = machine.room_for_samples() + counts["bytes"]
-    if held * sample_bytes <= room:
-      return text
-    return f"{text}, and memory now has room for {machine.size_of(room)}: the rest is prepared again at each use"
+    on_disk = self._store is not None and self._store.path is not None
+    return "" if on_disk else describe_bytes(self._op_arguments["store"], held, "samples", sample_bytes, "prepared")
 
   def _describe_fresh(self, random_access):
     if random_access:

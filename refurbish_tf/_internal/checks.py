@@ -70,10 +70,10 @@ MOST_READS = 1024
 
 def check_parallel_reads(value):
   """Raises TypeError or ValueError if `value` is not AUTOTUNE or from 1 to 1,024; returns it as an int."""
-  if value != tf.data.AUTOTUNE:
-    check_whole_number("num_parallel_reads", value, 1)
-    if value > MOST_READS:
-      raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {value}.")
+  is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+  if not is_whole or value != tf.data.AUTOTUNE and not 1 <= value <= MOST_READS:
+    raise (ValueError if is_whole else TypeError)(
+        f"num_parallel_reads must be tf.data.AUTOTUNE or a whole number from 1 to {MOST_READS:,}, got {value!r}.")
   return int(value)
 
 

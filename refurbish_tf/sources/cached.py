@@ -9,7 +9,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
 from refurbish_tf.cache_store import (
-    CacheStore, DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, check_store, describe_store, opened_store)
+    CacheStore, DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
 
 # The setting of a store on disk that names the files whose contents it holds.
 FILES = "files"
@@ -116,8 +116,19 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
     rows = [
         ("kept", f"{counts['entries']:,} of {self.cardinality().numpy():,} elements, {counts['bytes']:,} bytes"),
         ("source", "by index: only elements that are asked for and not kept are read"),
-        ("store", describe_store(self._store))]
+        ("store", describe_store(self._store) + self._describe_bytes())]
     return "\n".join(["cached", *(f"  {name:<7} {text}" for name, text in rows)])
+
+  def _describe_bytes(self):
+    specs = tf.nest.flatten(self.element_spec)
+    if self._store is not None and self._store.path is not None or not all(
+        isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() and each.dtype.is_numpy_compatible
+        and each.dtype != tf.string for each in specs):
+      return ""
+    size = sum(each.shape.num_elements() * each.dtype.size for each in specs)
+    limit = UNLIMITED if self._store is None or self._store.max_bytes is None else self._store.max_bytes
+    number = min(self.cardinality().numpy(), limit // max(size, 1))
+    return describe_bytes(self._store_name, number, "elements", size, "read")
 
 
 def _check_files(store, files):

@@ -296,8 +296,8 @@ def test_wrong_arguments():
     rtf.sources.cached([1, 2])
   with pytest.raises(TypeError, match="store must be None"):
     rtf.sources.cached(Dataset.range(N), 3)
-  with pytest.raises(ValueError, match="num_parallel_reads must be tf.data.AUTOTUNE or at most 1,024, got 1025"):
-    rtf.sources.cached(Dataset.range(N), num_parallel_reads=1025)
+  with pytest.raises(ValueError, match="must be tf.data.AUTOTUNE or a whole number from 1 to 1,024, got 0"):
+    rtf.sources.cached(Dataset.range(N), num_parallel_reads=0)
   with pytest.raises(ValueError, match="An element takes 8 bytes, more than max_bytes=7"):
     rtf.sources.cached(Dataset.range(N), rtf.CacheStore(max_bytes=7))
 
@@ -335,7 +335,7 @@ def test_describe_and_stats():
 cached
   kept    300 of 1,000 elements, 2,400 bytes
   source  by index: only elements that are asked for and not kept are read
-  store   memory, at most 2,400 bytes"""
+  store   memory, at most 2,400 bytes; 300 elements of 8 bytes take 2.4 kB"""
   assert rtf.describe(train).startswith(f"{rtf.describe(cached)}\nrefurbish")
   assert not rtf.stats(cached) and len(rtf.stats(train)) == 1
 

@@ -69,8 +69,9 @@ def test_the_next_run_reads_nothing(tmp_path):
 
 
 def test_the_store_is_read_ahead(tmp_path):
-  """But no element is read twice."""
-  source = Dataset.range(N).map(lambda x: tf.fill([10_000], x))
+  """Also when more bytes are wanted than may be under way. But no element is read twice."""
+  size = 1 << 20
+  source = Dataset.range(N).map(lambda x: tf.fill([size // 8], x))
   filled(tmp_path, source)
 
   def bytes_read():
@@ -78,10 +79,11 @@ def test_the_store_is_read_ahead(tmp_path):
 
   iterator = iter(rtf.sources.cached(source, tmp_path))
   before = bytes_read()
-  next(iterator)
-  assert bytes_read() - before > 2 * 80_000
-  assert values(iterator) == list(range(1, N))
-  assert N * 80_000 < bytes_read() - before < 1.2 * N * 80_000
+  for i in range(N - 5):
+    assert int(next(iterator)[0]) == i
+    assert bytes_read() - before > (i + 3) * size
+  assert values(iterator) == list(range(N - 5, N))
+  assert N * size < bytes_read() - before < 1.2 * N * size
 
 
 def test_two_jobs_at_once_read_each_element_once(tmp_path):

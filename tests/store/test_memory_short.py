@@ -99,12 +99,26 @@ def test_it_is_said_once_to_python(memory):
   assert len(store) <= 2
 
 
-def test_the_limit_still_decides_how_many_are_kept(memory):
-  """Where the first epoch finds out how many samples fit, those for which memory is short do not count as too many."""
-  dataset = stage(stream=True, store=rtf.CacheStore(max_bytes=16 * N))
-  epoch(dataset, at=N // 2, do=lambda: memory.set(SHORT))
-  state = dataset.saved_state()["state"]
-  assert state[4:6] == [N, N]
+@pytest.mark.parametrize("free", [SHORT, NONE])
+def test_the_limit_still_decides_how_many_are_kept(memory, free):
+  """Where the first epoch finds out how many samples fit, memory that is short then changes nothing."""
+  states = []
+  for each in (PLENTY, free):
+    dataset = tf.data.Dataset.range(N).refurbish(
+        lambda index: tf.fill([1 + index % 5], index), r=3, seed=1, store=rtf.CacheStore(max_bytes=8 * N))
+    memory.set(PLENTY)
+    epoch(dataset, at=N // 2, do=lambda: memory.set(each))
+    states.append(dataset.saved_state()["state"])
+  assert states[0] == states[1]
+
+
+def test_an_epoch_of_hits_sees_that_memory_is_very_short(memory):
+  store = rtf.CacheStore()
+  dataset = tf.data.Dataset.range(N).refurbish(lambda index: index, r=1e6, store=store)
+  epoch(dataset)
+  memory.set(NONE)
+  epoch(dataset)
+  assert not len(store)
 
 
 def test_put_by_hand(memory):
@@ -154,6 +168,9 @@ def test_what_the_samples_will_take_is_said_before(memory):
   assert "take" not in rtf.describe(stage(stream=True))
   large = tf.data.Dataset.range(N).refurbish(lambda index: tf.zeros([2**28], tf.uint8), r=2)
   assert "150 samples of 268 MB take 40.3 GB, and memory now has room for 27.9 GB: the rest is prepared again" in rtf.describe(large)
+  elements = rtf.sources.cached(tf.data.Dataset.range(N).map(lambda index: tf.zeros([2**28], tf.uint8)))
+  assert "300 elements of 268 MB take 80.5 GB, and memory now has room for 27.9 GB: the rest is read" in rtf.describe(elements)
+  assert "take" not in rtf.describe(rtf.sources.cached(tf.data.Dataset.range(N).map(tf.as_string)))
   assert machine.room_for_samples() == PLENTY - 4 * 2**30
   memory.set(SHORT)
   assert machine.free_memory() == SHORT and machine.room_for_samples() == 0

@@ -51,7 +51,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed, const Shard& shard,
     stream_length_ = num_places_ = schedule_->num_samples();
     states_.Resize(num_places_);
     yielded_.Resize(num_places_);
-    *alive_ = schedule_->bytes() + num_places_ / 4 + num_places_ / 8;
+    *alive_ = schedule_->bytes() + num_places_ / 4 + yielded_.bytes();
   }
   if (ring_ != nullptr) {
     transit_.emplace(ring_, shared_->ring_from, 0, num_places_);
@@ -106,6 +106,8 @@ void Epoch::Save(SavedEpoch* saved) {
     saved->schedule_shards = owner_->ShardsThen(shard_.count);
   }
   yielded_.Save(saved);
+  if (!schedule_.has_value()) return;
+  *alive_ = schedule_->bytes() + num_places_ / 4 + yielded_.bytes();
 }
 
 Generation Epoch::PreparedGeneration(uint32_t index) const {

@@ -12,17 +12,22 @@ uint32_t IndexOf(uint64_t key) { return static_cast<uint32_t>(key); }
 
 }  // namespace
 
-void FittingSamples::Push(uint64_t key) {
+void FittingSamples::Push(uint64_t key, int64_t bytes) {
   const uint32_t index = IndexOf(key);
-  if (index >= noted_.size()) noted_.resize(index + 1);
-  if (noted_[index]) return;
-  noted_[index] = true;
+  const int64_t before = BytesOf(index);
+  if (index >= noted_.size()) noted_.resize(index + 1, kNone);
+  const bool is_new = noted_[index] == kNone;
+  noted_[index] = bytes;
+  total_ += bytes - before;
+  if (!is_new) return;
   keys_.push_back(key);
   std::push_heap(keys_.begin(), keys_.end());
 }
 
 void FittingSamples::Pop() {
-  noted_[IndexOf(keys_[0])] = false;
+  const uint32_t index = IndexOf(keys_[0]);
+  total_ -= noted_[index];
+  noted_[index] = kNone;
   std::pop_heap(keys_.begin(), keys_.end());
   keys_.pop_back();
 }
@@ -33,10 +38,19 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
   const uint64_t key = EvictionKey(seed, index);
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
+  const uint64_t number = keys.InWhole(index);
+  // In memory what fits is counted here: while memory is short the store has
+  // less. On disk a record takes other bytes, and others put, too.
+  const int64_t bytes = store.shared() ? 0 : SampleBytes(sample);
   bool all_known = false;
   PutResult result;
-  while ((result = store.Put(keys.InWhole(index), generation, sample)) ==
-         PutResult::kNoRoom) {
+  const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    result = store.Put(number, generation, sample);
+    if (result == PutResult::kNewerKept) return true;
+    return result != PutResult::kNoRoom &&
+           total_ - BytesOf(index) + bytes <= store.max_bytes();
+  };
+  while (!fits()) {
     // Its older generation was removed.
     if (!keys_.empty() && keys_[0] == key) Pop();
     const bool is_largest = keys_.empty() || keys_[0] < key;
@@ -46,20 +60,23 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {
         if (!keys.Has(other)) continue;
-        Push(EvictionKey(seed, static_cast<uint32_t>(keys.InShard(other))));
+        Push(EvictionKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
       }
       continue;
     }
     if (is_largest) {
       limit_ = key;
+      if (result == PutResult::kStored) store.Evict(number);
       return;
     }
     limit_ = keys_[0];
     Pop();
     store.Evict(keys.InWhole(IndexOf(limit_)));
   }
-  if (result == PutResult::kStored) Push(key);
-  bytes_ = keys_.capacity() * sizeof(keys_[0]) + noted_.size() / 8;
+  if (result == PutResult::kStored || result == PutResult::kMemoryShort) {
+    Push(key, bytes);
+  }
+  bytes_ = keys_.size() * sizeof(keys_[0]) + noted_.size() * sizeof(noted_[0]);
 }
 
 uint32_t FittingSamples::Count(uint64_t seed, int64_t num_samples) const {
@@ -75,14 +92,16 @@ void FittingSamples::Clear() {
   absl::MutexLock lock(&mu_);
   keys_.clear();
   noted_.clear();
+  total_ = 0;
   limit_ = std::numeric_limits<uint64_t>::max();
   others_found_ = false;
 }
 
 void FittingSamples::Free() {
   absl::MutexLock lock(&mu_);
-  std::vector<uint64_t>().swap(keys_);
-  std::vector<bool>().swap(noted_);
+  std::deque<uint64_t>().swap(keys_);
+  std::deque<int64_t>().swap(noted_);
+  total_ = 0;
   bytes_ = 0;
 }
 

@@ -8,10 +8,11 @@
 // come.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <limits>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -42,17 +43,24 @@ class FittingSamples {
   int64_t bytes() const { return bytes_; }
 
  private:
-  // Does nothing if it is there.
-  void Push(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Push(uint64_t key, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes the largest key.
   void Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  static constexpr int64_t kNone = -1;
+  // 0 if it is not noted.
+  int64_t BytesOf(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return index < noted_.size() ? std::max<int64_t>(noted_[index], 0) : 0;
+  }
+
   absl::Mutex mu_;
-  // A heap, the largest key first, of those that are kept. Some may have left
-  // the store meanwhile.
-  std::vector<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> noted_ ABSL_GUARDED_BY(mu_);  // Whose keys are there.
-  std::atomic<int64_t> bytes_{0};                 // Of both.
+  // A heap, the largest key first, of those that fit. Some may have left the
+  // store meanwhile, or were not kept as memory was short.
+  std::deque<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
+  // By sample: its bytes in memory, or kNone if its key is not there.
+  std::deque<int64_t> noted_ ABSL_GUARDED_BY(mu_);
+  int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<int64_t> bytes_{0};  // Of the keys and of what is noted.
   // This key and larger ones did not fit. Written with `mu_` held.
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   // Whether `keys_` includes other jobs' samples.

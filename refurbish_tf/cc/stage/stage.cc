@@ -148,6 +148,8 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
     if (of.schedule != nullptr) of.num_samples = of.schedule->num_samples();
     order = next_order_.Take(of);
     parts.counters->evicted = order->num_evicted();
+    // The first time this sorts, which nobody may wait for under a lock.
+    if (of.schedule != nullptr && of.num_samples > 0) order->Reused(0);
     ++of.epoch;
     // A schedule that is still to begin has another order.
     const bool stays = of.schedule != nullptr || of.options.reuse_factor == 1;

@@ -48,8 +48,10 @@ double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
   if (!is_short_ && memory.free < reserve) {
     is_short_ = true;
     bytes_ = std::min(max_bytes_, held);
-  } else if (memory.free >= 2 * reserve) {
+  } else if (memory.free >=
+             std::min(2 * reserve, (memory.limit + reserve) / 2)) {
     is_short_ = false;
+    lost_ = false;
     bytes_ = max_bytes_;
   }
   const int64_t surplus = std::min(reserve / 2 - memory.free, held);

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant("cached: the source reads ahead what is kept", PLAN, "    if (source_->Contains(index)) {", "    if (false) {", IN_MEMORY + "test_a_source_that_reads_ahead_reads_just_what_is_missing"),
     Mutant("cached: what has gone is taken for what is kept", OP, "if (plan_->Load(&next)) {", "if (plan_->Load(&next), true) {",
            IN_MEMORY + "test_an_element_that_goes_while_the_source_reads_ahead_is_read_alone"),
-    Mutant("cached: elements that are passed over are read", OP, "      if (plan_->PassOver())", "      if (plan_->PassOver(), true)",
+    Mutant("cached: elements that are passed over are read", OP, "if (plan_->PassOver() &&", "if ((plan_->PassOver(), true) &&",
            IN_MEMORY + "test_elements_that_are_passed_over_are_not_read"),
     Mutant("cached: what was asked for and is passed over stays in the source", PLAN, "  return decision == Decision::kToRead;",
            "  return false;", IN_MEMORY + "test_skip_behind_a_source_that_reads_ahead"),

@@ -101,6 +101,8 @@ absl::Status RefurbishIterator::GetNextInternal(
   }
   told_ |= absl::IsDataLoss(sample.status);
   const bool last = epoch_->HandedOut(sample.place.index);
+  // Where every sample is cached nothing is put.
+  epoch_->sample_store().store().LookAtMemory();
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.missing) ++counters.missing;

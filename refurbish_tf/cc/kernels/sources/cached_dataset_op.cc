@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -165,7 +166,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return ReadToEnd(ctx);
       }
       std::vector<Tensor> unwanted;
-      if (plan_->PassOver()) TF_RETURN_IF_ERROR(ReadInput(ctx, &unwanted));
+      // After an error, which is another element's, the input is made anew.
+      if (plan_->PassOver() && !ReadInput(ctx, &unwanted).ok()) Begin(ctx);
     }
     return absl::OkStatus();
   }
@@ -235,12 +237,12 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       IteratorContext::Params params = InputParams(ctx);
       const int64_t reads = dataset()->arguments_.num_parallel_reads;
       if (reads > 0) {
-        if (pool_ == nullptr) {
-          pool_ = std::make_unique<tensorflow::thread::ThreadPool>(
-              tensorflow::Env::Default(), kCached, reads);
-        }
-        params.runner = [pool = pool_.get()](std::function<void()> run) {
-          pool->Schedule(std::move(run));
+        params.runner = [this, reads](std::function<void()> run) {
+          std::call_once(has_pool_, [this, reads] {
+            pool_ = std::make_unique<tensorflow::thread::ThreadPool>(
+                tensorflow::Env::Default(), kCached, reads);
+          });
+          pool_->Schedule(std::move(run));
         };
         params.runner_threadpool_size = static_cast<int>(reads);
       }
@@ -330,7 +332,9 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
   // Whose threads run the functions of the input, if it has some of its own.
-  std::unique_ptr<tensorflow::thread::ThreadPool> pool_ ABSL_GUARDED_BY(mu_);
+  // Made when a function of the source is first to run.
+  std::once_flag has_pool_;
+  std::unique_ptr<tensorflow::thread::ThreadPool> pool_;
   // The context in which the input is read.
   std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);
   // Destroyed first.

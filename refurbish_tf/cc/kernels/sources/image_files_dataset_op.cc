@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -18,10 +20,21 @@
 namespace refurbish_tf {
 namespace {
 
+// Smaller ones are read without asking what memory there is.
+constexpr uint64_t kLargeFile = 1 << 28;
+
 absl::Status ReadWhole(const std::string& path, tstring* content) {
   TF_ASSIGN_OR_RETURN(const std::unique_ptr<RandomFile> file,
                       AccessTo(path)->Open(path));
   TF_ASSIGN_OR_RETURN(const FileIdentity identity, file->Identity());
+  if (identity.size > kLargeFile) {
+    const int64_t free = ReadMemory().free;
+    if (identity.size > static_cast<uint64_t>(free)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          path, " has ", identity.size, " bytes, but there are only ", free,
+          " bytes of memory for it. Is it an image?"));
+    }
+  }
   content->resize_uninitialized(identity.size);
   TF_ASSIGN_OR_RETURN(const size_t read,
                       file->Read(0, identity.size, content->mdata()));

@@ -41,6 +41,10 @@ constexpr int64_t kMaxRequests = int64_t{1} << 62;
 // anew.
 constexpr int64_t kMostPassed = 16;
 
+// About how many bytes are read together, by a reader that reads several
+// elements at once.
+constexpr size_t kMostBytesAtOnce = 16 << 20;
+
 // How many positions of other sources, as in `concatenate`, are passed over to
 // find an element that could be read together with an earlier one.
 constexpr int kMostPassedAhead = 16;
@@ -159,8 +163,10 @@ class IndexedWork : public OrderedWorkers::Work {
   }
 
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
-    reader_->Read(contexts_,
-                  absl::MakeSpan(static_cast<IndexedPiece&>(*piece).elements));
+    auto& elements = static_cast<IndexedPiece&>(*piece).elements;
+    reader_->Read(contexts_, absl::MakeSpan(elements));
+    most_of_bytes_ =
+        1 + kMostBytesAtOnce * elements.size() / (1 + Bytes(*piece));
     return OrderedWorkers::Outcome::kDone;
   }
 
@@ -185,7 +191,8 @@ class IndexedWork : public OrderedWorkers::Work {
     for (IndexedElement more; elements.size() < next_size_ && next_(&more);) {
       elements.push_back(std::exchange(more, {}));
     }
-    next_size_ = std::min(2 * next_size_, most_at_once_);
+    next_size_ =
+        std::min({2 * next_size_, most_at_once_, most_of_bytes_.load()});
     return true;
   }
 
@@ -193,6 +200,8 @@ class IndexedWork : public OrderedWorkers::Work {
   FunctionContexts* const contexts_;
   const size_t most_at_once_;
   size_t next_size_ = 1;
+  // How many elements of the size of those read last are read at once.
+  std::atomic<size_t> most_of_bytes_{1};
   NextIndex next_;
   bool may_wait_ = false;
   std::atomic<bool> ended_{false};

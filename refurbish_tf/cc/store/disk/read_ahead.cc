@@ -5,7 +5,8 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 20;
+// Enough for 64 reads of float32 photographs.
+constexpr size_t kMostBytes = 64 << 20;
 
 // A `Get` of a sample whose read is being started waits for its whole batch.
 constexpr size_t kStartedAtOnce = 8;
@@ -28,9 +29,7 @@ size_t DiskReadAhead::Room() const {
   // While the next batch is queued, all reads are under way.
   const size_t most = store_->reads_in_flight() + kStartedAtOnce;
   std::lock_guard<std::mutex> lock(mu_);
-  if (entries_.size() + kStartedAtOnce > most || bytes_ > kMostBytes / 2) {
-    return 0;
-  }
+  if (entries_.size() + kStartedAtOnce > most) return 0;
   return most - entries_.size();
 }
 
@@ -74,12 +73,13 @@ void DiskReadAhead::Start() {
 
 std::vector<DiskReadAhead::Entry*> DiskReadAhead::NextBatch() {
   std::vector<Entry*> batch;
-  while (!wanted_.empty() && batch.size() < kStartedAtOnce) {
+  while (!wanted_.empty() && batch.size() < kStartedAtOnce &&
+         bytes_ <= kMostBytes) {
     const auto found = entries_.find(wanted_.front());
     wanted_.pop_front();
     if (found == entries_.end()) continue;
     Entry* const entry = found->second.get();
-    if (!Locate(entry) || bytes_ > kMostBytes) {
+    if (!Locate(entry)) {
       entries_.erase(found);
       continue;
     }
