@@ -30,7 +30,8 @@ def cached(
   An element that was read once comes from the store; what the store has no room for is read from the source each time.
   Only elements that somebody asks for are read: after it `refurbish` asks for fresh samples alone, in random order, and a
   parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or decoding
-  is slow, and its memory can be less than what all elements take:
+  is slow, and its memory can be less than what all elements take. (With `shard` directly after `cached`, a source
+  that reads ahead also reads the elements of other shards, and drops them: shard the source.)
 
   >>> store = rtf.CacheStore(max_bytes=4 * 8)
   >>> few = rtf.sources.cached(squares, store)
