@@ -82,9 +82,7 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
   Settings settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
       {kReuseSetting, Exactly(options.reuse_factor)},
-      {kEvictionSetting, options.eviction == Eviction::kBalanced
-                             ? "balanced"
-                             : "reference_count"}};
+      {kEvictionSetting, kEvictions.NameOf(options.eviction)}};
   if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
   if (!shard.names.empty()) {
     settings[kShardSetting] = shard.names;
