@@ -27,7 +27,7 @@ lower bound.
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -189,7 +189,8 @@ def sample_diversity_variance(
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
   """The average of `function` over the samples. It is called once for all numbers of one schedule."""
-  checks.check_choice("eviction", eviction, get_args(Eviction))
+  # Those that `_first_evictions` knows.
+  checks.check_choice("eviction", eviction, ("balanced", "reference_count"))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
     here = (epochs == schedule[0]) & (r == schedule[1])

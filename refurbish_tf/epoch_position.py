@@ -7,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf.stats import datasets
 
-_FORMAT = 1  # Raise it for a change that another package cannot read.
+_FORMAT = 2  # Raise it for a change that another package cannot read.
 
 
 class EpochPosition(tf.train.experimental.PythonState):

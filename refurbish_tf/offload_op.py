@@ -203,20 +203,11 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
 
   def _saved_state(self):
     """The state of the stage between two epochs, as a dict for JSON."""
-    return {"state": native.ops().refurbish_tf_offload_state(stage=self.offload_stage).numpy().tolist()}
-
-  def progress(self, saved):
-    """As that of refurbish; its checkpoint has no bits."""
-    return saved["state"][1], 0
+    return native.rows(native.ops().refurbish_tf_offload_state(stage=self.offload_stage))[0]
 
   def _restore_state(self, saved):
-    native.ops().refurbish_tf_offload_restore(stage=self.offload_stage, state=tf.constant(saved["state"], tf.int64))
-
-  def advance(self, number):
-    """As that of refurbish."""
-    seed, next_epoch = self._saved_state()["state"]
-    if next_epoch < number:
-      self._restore_state({"state": [seed, number]})
+    native.ops().refurbish_tf_offload_restore(
+        stage=self.offload_stage, state=tf.constant(native.numbers_of(dict(saved), self._saved_state()), tf.int64))
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]

@@ -213,29 +213,20 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
 
   def saved_state(self):
     """The state of the stage between two epochs, as a dict for JSON."""
-    state, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
-    return {"state": state.numpy().tolist(), "reuse_factor": float(reuse_factor)}
+    *numbers, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
+    return {**native.rows(numbers)[0], "reuse_factor": float(reuse_factor)}
 
   def is_in_epoch(self):
     """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
     stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
     return stage["epochs_under_way"] > 0
 
-  def progress(self, saved):
-    """Of a saved state: the number of the next epoch, and of how many samples a checkpoint may have a bit."""
-    return saved["state"][2], max(0, saved["state"][4])
-
   def restore_state(self, saved):
+    numbers = dict(saved)
+    reuse_factor = tf.constant(numbers.pop("reuse_factor"), tf.float64)
+    names = native.rows(native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)[:2])[0]
     native.ops().refurbish_tf_refurbish_restore(
-        stage=self.refurbish_stage, state=tf.constant(saved["state"], tf.int64),
-        reuse_factor=tf.constant(saved["reuse_factor"], tf.float64))
-
-  def advance(self, number):
-    """Goes to the beginning of epoch `number`, if that is still to come."""
-    saved = self.saved_state()
-    if saved["state"][2] < number:
-      saved["state"][2] = number
-      self.restore_state(saved)
+        stage=self.refurbish_stage, state=tf.constant(native.numbers_of(numbers, names), tf.int64), reuse_factor=reuse_factor)
 
   @property
   def element_spec(self):

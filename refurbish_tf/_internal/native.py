@@ -88,6 +88,13 @@ def rows(output):
   return [dict(zip(names, row)) for row in numbers.numpy().tolist()]
 
 
+def numbers_of(saved, names):
+  """What a dict that was read from a file has for `names`, in their order. An error if it has others."""
+  if saved.keys() != names.keys():
+    raise ValueError(f"it has {', '.join(saved)}, but must have {', '.join(names)}")
+  return [saved[name] for name in names]
+
+
 def library(version):
   """The path of a library that fits TensorFlow `version`, built now if there is none yet. Does not load it."""
   sources = fingerprint()

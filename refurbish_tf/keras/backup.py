@@ -17,7 +17,7 @@ from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 2  # Of a backup. Raise it for a change that another package cannot read.
+_FORMAT = 3  # Of a backup. Raise it for a change that another package cannot read.
 
 
 class Backup:

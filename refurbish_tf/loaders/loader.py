@@ -177,7 +177,7 @@ class Loader:
                 "again, as after .repeat() without a number nobody knows how many epochs of the source were read. Give "
                 ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
           else:
-            stage.advance(number * passes)
+            dataset_graph.advance(stage, number * passes)
 
   def _as_array(self, state_dict):
     state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 _MAGIC = b"rtf loader state"
-_FORMAT = 3  # Raise it for a change that another package cannot read.
+_FORMAT = 4  # Raise it for a change that another package cannot read.
 _LEAST_BYTES = 1 << 16
 
 
@@ -32,8 +32,7 @@ def of(stages, iterator, described, epoch, told):
   # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
   # stage must not have begun an epoch in the meantime.
   before, saved = None, [stage.saved_state() for stage in stages]
-  while before is None or any(
-      stage.progress(one)[0] != stage.progress(other)[0] for stage, one, other in zip(stages, before, saved)):
+  while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, saved)):
     parts = [] if iterator is None else _saved(iterator)
     before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
@@ -41,8 +40,8 @@ def of(stages, iterator, described, epoch, told):
       "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
-  # A bit for each sample is most of it.
-  samples = sum(stage.progress(state)[1] for stage, state in zip(stages, saved))
+  # A bit for each sample is most of it: -1 while their number is unknown, and `offload` has none.
+  samples = sum(max(0, each.get("num_samples", 0)) for each in saved)
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
   state[:len(content)] = np.frombuffer(content, np.uint8)
   return state

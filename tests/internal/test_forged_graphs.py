@@ -3,6 +3,7 @@
 Each op is tried in a process of its own, as what is not checked may crash it. Each case ends with one
 InvalidArgumentError, before an element is read.
 """
+import re
 import sys
 
 import numpy as np
@@ -272,6 +273,14 @@ def run(function):
 @pytest.mark.parametrize("function", TRIED)
 def test_a_forged_attribute_or_input_is_refused(function):
   assert processes.run_forked(run, function) == 0
+
+
+@pytest.mark.parametrize("policy", ["eviction", "shuffle"])
+def test_the_op_knows_the_policies_that_python_offers(policy):
+  with pytest.raises(ValueError) as refused:
+    source().refurbish(lambda *element: element, **{policy: "lru"})
+  with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(str(refused.value))):
+    refurbish(**{policy: "lru"})
 
 
 def test_seeds_of_another_shape_than_the_input_says_are_refused():

@@ -88,13 +88,10 @@ def test_a_damaged_backup_is_refused(backup, name, change):
   assert_refused(ValueError, "backup_dir.* is damaged ", backup)
 
 
-STAGE = {"state": [7, 7, 2 + NUM_BUILT, 1, N, N, 0, 0, 0, 0, 0, 1, N, 1], "reuse_factor": 3.0}
-
-
-def with_state(position, value):
-  state = list(STAGE["state"])
-  state[position] = value
-  return [{**STAGE, "state": state}]
+STAGE = {
+    "seed": 7, "order_seed": 7, "next_epoch": 2 + NUM_BUILT, "scheduled": 1, "num_samples": N, "num_kept": N, "origin": 0,
+    "store_id": 0, "ring_head": 0, "eviction": 0, "shuffle": 0, "num_shards": 1, "whole": N, "schedule_shards": 1,
+    "reuse_factor": 3.0}
 
 
 @pytest.mark.parametrize("backup", [True], indirect=True)
@@ -104,14 +101,15 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
   assert state["stages"] == [STAGE]
   model, dataset = make_model(), make_dataset(ahead=True)
   for stages, message in [
-      (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'state'"), ([None], "TypeError"),
-      ([{**STAGE, "state": [7]}], r"its state has shape \[1\], but must have \[14\]"),
-      ([{**STAGE, "state": [STAGE["state"]]}], r"its state has shape \[1,14\]"), ([{**STAGE, "state": ["7"] * 14}], ""),
-      # Nor one that ends before what it says of shards, or before the policies.
-      *(([{**STAGE, "state": STAGE["state"][:size]}], rf"its state has shape \[{size}\]") for size in (13, 11, 9)),
+      (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'reuse_factor'"), ([None], "TypeError"),
+      *(([{key: STAGE[key] for key in STAGE if key != name}], "it has .*, but must have seed, .*shuffle, .*schedule_shards")
+        for name in ("seed", "shuffle", "schedule_shards")), ([{**STAGE, "lru": 1}], "it has .*lru, but must have"),
+      ([{name: [STAGE[name]] for name in STAGE}], ""), ([{**STAGE, "seed": "7"}], ""),
       ([{**STAGE, "reuse_factor": [3.0]}], r"its reuse_factor has shape \[1\]"), ([{**STAGE, "reuse_factor": "3"}], ""),
-      (with_state(0, 2**63), ""), (with_state(2, -1), "its next_epoch is -1"), (with_state(4, 0), "its num_samples is 0"),
-      (with_state(5, N + 1), "its num_kept is 21"), (with_state(6, 2**44), "its origin is 17592186044416")]:
+      *(([{**STAGE, name: value}], message) for name, value, message in [
+          ("seed", 2**63, ""), ("next_epoch", -1, "its next_epoch is -1"), ("num_samples", 0, "its num_samples is 0"),
+          ("num_kept", N + 1, "its num_kept is 21"), ("origin", 2**44, "its origin is 17592186044416"),
+          ("eviction", 2, "its eviction is 2")])]:
     file.write_text(json.dumps({**state, "stages": stages}))
     assert_refused(ValueError, f"(?s)backup_dir.* is damaged .*{message}", backup, model, dataset)
   unused = make_dataset(ahead=True)
@@ -131,9 +129,9 @@ def test_epochs_and_versions_that_do_not_fit(backup):
   assert_refused(ValueError, "backup_dir .*epoch 1 .*epochs=1", backup, epochs=1)
   state = backup / "refurbish_tf_backup" / "state.json"
   text = state.read_text()
-  for other in (1, 3):
-    state.write_text(text.replace('"format": 2', f'"format": {other}'))
-    assert_refused(ValueError, f"backup_dir .*a backup of format {other}, .*reads format 2. Use the one that wrote it", backup)
+  for other in (2, 4):
+    state.write_text(text.replace('"format": 3', f'"format": {other}'))
+    assert_refused(ValueError, f"backup_dir .*a backup of format {other}, .*reads format 3. Use the one that wrote it", backup)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
 

@@ -96,12 +96,9 @@ def test_the_state_is_of_one_moment(monkeypatch):
     epochs = iter([1, 2, 2])
 
     def saved_state(self):
-      return {"state": next(self.epochs)}
-
-    def progress(self, saved):
-      return saved["state"], N
+      return {"next_epoch": next(self.epochs)}
 
   times = iter(range(1, 9))
   monkeypatch.setattr(states, "_saved", lambda iterator: [bytes([next(times)])])
   saved = states.read("loader", states.of([Stage()], object(), {}, 3, None), {}, [Stage()])
-  assert saved == ([{"state": 2}], [b"\2"], 3, None)
+  assert saved == ([{"next_epoch": 2}], [b"\2"], 3, None)

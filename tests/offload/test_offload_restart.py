@@ -148,9 +148,11 @@ def test_the_state_between_two_epochs():
   assert values(other) == values(dataset)
   with pytest.raises(tf.errors.InvalidArgumentError, match="seed=5, but this stage has seed=6"):
     offloaded(source(N), seed=6).restore_state(dataset.saved_state())
-  for damaged in ([5], [5, -1], [5, 2**33]):
+  with pytest.raises(ValueError, match="it has seed, but must have seed, next_epoch"):
+    other.restore_state({"seed": 5})
+  for damaged in ({"seed": 5, "next_epoch": -1}, {"seed": 5, "next_epoch": 2**33}):
     with pytest.raises(tf.errors.DataLossError, match="checkpoint of offload is damaged"):
-      other.restore_state({"state": damaged})
+      other.restore_state(damaged)
   assert not hasattr(offloaded(refurbished()), "saved_state")  # The refurbish stage keeps it.
 
 

@@ -61,14 +61,15 @@ def test_damage_changes_nothing():
   assert len([list(dataset) for _ in range(2)]) == 2
   saved = json.loads(position.serialize())
   first, second = saved["stages"]
+  position.deserialize(json.dumps({**saved, "stages": [dict(reversed(first.items())), second]}))
   for text, message in [
-      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0}', "has format 0, .*reads format 1"),
-      (json.dumps({**saved, "format": 9}), "has format 9, .*reads format 1"),
+      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0}', "has format 0, .*reads format 2"),
+      (json.dumps({**saved, "format": 1}), "has format 1, .*reads format 2"),
       (json.dumps({**saved, "stages": [first]}), "damaged.*shorter"), (json.dumps({**saved, "stages": 3}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, "state": [2**70]}, second]}), "damaged"),
+      (json.dumps({**saved, "stages": [{**first, "seed": 2**70}, second]}), "damaged"),
       (json.dumps({**saved, "stages": [{**first, "reuse_factor": None}, second]}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, "state": [7] * len(first["state"])}, second]}), "checkpoint.*its|another pipeline"),
-      (json.dumps({**saved, "stages": [{**first, "state": [*first["state"][:2], 9, *first["state"][3:]]}, {}]}), "damaged.*state")]:
+      (json.dumps({**saved, "stages": [{**first, **dict.fromkeys(first, 7)}, second]}), "checkpoint.*its|another pipeline"),
+      (json.dumps({**saved, "stages": [{**first, "next_epoch": 9}, {}]}), "damaged.*reuse_factor")]:
     with pytest.raises((ValueError, tf.errors.OpError), match=message):
       position.deserialize(text)
     assert json.loads(position.serialize()) == saved

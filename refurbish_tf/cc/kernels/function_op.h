@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,18 @@ inline void SetNamedRows(OpKernelContext* ctx,
   }
   ctx->set_output(0, names);
   ctx->set_output(1, numbers);
+}
+
+// Sets `stage` to the one that the first input names, of a `kind` such as
+// "refurbish".
+template <class Stage>
+absl::Status FindStage(OpKernelContext* ctx, const char* kind,
+                       std::shared_ptr<Stage>* stage) {
+  *stage = Registry<Stage>::Global().Find(ctx->input(0).scalar<tstring>()());
+  if (*stage != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("This process no longer has the ", kind,
+                   " stage: its dataset was deleted."));
 }
 
 // Outputs the counts of the stage that the first input names, a row an epoch.

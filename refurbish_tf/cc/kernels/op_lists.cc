@@ -1,8 +1,10 @@
 #include "refurbish_tf/cc/kernels/op_lists.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "tensorflow/core/framework/op.h"
 
@@ -29,46 +31,56 @@ bool HasInputDataset(const std::string& op) {
   });
 }
 
-}  // namespace
-
+// All datasets of this package, and of TensorFlow's those that have a trait.
+//
 // `RandomIndexingCompatible` cannot be relied on. `cache`, `take` and every
 // dataset with an infinite input, such as `enumerate`, promise more than their
 // inputs can do. `assert_cardinality` counts its elements, and so does
 // `repeat`, whose rounds end too early inside `concatenate` and around
-// `concatenate` or `zip`. So this lists the datasets that are known to keep the
-// promise; every other one is read as a stream, which is always right.
-bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2",
-                 "ConcatenateDataset", "MapDataset", "OptionsDataset",
-                 "ParallelBatchDataset", "ParallelMapDatasetV2",
-                 "PrefetchDataset", "RangeDataset",
-                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset",
-                 "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
-                 "RefurbishTf>ImageFilesDataset", "RefurbishTf>TfrecordDataset",
-                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
-                 "TensorSliceDataset", "ZipDataset");
-}
+// `concatenate` or `zip`. So `kByIndex` is for the datasets that are known to
+// keep the promise.
+constexpr std::pair<unsigned, const char*> kDatasets[] = {
+    {kListed,
+     "RefurbishTf>AdaptiveEchoDataset RefurbishTf>HandOverDataset "
+     "RefurbishTf>OffloadDataset RefurbishTf>RefurbishDataset"},
+    {kByIndex, "RefurbishTf>DataSourceDataset RefurbishTf>EchoDataset"},
+    {kByIndex | kSame,
+     "RefurbishTf>ImageFilesDataset RefurbishTf>TfrecordDataset"},
+    {kByIndex | kSame | kInGraph,
+     "RangeDataset TensorDataset TensorSliceDataset"},
+    {kByIndex | kInGraph,
+     "ConcatenateDataset ShardDataset SkipDataset ZipDataset"},
+    {kByIndex | kCounts | kInGraph, "TakeDataset"},
+    {kByIndex | kOneOfEach | kInGraph, "RefurbishTf>CachedDataset"},
+    {kByIndex | kEndsWithInput,
+     "BatchDataset BatchDatasetV2 ParallelBatchDataset"},
+    {kByIndex | kEndsWithInput | kOneOfEach,
+     "MapDataset ParallelMapDatasetV2 RefurbishTf>AugmentDataset"},
+    {kByIndex | kEndsWithInput | kOneOfEach | kInGraph,
+     "OptionsDataset PrefetchDataset"},
+    {kEndsWithInput | kOneOfEach, "CacheDataset CacheDatasetV2"},
+    {kEndsWithInput,
+     "FilterDataset FlatMapDataset IgnoreErrorsDataset InterleaveDataset "
+     "PaddedBatchDatasetV2 ParallelFilterDataset ParallelInterleaveDatasetV4 "
+     "ShuffleDatasetV3 UnbatchDataset WindowDataset"},
+    {kCounts, "AssertCardinalityDataset RepeatDataset"},
+    {kSame,
+     "FixedLengthRecordDataset FixedLengthRecordDatasetV2 "
+     "SparseTensorSliceDataset TFRecordDataset TFRecordDatasetV2 "
+     "TextLineDataset"},
+};
 
-bool CountsElements(const std::string& dataset) {
-  return IsOneOf(dataset, "AssertCardinalityDataset", "RepeatDataset",
-                 "TakeDataset");
-}
+}  // namespace
 
-bool EndsOnlyWithInput(const std::string& dataset) {
-  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2", "CacheDataset",
-                 "CacheDatasetV2", "FilterDataset", "FlatMapDataset",
-                 "IgnoreErrorsDataset", "InterleaveDataset", "MapDataset",
-                 "OptionsDataset", "PaddedBatchDatasetV2",
-                 "ParallelBatchDataset", "ParallelFilterDataset",
-                 "ParallelInterleaveDatasetV4", "ParallelMapDatasetV2",
-                 "PrefetchDataset", "RefurbishTf>AugmentDataset",
-                 "ShuffleDatasetV3", "UnbatchDataset", "WindowDataset");
-}
-
-bool MakesOneOfEach(const std::string& dataset) {
-  return IsOneOf(dataset, "CacheDataset", "CacheDatasetV2", "MapDataset",
-                 "OptionsDataset", "ParallelMapDatasetV2", "PrefetchDataset",
-                 "RefurbishTf>AugmentDataset", "RefurbishTf>CachedDataset");
+bool HasTrait(const std::string& dataset, DatasetTrait trait) {
+  for (const auto& [traits, names] : kDatasets) {
+    for (const absl::string_view name : absl::StrSplit(names, ' ')) {
+      if (name == dataset) return (traits | kListed) & trait;
+    }
+  }
+  // Any other dataset of TensorFlow or a user is read as a stream that may
+  // change, which is always right.
+  return false;
 }
 
 bool NeedsDefaultExecutor(const std::string& op) {
@@ -101,25 +113,17 @@ bool DrawsAnew(const std::string& op) {
 }
 
 bool AlwaysDoesTheSame(const std::string& op) {
-  return !HasState(op) ||
-         IsOneOf(op, "Assert", "Case", "FixedLengthRecordDataset",
-                 "FixedLengthRecordDatasetV2", "For", "If", "Print", "PrintV2",
-                 "RangeDataset", "ReadFile", "RefurbishTf>ImageFilesDataset",
-                 "RefurbishTf>TfrecordDataset", "SparseTensorSliceDataset",
-                 "StatefulPartitionedCall", "StatelessRandomGetAlg",
-                 "TFRecordDataset", "TFRecordDatasetV2", "TensorDataset",
-                 "TensorSliceDataset", "TextLineDataset", "While", "_Arg",
-                 "_Retval") ||
+  return !HasState(op) || HasTrait(op, kSame) ||
+         IsOneOf(op, "Assert", "Case", "For", "If", "Print", "PrintV2",
+                 "ReadFile", "StatefulPartitionedCall", "StatelessRandomGetAlg",
+                 "While", "_Arg", "_Retval") ||
          absl::StrContains(op, "SeedGenerator") ||
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }
 
 bool YieldsWhatIsInGraph(const std::string& op) {
-  return IsOneOf(op, "ConcatenateDataset", "Const", "OptionsDataset",
-                 "Placeholder", "PrefetchDataset", "RangeDataset",
-                 "RefurbishTf>CachedDataset", "ShardDataset", "SkipDataset",
-                 "TakeDataset", "TensorDataset", "TensorSliceDataset",
-                 "ZipDataset", "_Retval");
+  return HasTrait(op, kInGraph) ||
+         IsOneOf(op, "Const", "Placeholder", "_Retval");
 }
 
 }  // namespace refurbish_tf

@@ -5,20 +5,25 @@
 
 namespace refurbish_tf {
 
-// Datasets that an index mapper can ask for any of their elements, in any
-// order, provided that it can ask their inputs.
-bool HasRandomAccessIfInputHas(const std::string& dataset);
+// What is known of a dataset, in bits.
+enum DatasetTrait : unsigned {
+  kListed = 1,  // At all.
+  // An index mapper can ask for any of its elements, in any order, provided
+  // that it can ask its inputs.
+  kByIndex = 2,
+  // It counts the elements that it yields also with an index mapper, and ends
+  // or fails after as many as it has.
+  kCounts = 4,
+  // It is infinite if its inputs are, though it reports an unknown cardinality.
+  kEndsWithInput = 8,
+  // It makes one element of each of its input, in its order.
+  kOneOfEach = 16,
+  // As `AlwaysDoesTheSame` and `YieldsWhatIsInGraph`.
+  kSame = 32,
+  kInGraph = 64,
+};
 
-// Datasets that count the elements they yield also with an index mapper, and
-// end or fail after as many as they have.
-bool CountsElements(const std::string& dataset);
-
-// Datasets that are infinite if their inputs are, though they report an unknown
-// cardinality.
-bool EndsOnlyWithInput(const std::string& dataset);
-
-// Datasets that make one element of each of their input, in its order.
-bool MakesOneOfEach(const std::string& dataset);
+bool HasTrait(const std::string& dataset, DatasetTrait trait);
 
 // Operations that the single-threaded executor cannot run: primitives of
 // control flow, as in functions traced by version 1, and operations that wait

@@ -81,8 +81,8 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Attr("final_fn: list(func) >= 0")
     .Attr("Tpartial: list(type) >= 0")
     .Attr("Tfinal: list(type) >= 0")
-    .Attr("eviction: {'balanced', 'reference_count'}")
-    .Attr("shuffle: {'cache_aware', 'uniform'}")
+    .Attr("eviction: string")
+    .Attr("shuffle: string")
     .Attr("deterministic: {'true', 'false', 'default'}")
     .Attr("any_seed: bool")
     .Attr("partial_seed: bool")
@@ -110,18 +110,17 @@ REGISTER_OP("RefurbishTf>FirstStream")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// The state of a stage between two epochs: seed, order seed, number of the
-// next epoch; whether there is a schedule, and its number of samples, how
-// many of them are kept, and its first epoch.
+// The state of a stage between two epochs: numbers by name, in one row, and r.
 OP_ON("stage", "RefurbishState")
-    .Output("state: int64")
+    .Output("names: string")
+    .Output("numbers: int64")
     .Output("reuse_factor: double")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(1, c->Scalar());
-      return VectorShape<7>(c);
+      c->set_output(2, c->Scalar());
+      return NamedRowsShape(c);
     });
 
-// Restores the state of a stage that RefurbishState returned.
+// Restores the state of a stage: the numbers that RefurbishState returned.
 //
 // Fails and changes nothing if the state is another stage's or damaged.
 OP_ON("stage", "RefurbishRestore")
@@ -201,10 +200,8 @@ DATASET_OP("OffloadDataset")
 // The counts of refurbish_tf.OffloadStats, by name, a row per epoch.
 COUNTS_OP("stage", "OffloadCounts");
 
-// The state of a stage between two epochs: seed, number of the next one.
-OP_ON("stage", "OffloadState")
-    .Output("state: int64")
-    .SetShapeFn(VectorShape<2>);
+// The state of a stage between two epochs, by name, in one row.
+COUNTS_OP("stage", "OffloadState");
 
 // Restores the state of a stage that OffloadState returned.
 OP_ON("stage", "OffloadRestore")

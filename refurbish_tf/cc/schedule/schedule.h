@@ -17,12 +17,10 @@
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/schedule/policies.h"
 #include "refurbish_tf/cc/schedule/random.h"
 
 namespace refurbish_tf {
-
-enum class Eviction { kBalanced, kReferenceCount };
-enum class Shuffle { kCacheAware, kUniform };
 
 struct ScheduleOptions {
   uint64_t seed = 0;

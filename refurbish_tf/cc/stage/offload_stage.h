@@ -28,6 +28,9 @@ class OffloadStage {
  public:
   // Seeds are made of epochs below 2**32.
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;
+  // The names of what is saved.
+  static constexpr char kSeed[] = "seed";
+  static constexpr char kNextEpoch[] = "next_epoch";
 
   // `any_seed`: the user gave none, so that of a checkpoint replaces it.
   // `eighths`: as the argument of DeviceFractionRule.
@@ -67,9 +70,9 @@ class OffloadStage {
   }
 
   // Of a stage that makes the seeds itself: its seed and its next epoch.
-  std::vector<int64_t> Save() const ABSL_LOCKS_EXCLUDED(mu_) {
+  NamedNumbers Save() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    return {seed_, next_epoch_};
+    return {{kSeed, seed_}, {kNextEpoch, next_epoch_}};
   }
   // An error if the user gave another one.
   absl::Status CheckSeed(int64_t seed) const ABSL_LOCKS_EXCLUDED(mu_) {

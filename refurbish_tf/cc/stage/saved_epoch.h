@@ -89,8 +89,7 @@ class YieldedSamples {
   std::vector<uint32_t> last_;
 };
 
-// Calls `field(key, &value)` for each whole number that `Stage::Save` sets, in
-// the order in which the op RefurbishState returns them.
+// Calls `field(key, &value)` for each whole number that `Stage::Save` sets.
 template <class Field>
 void ForEachNumberOfStage(SavedEpoch* saved, const Field& field) {
   field("seed", &saved->seed);

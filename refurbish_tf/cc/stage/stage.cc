@@ -17,10 +17,6 @@ std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
       id, [&] { return std::make_shared<Stage>(id); });
 }
 
-std::shared_ptr<Stage> Stage::Find(const std::string& id) {
-  return Registry<Stage>::Global().Find(id);
-}
-
 void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
   if (schedule_ != nullptr || schedule == nullptr) return;
   options_.num_samples = schedule->num_samples();

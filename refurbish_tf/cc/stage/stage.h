@@ -49,8 +49,6 @@ struct StageOptions {
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
   static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
-  // Null if there is none.
-  static std::shared_ptr<Stage> Find(const std::string& id);
 
   explicit Stage(std::string id) : id_(std::move(id)) {}
 

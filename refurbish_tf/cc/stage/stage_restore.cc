@@ -10,14 +10,13 @@
 namespace refurbish_tf {
 namespace {
 
-// By the numbers of Eviction and Shuffle.
-constexpr const char* kEvictions[] = {"balanced", "reference_count"};
-constexpr const char* kShuffles[] = {"cache_aware", "uniform"};
-
-absl::Status CheckPolicy(const char* what, const char* const* names,
-                         int64_t given, int64_t saved) {
+template <class Policy>
+absl::Status CheckPolicy(const Policies<Policy>& policies, Policy given,
+                         int64_t number) {
+  const auto saved = static_cast<Policy>(number);
   return saved == given ? absl::OkStatus()
-                        : OtherPipeline(what, names[given], names[saved]);
+                        : OtherPipeline(policies.kind, policies.NameOf(given),
+                                        policies.NameOf(saved));
 }
 
 }  // namespace
@@ -187,11 +186,8 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
                          absl::StrCat(saved.reuse_factor));
   }
   const ScheduleOptions& own = options_.schedule;
-  absl::Status same =
-      CheckPolicy("eviction", kEvictions, static_cast<int64_t>(own.eviction),
-                  saved.eviction);
-  same.Update(CheckPolicy("shuffle", kShuffles,
-                          static_cast<int64_t>(own.shuffle), saved.shuffle));
+  absl::Status same = CheckPolicy(kEvictions, own.eviction, saved.eviction);
+  same.Update(CheckPolicy(kShuffles, own.shuffle, saved.shuffle));
   same.Update(CheckSeeds(saved));
   if (!same.ok()) return same;
   if (!shard_.has_value() && saved.num_shards != 0) {

@@ -6,6 +6,9 @@ RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
 DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 
 MUTANTS = [
+    Mutant("the numbers of a state are taken in their order", "refurbish_tf/_internal/native.py",
+           "[saved[name] for name in names]", "list(saved.values())",
+           "tests/refurbish/test_epoch_position.py::test_damage_changes_nothing"),
     # Jobs that share a store.
     Mutant("claims of other jobs ignored", DECIDE,
            "  if (!also_claimed && schedule_->Kept(index) &&", "  if (also_claimed && schedule_->Kept(index) &&",

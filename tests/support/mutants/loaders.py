@@ -68,8 +68,6 @@ MUTANTS = [
            BATCHES + "test_threads_may_share_an_epoch"),
     Mutant("a state is loaded beside a thread that reads", LOADER, "    with self._lock:\n      self._load(", "    if True:\n      self._load(",
            BATCHES + "test_a_state_may_be_loaded_beside_a_thread_that_reads"),
-    Mutant("a loader takes the state of offload for that of refurbish", "refurbish_tf/offload_op.py", 'return saved["state"][1], 0',
-           'return saved["state"][2], 0', STEPS + "[1-offload]"),
     Mutant("the stages are not saved", STATE, '"stages": saved,', '"stages": [],',
            RESTART + "test_states_between_epochs"),
     Mutant("the stages are saved at another moment than the iterator", STATE, "before is None or any(", "before is None and any(",

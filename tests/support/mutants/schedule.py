@@ -7,6 +7,10 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 MANY = "tests/refurbish/test_many_samples.py::"
 
 MUTANTS = [
+    Mutant("an unknown eviction is the last one", "refurbish_tf/cc/kernels/refurbish/refurbish_dataset_op.cc",
+           "    OP_REQUIRES_OK(ctx, kEvictions.Find(eviction, &attrs_.eviction));\n",
+           "    kEvictions.Find(eviction, &attrs_.eviction).IgnoreError();\n",
+           "tests/internal/test_forged_graphs.py::test_the_op_knows_the_policies_that_python_offers[eviction]"),
     Mutant("the order of another epoch is taken, as it was begun", "refurbish_tf/cc/stage/next_order.cc",
            "  if (made == nullptr || !IsSameOrder(made->of, wanted))\n", "  if (made == nullptr)\n",
            MANY + "test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch"),

@@ -31,6 +31,6 @@ MUTANTS = [
            "  TF_RETURN_IF_ERROR(\n      ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));\n", "",
            "tests/refurbish/test_dataset_graphs.py::test_a_graph_for_others_has_no_function_that_they_lack"),
     Mutant("what is repeated is asked for by index", "refurbish_tf/cc/kernels/op_lists.cc",
-           '"RefurbishTf>EchoDataset",', '"RefurbishTf>EchoDataset", "RepeatDataset",',
+           '{kCounts, "Assert', '{kByIndex | kCounts, "Assert',
            "tests/refurbish/test_dataset_sources.py::test_sources"),
 ]

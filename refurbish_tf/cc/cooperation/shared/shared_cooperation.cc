@@ -75,9 +75,7 @@ Settings StageSettings(const Cooperation::Terms& terms,
   Settings settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
       {kReuseSetting, Exactly(options.reuse_factor)},
-      {kEvictionSetting, options.eviction == Eviction::kBalanced
-                             ? "balanced"
-                             : "reference_count"}};
+      {kEvictionSetting, kEvictions.NameOf(options.eviction)}};
   if (terms.num_samples >= 0) {
     settings[kSamplesSetting] = absl::StrCat(terms.num_samples);
   }

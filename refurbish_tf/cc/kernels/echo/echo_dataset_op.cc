@@ -37,7 +37,7 @@ constexpr int64_t kMaxPosition = int64_t{1} << 62;
 // An error if an index mapper cannot ask `dataset` for an element more than
 // once. `RandomIndexingCompatible` promises permutations only.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
-  if (CountsElements(dataset->type_string())) {
+  if (HasTrait(dataset->type_string(), kCounts)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "echo does not support random access after ", dataset->type_string(),
         ", which counts the elements it yields: echo asks for each of them "

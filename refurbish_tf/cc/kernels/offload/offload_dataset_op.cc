@@ -160,27 +160,17 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
   OffloadArguments attrs_;
 };
 
-std::shared_ptr<OffloadStage> FindOffloadStage(OpKernelContext* ctx) {
-  return Registry<OffloadStage>::Global().Find(
-      ctx->input(0).scalar<tstring>()());
-}
-
-absl::Status NoOffloadStage() {
-  return absl::FailedPreconditionError(
-      "This process no longer has the offload stage: its dataset was deleted.");
-}
-
 absl::Status SaveOffloadState(OpKernelContext* ctx) {
-  const std::shared_ptr<OffloadStage> stage = FindOffloadStage(ctx);
-  if (stage == nullptr) return NoOffloadStage();
-  ctx->set_output(0, Vector(stage->Save()));
+  std::shared_ptr<OffloadStage> stage;
+  TF_RETURN_IF_ERROR(FindStage(ctx, "offload", &stage));
+  SetNamedRows(ctx, {stage->Save()});
   return absl::OkStatus();
 }
 
 // What is found in a backup may be damaged.
 absl::Status RestoreOffloadState(OpKernelContext* ctx) {
-  const std::shared_ptr<OffloadStage> stage = FindOffloadStage(ctx);
-  if (stage == nullptr) return NoOffloadStage();
+  std::shared_ptr<OffloadStage> stage;
+  TF_RETURN_IF_ERROR(FindStage(ctx, "offload", &stage));
   const Tensor& state = ctx->input(1);
   if (state.shape() != TensorShape({2})) {
     return DamagedCheckpoint("offload", "its state has shape ",

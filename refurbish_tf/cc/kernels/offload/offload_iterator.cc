@@ -9,8 +9,6 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kOffloadSeed[] = "seed";
-constexpr char kNextEpoch[] = "next_epoch";
 constexpr char kEpoch[] = "epoch";
 constexpr char kNumBatches[] = "num_batches";
 constexpr char kBatch[] = "batch";
@@ -153,12 +151,10 @@ absl::Status OffloadIterator::SaveInternal(SerializationContext* ctx,
     }
   }
   if (options().seeded) return absl::OkStatus();
-  const std::vector<int64_t> state = stage().Save();
-  for (const auto& [key, value] :
-       {std::pair<const char*, int64_t>{kOffloadSeed, state[0]},
-        {kNextEpoch, state[1]},
-        {kEpoch, iteration_.has_value() ? iteration_->epoch : -1},
-        {kPosition, position}}) {
+  NamedNumbers state = stage().Save();
+  state.push_back({kEpoch, iteration_.has_value() ? iteration_->epoch : -1});
+  state.push_back({kPosition, position});
+  for (const auto& [key, value] : state) {
     TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), key, value));
   }
   return absl::OkStatus();
@@ -272,9 +268,9 @@ absl::Status OffloadIterator::RestoreInternal(IteratorContext* ctx,
   Batches batches;
   std::deque<absl::Status> errors;
   if (!options().seeded) {
-    TF_RETURN_IF_ERROR(saved.ReadScalar(kOffloadSeed, &seed));
+    TF_RETURN_IF_ERROR(saved.ReadScalar(OffloadStage::kSeed, &seed));
     TF_RETURN_IF_ERROR(saved.ReadNumber(
-        kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
+        OffloadStage::kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
     TF_RETURN_IF_ERROR(saved.ReadNumber(kEpoch, -1, next_epoch - 1, &epoch));
     TF_RETURN_IF_ERROR(
         saved.ReadNumber(kPosition, 0, OffloadStage::kMostEpochs, &position));

@@ -26,8 +26,8 @@ struct RefurbishArguments {
   int64_t max_bytes;
   int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;   // 0 for no thread at all.
-  std::string eviction;
-  std::string shuffle;
+  Eviction eviction;
+  Shuffle shuffle;
   std::string deterministic;  // As `map` has it: "true", "false", "default".
   bool any_seed;
   bool partial_seed;

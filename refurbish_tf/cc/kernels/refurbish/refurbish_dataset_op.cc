@@ -23,8 +23,6 @@ constexpr char kPartialArguments[] = "partial_arguments";
 constexpr char kFinalArguments[] = "final_arguments";
 constexpr char kPartialArgumentTypes[] = "Tpartial";
 constexpr char kFinalArgumentTypes[] = "Tfinal";
-constexpr char kEviction[] = "eviction";
-constexpr char kShuffle[] = "shuffle";
 constexpr char kDeterministic[] = "deterministic";
 constexpr char kAnySeed[] = "any_seed";
 constexpr char kPartialSeed[] = "partial_seed";
@@ -124,8 +122,8 @@ absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
       .Attr(kFinalFn, final_fn)
       .Attr(kPartialArgumentTypes, partial_types)
       .Attr(kFinalArgumentTypes, final_types)
-      .Attr(kEviction, arguments_.eviction)
-      .Attr(kShuffle, arguments_.shuffle)
+      .Attr(kEvictions.kind, kEvictions.NameOf(arguments_.eviction))
+      .Attr(kShuffles.kind, kShuffles.NameOf(arguments_.shuffle))
       .Attr(kDeterministic, arguments_.deterministic)
       .Attr(kAnySeed, arguments_.any_seed)
       .Attr(kPartialSeed, arguments_.partial_seed)
@@ -143,6 +141,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
       : UnaryDatasetOpKernel(ctx) {
     NameAttrList partial;
     std::vector<NameAttrList> final;
+    std::string eviction, shuffle;
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kPartialFn, &partial));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalFn, &final));
     OP_REQUIRES(
@@ -151,13 +150,15 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
             "final_fn must be one function or none, got ", final.size(), ".")));
     OP_REQUIRES_OK(
         ctx,
-        GetAttrs(ctx, kEviction, &attrs_.eviction, kShuffle, &attrs_.shuffle,
+        GetAttrs(ctx, kEvictions.kind, &eviction, kShuffles.kind, &shuffle,
                  kDeterministic, &attrs_.deterministic, kAnySeed,
                  &attrs_.any_seed, kPartialSeed, &attrs_.partial_seed,
                  kFinalSeed, &attrs_.final_seed, kSampleTypes,
                  &attrs_.sample_types, kSampleShapes, &attrs_.sample_shapes,
                  "output_types", &attrs_.output_types, "output_shapes",
                  &attrs_.output_shapes));
+    OP_REQUIRES_OK(ctx, kEvictions.Find(eviction, &attrs_.eviction));
+    OP_REQUIRES_OK(ctx, kShuffles.Find(shuffle, &attrs_.shuffle));
     OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kPartialFn, partial.name(),
                                          attrs_.sample_types,
                                          attrs_.sample_shapes.size()));
@@ -201,12 +202,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     options.schedule.seed = static_cast<uint64_t>(arguments.seed);
     options.schedule.order_seed = static_cast<uint64_t>(arguments.order_seed);
     options.schedule.reuse_factor = arguments.reuse_factor;
-    options.schedule.eviction = arguments.eviction == "balanced"
-                                    ? Eviction::kBalanced
-                                    : Eviction::kReferenceCount;
-    options.schedule.shuffle = arguments.shuffle == "cache_aware"
-                                   ? Shuffle::kCacheAware
-                                   : Shuffle::kUniform;
+    options.schedule.eviction = arguments.eviction;
+    options.schedule.shuffle = arguments.shuffle;
     const int64_t cardinality = input->Cardinality(CardinalityOptions());
     if (cardinality > 0 && !facts.hinted) options.num_samples = cardinality;
     options.random_access = FirstStream(input) == nullptr;

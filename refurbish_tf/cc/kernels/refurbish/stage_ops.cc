@@ -2,7 +2,6 @@
 // tell how long pipelines were waited for.
 #include <atomic>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/damaged_checkpoint.h"
@@ -27,45 +26,34 @@ absl::Status MakeStageName(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// Null if no dataset of the stage was made, or none is left.
-std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
-  return Stage::Find(ctx->input(0).scalar<tstring>()());
-}
-
-absl::Status NoStage() {
-  return absl::FailedPreconditionError(
-      "This process no longer has the refurbish stage: its dataset was "
-      "deleted.");
-}
-
 absl::Status DescribeStage(OpKernelContext* ctx) {
-  const std::shared_ptr<Stage> stage = FindStage(ctx);
-  if (stage == nullptr) return NoStage();
+  std::shared_ptr<Stage> stage;
+  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
   SetNamedRows(ctx, {stage->Describe()});
   return absl::OkStatus();
 }
 
-std::vector<int64_t> NumbersOf(SavedEpoch saved) {
-  std::vector<int64_t> numbers;
-  ForEachNumberOfStage(&saved, [&](const char*, const auto* number) {
-    numbers.push_back(*number);
+NamedNumbers NumbersOf(SavedEpoch saved) {
+  NamedNumbers numbers;
+  ForEachNumberOfStage(&saved, [&](const char* name, const auto* number) {
+    numbers.push_back({name, static_cast<int64_t>(*number)});
   });
   return numbers;
 }
 
 absl::Status SaveState(OpKernelContext* ctx) {
-  const std::shared_ptr<Stage> stage = FindStage(ctx);
-  if (stage == nullptr) return NoStage();
+  std::shared_ptr<Stage> stage;
+  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
   const SavedEpoch saved = stage->Save();
-  ctx->set_output(0, Vector(NumbersOf(saved)));
-  ctx->set_output(1, Tensor(saved.reuse_factor));
+  SetNamedRows(ctx, {NumbersOf(saved)});
+  ctx->set_output(2, Tensor(saved.reuse_factor));
   return absl::OkStatus();
 }
 
 // What is found in a backup may be damaged.
 absl::Status RestoreState(OpKernelContext* ctx) {
-  const std::shared_ptr<Stage> stage = FindStage(ctx);
-  if (stage == nullptr) return NoStage();
+  std::shared_ptr<Stage> stage;
+  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
   const Tensor& state = ctx->input(1);
   const Tensor& reuse_factor = ctx->input(2);
   SavedEpoch saved;

@@ -142,7 +142,7 @@ bool IsInfinite(const DatasetBase* dataset) {
     return cardinality == tensorflow::data::kInfiniteCardinality;
   }
   std::vector<const DatasetBase*> inputs;
-  if (!EndsOnlyWithInput(dataset->type_string()) ||
+  if (!HasTrait(dataset->type_string(), kEndsWithInput) ||
       !dataset->InputDatasets(&inputs).ok()) {
     return false;
   }
@@ -236,7 +236,7 @@ bool ComputesFloats(const NodeDef& node) {
 const DatasetBase* ShardOf(const DatasetBase* source) {
   while (source->type_string() != "ShardDataset") {
     std::vector<const DatasetBase*> inputs;
-    if (!MakesOneOfEach(source->type_string()) ||
+    if (!HasTrait(source->type_string(), kOneOfEach) ||
         !source->InputDatasets(&inputs).ok() || inputs.size() != 1) {
       return nullptr;
     }
@@ -363,6 +363,12 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   }
   facts->kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {
+    if (absl::StartsWith(node->op(), "RefurbishTf>") &&
+        absl::EndsWith(node->op(), "Dataset") &&
+        !HasTrait(node->op(), kListed)) {
+      return absl::InternalError(
+          absl::StrCat("op_lists.cc must list ", node->op(), "."));
+    }
     facts->kind = std::max(facts->kind, KindOf(*node));
   }
   facts->computes_floats =

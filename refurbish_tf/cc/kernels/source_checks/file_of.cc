@@ -14,7 +14,7 @@ namespace refurbish_tf {
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index) {
   // While its element at an index is made from its input's at the same index.
-  while (MakesOneOfEach(source->type_string()) ||
+  while (HasTrait(source->type_string(), kOneOfEach) ||
          source->type_string() == "TakeDataset") {
     std::vector<const DatasetBase*> inputs;
     if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";

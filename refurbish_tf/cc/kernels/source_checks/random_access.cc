@@ -20,7 +20,7 @@ const DatasetBase* Find(const DatasetBase* dataset,
     const DatasetBase* stream = Find(input, visited);
     if (stream != nullptr) return stream;
   }
-  const bool has_access = HasRandomAccessIfInputHas(dataset->type_string()) &&
+  const bool has_access = HasTrait(dataset->type_string(), kByIndex) &&
                           dataset->RandomIndexingCompatible().ok() &&
                           dataset->Cardinality(CardinalityOptions()) >= 0;
   return has_access ? nullptr : dataset;
