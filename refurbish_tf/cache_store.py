@@ -352,16 +352,17 @@ def describe_store(store):
   return f"{place}, {limit}"
 
 
-def describe_bytes(store_name, number, what, size, done):
+def describe_bytes(store, store_name, number, what, size, done):
   """What `number` samples of `size` bytes take in the memory of a store, where that is known before they are `done`."""
-  if min(number, size) <= 0:
+  if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
-  text = f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}"
+  if store is not None and store.max_bytes is not None:
+    number = min(number, store.max_bytes // size)
   counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=store_name))
   room = machine.room_for_samples() + counts["bytes"]
-  if number * size <= room:
-    return text
-  return f"{text}, and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
+  rest = f", and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
+  return (f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}"
+          + ("" if number * size <= room else rest))
 
 
 def _checked_max_bytes(max_bytes):

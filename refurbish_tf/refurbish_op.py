@@ -222,11 +222,9 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     return stage["epochs_under_way"] > 0
 
   def restore_state(self, saved):
-    numbers = dict(saved)
-    reuse_factor = tf.constant(numbers.pop("reuse_factor"), tf.float64)
-    names = native.rows(native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)[:2])[0]
+    *numbers, reuse_factor = native.numbers_of(dict(saved), self.saved_state())
     native.ops().refurbish_tf_refurbish_restore(
-        stage=self.refurbish_stage, state=tf.constant(native.numbers_of(numbers, names), tf.int64), reuse_factor=reuse_factor)
+        stage=self.refurbish_stage, state=tf.constant(numbers, tf.int64), reuse_factor=tf.constant(reuse_factor, tf.float64))
 
   @property
   def element_spec(self):
@@ -246,7 +244,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
              f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    kept = describe_store(self._store) + self._describe_bytes(num_kept, stage["sample_bytes"])
+    # In the balanced order, some have their last use in each epoch.
+    held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
+    kept = describe_store(self._store) + describe_bytes(
+        self._store, self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
     if stage["num_in_transit"]:
       # Below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
@@ -270,13 +271,6 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
-
-  def _describe_bytes(self, num_kept, sample_bytes):
-    """What the samples take in memory, where that is known before they are prepared."""
-    # In the balanced order, some have their last use in each epoch.
-    held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
-    on_disk = self._store is not None and self._store.path is not None
-    return "" if on_disk else describe_bytes(self._op_arguments["store"], held, "samples", sample_bytes, "prepared")
 
   def _describe_fresh(self, random_access):
     if random_access:

@@ -56,13 +56,6 @@ def stages_with_state(datasets):
   return [each for each in datasets if hasattr(each, "saved_state")]
 
 
-def advance(stage, number):
-  """Takes a stage to the beginning of epoch `number`, if that is still to come."""
-  saved = stage.saved_state()
-  if saved["next_epoch"] < number:
-    stage.restore_state({**saved, "next_epoch": number})
-
-
 @contextlib.contextmanager
 def unchanged_on_error(stages):
   """Sets `stages` back to the state before if what is done within fails."""

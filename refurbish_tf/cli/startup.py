@@ -85,6 +85,8 @@ def _parser():
   _add_advise(commands)
   _add_demo(commands)
   _add_store(commands)
+  for each in commands.choices.values():
+    each.set_defaults(parser=each)
   return parser
 
 
@@ -120,7 +122,6 @@ def _add_advise(commands):
       help="also consider keeping samples in this directory of a local disk (default: memory only)")
   parser.add_argument(
       "--max-seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
-  parser.set_defaults(parser=parser)
 
 
 def _add_demo(commands):
@@ -139,7 +140,6 @@ def _add_demo(commands):
   parser.add_argument(
       "-r", dest="reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
-  parser.set_defaults(parser=parser)
 
 
 def _add_store(commands):
@@ -152,7 +152,6 @@ def _add_store(commands):
   parser.add_argument(
       "--verify", action="store_true",
       help="read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1")
-  parser.set_defaults(parser=parser)
 
 
 class _Factors(list):

@@ -176,8 +176,8 @@ class Loader:
                 f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first one "
                 "again, as after .repeat() without a number nobody knows how many epochs of the source were read. Give "
                 ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
-          else:
-            dataset_graph.advance(stage, number * passes)
+          elif (saved := stage.saved_state())["next_epoch"] < number * passes:
+            stage.restore_state({**saved, "next_epoch": number * passes})
 
   def _as_array(self, state_dict):
     state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None

@@ -122,14 +122,11 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
   def _describe_bytes(self):
     specs = tf.nest.flatten(self.element_spec)
-    if self._store is not None and self._store.path is not None or not all(
-        isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() and each.dtype.is_numpy_compatible
-        and each.dtype != tf.string for each in specs):
+    if not all(isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() and each.dtype.is_numpy_compatible
+               and each.dtype != tf.string for each in specs):
       return ""
     size = sum(each.shape.num_elements() * each.dtype.size for each in specs)
-    limit = UNLIMITED if self._store is None or self._store.max_bytes is None else self._store.max_bytes
-    number = min(self.cardinality().numpy(), limit // max(size, 1))
-    return describe_bytes(self._store_name, number, "elements", size, "read")
+    return describe_bytes(self._store, self._store_name, self.cardinality().numpy(), "elements", size, "read")
 
 
 def _check_files(store, files):

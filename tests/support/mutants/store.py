@@ -20,7 +20,7 @@ MUTANTS = [
            "result = room_.Offer(stats_.bytes + bytes)", "result = room_.Offer(stats_.bytes)",
            "tests/refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
     Mutant("a store grows until memory runs out", ROOM, "!is_short_ && memory.free < reserve", "memory.free < 0", MEMORY),
-    Mutant("a store grows again at once", ROOM, "memory.free >= 2 * reserve", "memory.free >= reserve", MEMORY),
+    Mutant("a store grows again at once", ROOM, "std::min(2 * reserve, (memory.limit + reserve) / 2)", "reserve", MEMORY),
     Mutant("nothing is dropped when memory is very short", ROOM, "if (surplus <= 0)", "if (surplus <= held)", MEMORY),
     Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
     Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory_room.h", "return PutResult::kMemoryShort;",
