@@ -9,21 +9,10 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import draw, draw_again, epochs, stream
+from support.datasets import draw, draw_again, epochs, plain, stream
 
 Dataset = tf.data.Dataset
 Point = collections.namedtuple("Point", ["x", "y"])
-
-
-def plain(value):
-  """The value as Python objects that can be compared and sorted."""
-  if isinstance(value, tf.RaggedTensor):
-    return "ragged", value.to_list()
-  if isinstance(value, tf.SparseTensor):
-    return "sparse", value.indices.numpy().tolist(), value.values.numpy().tolist(), value.dense_shape.numpy().tolist()
-  if value is None:
-    return None
-  return value.dtype.name, np.array(value.numpy(), object).tolist()
 
 
 def elements(dataset):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.datasets import plain
 from support.stores import address
 
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -31,18 +32,6 @@ SAMPLES = {
     "dict of all kinds": {"r": tf.ragged.constant([[1.5], []]), "s": tf.sparse.from_dense([0, 5]), "t": tf.constant(["x"])},
     "with None": (tf.constant(1), None),
 }
-
-
-def plain(value):
-  """The value as Python and NumPy objects that can be compared with ==."""
-  if isinstance(value, tf.RaggedTensor):
-    return "ragged", value.to_list()
-  if isinstance(value, tf.SparseTensor):
-    return "sparse", value.indices.numpy().tolist(), value.values.numpy().tolist(), value.dense_shape.numpy().tolist()
-  if value is None:
-    return None
-  value = tf.convert_to_tensor(value)
-  return value.dtype.name, value.shape.as_list(), np.asarray(value).tolist()
 
 
 def assert_same(sample, expected):

@@ -5,11 +5,24 @@ import os
 import threading
 import time
 
+import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
 
 Dataset = tf.data.Dataset
+
+
+def plain(value):
+  """The value as Python objects that can be compared and sorted."""
+  if isinstance(value, tf.RaggedTensor):
+    return "ragged", value.to_list()
+  if isinstance(value, tf.SparseTensor):
+    return "sparse", value.indices.numpy().tolist(), value.values.numpy().tolist(), value.dense_shape.numpy().tolist()
+  if value is None:
+    return None
+  value = tf.convert_to_tensor(value)
+  return value.dtype.name, value.shape.as_list(), np.array(value.numpy(), object).tolist()
 
 
 def stats(dataset):
