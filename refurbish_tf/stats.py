@@ -19,7 +19,7 @@ class EpochStats:
       that ran before. They were kept in the store, or in transit in it. 0 for a store in memory.
     evicted: samples that the schedule evicted when the epoch began.
     missing: how many of the fresh samples should have been in the store by the schedule. They were not there because an
-      earlier epoch was stopped early, because they were removed, or because there was no room.
+      earlier epoch was stopped early, because they were removed, or because there was no room or memory was short.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
     fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
       need not have waited: a `prefetch` after the stage may hide all of it.

@@ -10,7 +10,7 @@ INDEX = "tests/cc/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
     Mutant("batches of a Python source are large at once", INDEXED,
-           "{2 * next_size_, most_at_once_, most_of_bytes_.load()}", "{most_at_once_}",
+           "next_size_ = std::min(2 * next_size_, most_at_once_);", "next_size_ = most_at_once_;",
            "tests/sources/test_data_source.py::test_batches_begin_small_and_grow_to_batch_reads"),
     Mutant("who asks ahead waits", INDEXED, "    const AskingAhead does_not_wait;\n", "",
            "tests/sources/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),

@@ -165,8 +165,9 @@ class IndexedWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& elements = static_cast<IndexedPiece&>(*piece).elements;
     reader_->Read(contexts_, absl::MakeSpan(elements));
-    most_of_bytes_ =
-        1 + kMostBytesAtOnce * elements.size() / (1 + Bytes(*piece));
+    if (const int64_t bytes = Bytes(*piece); bytes > 0) {
+      most_of_bytes_ = 1 + kMostBytesAtOnce * elements.size() / bytes;
+    }
     return OrderedWorkers::Outcome::kDone;
   }
 
@@ -188,11 +189,11 @@ class IndexedWork : public OrderedWorkers::Work {
     // If it waited for more than the first element, it might wait for somebody
     // who waits for that.
     const AskingAhead does_not_wait;
-    for (IndexedElement more; elements.size() < next_size_ && next_(&more);) {
+    const size_t size = std::min(next_size_, most_of_bytes_.load());
+    for (IndexedElement more; elements.size() < size && next_(&more);) {
       elements.push_back(std::exchange(more, {}));
     }
-    next_size_ =
-        std::min({2 * next_size_, most_at_once_, most_of_bytes_.load()});
+    next_size_ = std::min(2 * next_size_, most_at_once_);
     return true;
   }
 
