@@ -155,19 +155,19 @@ def test_the_state_between_two_epochs():
 
 
 def test_a_loader_goes_on_without_elements_in_its_state():
-  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
   pytest.importorskip("jax")
-  expected = [np.asarray(labels).tolist() for _, labels in rtf.jax_loader(dataset)]
 
-  def again():
-    return source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
+  def make():
+    dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
+    return rtf.jax_loader(dataset)
 
-  loader = rtf.jax_loader(again())
+  expected = [np.asarray(labels).tolist() for _, labels in make()]
+  loader = make()
   batches = iter(loader)
   first = [np.asarray(next(batches)[1]).tolist() for _ in range(3)]
   state = loader.state_dict()
   assert state["state"].nbytes < 64 * 64 * 3 * 8
-  resumed = rtf.jax_loader(again())
+  resumed = make()
   resumed.load_state_dict(state)
   assert first + [np.asarray(labels).tolist() for _, labels in resumed] == expected
 
