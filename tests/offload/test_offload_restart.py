@@ -9,7 +9,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, with_checkpoints
-from support.offloading import finished_by_host, layers, source
+from support.datasets import read
+from support.offloading import failing_at, finished_by_host, labels_of, layers, source
 from support.checkpoint_states import set_state, state_of
 
 pytestmark = cases.slow
@@ -77,14 +78,6 @@ def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
   assert len(list(rest)) == 7
 
 
-def failing_at(failure):
-  def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad")]):
-      return tf.identity(image), label
-
-  return fail
-
-
 @pytest.mark.parametrize("failure", [2, N - 1], ids=["first", "last"])
 def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
   """An error came in its middle, so the rows before it were handed over, and the batch was not."""
@@ -124,20 +117,11 @@ def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
 
 
 def test_an_error_that_was_read_ahead_is_saved(tmp_path):
-  def read(iterator):
-    labels, errors = [], 0
-    while True:
-      try:
-        labels += next(iterator)[1].numpy().tolist()
-      except tf.errors.InvalidArgumentError:
-        errors += 1
-      except StopIteration:
-        return labels, errors
-
   iterator = iter(offloaded(source(N).map(failing_at(9)), seed=5))
   first = next(iterator)[1].numpy().tolist()
-  labels, errors = read(restore(offloaded(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
-  assert first + labels == [i for i in range(N) if i != 9] and errors == 1
+  batches, (error,) = read(restore(offloaded(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
+  assert first + labels_of(batches) == [i for i in range(N) if i != 9]
+  assert isinstance(error, tf.errors.InvalidArgumentError)
 
 
 def test_the_state_between_two_epochs():
