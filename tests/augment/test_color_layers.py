@@ -1,24 +1,18 @@
 """`color_jitter`, `random_solarize` and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
 import itertools
-import json
 import math
 
 import numpy as np
 import pytest
 
 from refurbish_tf import augment
-from support import ROOT, cases
+from support import cases
 from support import color_reference as reference
 from support import final_reference
+from support.images import RIVAL_IMAGE as IMAGE, RIVALS, noise
 
-RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
-IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
 SEED = [7, 0]
 JITTER = {"brightness": (0.2, 1.8), "contrast": (0.2, 3.0), "saturation": (0, 1.5), "hue": (-0.3, 0.5)}
-
-
-def noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def levels_apart(made, expected):

@@ -5,10 +5,7 @@ import pytest
 
 from refurbish_tf import augment
 from support import final_reference as reference
-
-
-def noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+from support.images import noise
 
 
 def test_is_as_its_reference_and_pillow():

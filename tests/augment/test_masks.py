@@ -10,10 +10,8 @@ from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from support import final_reference as reference
 from support.images import make_seeds
-from support.masks import ALL_DTYPES, PAIRS, aligned
+from support.masks import ALL_DTYPES, IMAGES, MASKS, SOURCE, aligned
 
-IMAGES, MASKS = PAIRS
-SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES))))
 # In which each value is one of a place: what moves a pixel cannot do so unnoticed.
 EXACT = tf.data.Dataset.from_tensor_slices(np.random.default_rng(3).integers(1, 256, [40, 17, 23, 1], np.uint8)).map(
     lambda values: (tf.repeat(values, 3, axis=-1), values))

@@ -14,6 +14,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from support import cases
+from support.datasets import read
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
 pytestmark = cases.slow
@@ -349,18 +350,11 @@ class TestErrors:
     """They arrive with the traceback, for their sample alone, and the epoch goes on."""
     broken = int(IMAGES[3].sum())
     layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
-    iterator, found, errors = iter(SOURCE.refurbish([layer], seed=3)), 0, []
-    while True:
-      try:
-        next(iterator)
-        found += 1
-      except StopIteration:
-        break
-      except tf.errors.InvalidArgumentError as error:
-        errors.append(" ".join(str(error).split()))
-    assert found == N - 1 and len(errors) == 1
-    assert "sample 3 of the source" in errors[0] and "fn of numpy_layer, mine," in errors[0]
-    assert re.search(said, errors[0]), errors[0]
+    found, (error,) = read(SOURCE.refurbish([layer], seed=3))
+    assert len(found) == N - 1 and isinstance(error, tf.errors.InvalidArgumentError)
+    text = " ".join(str(error).split())
+    assert "sample 3 of the source" in text and "fn of numpy_layer, mine," in text
+    assert re.search(said, text), text
 
   def test_what_cannot_be_pickled(self):
     lock = threading.Lock()

@@ -1,21 +1,14 @@
 """`random_affine`: torchvision's and Pillow's pixels, the ranges of what is drawn, and what follows the image."""
-import json
 import math
 
 import numpy as np
 import pytest
 
 from refurbish_tf import augment
-from support import ROOT
+from support.images import RIVAL_IMAGE as IMAGE, RIVALS, noise
 
-RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
-IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
 SEED = [7, 0]
 UNIT = 2**31
-
-
-def noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def source_of(degrees, translate, scale, shear, size):

@@ -6,13 +6,10 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import color_reference as reference
 from support import final_reference
+from support.images import noise
 
 SEED = [7, 0]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def pairs():

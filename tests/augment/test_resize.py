@@ -6,15 +6,12 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases
 from support import final_reference as reference
+from support.images import noise
 
 # Height and width, before and after: larger, smaller, both, neither; one pixel; sides that end within a vector.
 SIZES = [
     ((348, 348), (224, 224)), ((500, 333), (224, 150)), ((37, 53), (224, 131)), ((64, 48), (48, 64)), ((9, 17), (9, 17)),
     ((1, 1), (3, 5)), ((1, 40), (7, 1)), ((40, 1), (1, 7)), ((300, 200), (2, 3)), ((2000, 3), (1, 1)), ((5, 700), (6, 6))]
-
-
-def _noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def _difference(one, other):
@@ -25,7 +22,7 @@ def _difference(one, other):
 @pytest.mark.parametrize("size, to_size", SIZES)
 def test_is_within_one_level_of_tensorflow(size, to_size, antialias):
   for channels in cases.some([1, 4, 3], 1) if max(size) > 100 else [1, 3, 4]:
-    image = _noise(*size, channels)
+    image = noise(*size, channels)
     expected = tf.image.resize(image, to_size, antialias=antialias)
     made = augment.resize(to_size, antialias)(image)
     assert made.dtype == tf.uint8 and made.shape == [*to_size, channels]
@@ -35,7 +32,7 @@ def test_is_within_one_level_of_tensorflow(size, to_size, antialias):
 @pytest.mark.parametrize("side", range(1, 34))
 def test_of_every_size(side):
   """Vectors hold several pixels and two rows; what is left at the end is done one by one."""
-  image = _noise(29, 31, 3)
+  image = noise(29, 31, 3)
   for size in ((side, 20), (20, side)):
     assert _difference(augment.resize(size)(image), reference.Resize(*size).pixels(image, [])) <= 1
 
@@ -51,7 +48,7 @@ def test_averages_by_default_unless_told():
 def test_draws_nothing():
   layer = augment.resize((5, 6))
   assert layer.draws([7, 0]).shape == [0] and layer.draws([7, 0], 3).shape == [3, 0]
-  image = _noise(9, 9, 3)
+  image = noise(9, 9, 3)
   np.testing.assert_array_equal(layer.pixels(image, np.zeros([0], np.int32)), layer(image))
   # Layers after it draw what they draw without it, at the same positions.
   alone = augment.compose([tf.identity, augment.random_crop(padding=4)])

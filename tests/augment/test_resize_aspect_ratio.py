@@ -9,13 +9,10 @@ from PIL import Image
 
 from refurbish_tf import augment
 from support import cases
+from support.images import noise
 
 SIZES = [(30, 40), (40, 30), (7, 50), (31, 31), (1, 9), (50, 23), (64, 33)]
 TO = [(24, 24), (20, 33), (33, 20), (5, 64)]
-
-
-def noise(*shape):
-  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def fitting(height, width, shape):

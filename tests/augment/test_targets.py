@@ -11,10 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf._internal import native
-from support.masks import PAIRS
-
-IMAGES, MASKS = PAIRS
-SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES))))
+from support.masks import IMAGES, MASKS, SOURCE
 
 
 class TestUnnamed:

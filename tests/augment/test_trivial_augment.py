@@ -1,16 +1,14 @@
 """`trivial_augment`: the space of torchvision's TrivialAugmentWide, and its distortions."""
 import collections
-import json
 
 import numpy as np
 import pytest
 
 from refurbish_tf import augment
 from refurbish_tf.augment.trivial_augment import _distortions
-from support import ROOT
+from support.images import RIVALS
 from support.tensorflow_layers import distortions
 
-RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
 NAMES = {
     "Identity": "identity", "ShearX": "shear_x", "ShearY": "shear_y", "TranslateX": "move_x", "TranslateY": "move_y",
     "Rotate": "rotate", "Brightness": "brightness", "Color": "color", "Contrast": "contrast", "Sharpness": "sharpness",

@@ -51,6 +51,16 @@ def fails_at(*failures):
   return check
 
 
+def restored_after(step, dataset):
+  """The numbers before a checkpoint after `step` of them, and those that come once it is restored."""
+  iterator = iter(dataset)
+  found = [int(next(iterator)) for _ in range(step)]
+  saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+  restored = iter(dataset)
+  gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+  return found + [int(x) for x in restored]
+
+
 @pytest.mark.parametrize("threads", cases.some([1, 2, 5], 1))
 def test_what_map_yields(threads):
   ragged = lambda x: {"ragged": tf.ragged.range(x % 5)[None], "pair": (x, tf.strings.as_string(x))}
@@ -132,12 +142,7 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
   dataset = with_checkpoints(dataset, symbolic)
   expected = [int(x) for x in dataset]
   for step in (0, 1, 7, 29):
-    iterator = iter(dataset)
-    found = [int(next(iterator)) for _ in range(step)]
-    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
-    restored = iter(dataset)
-    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
-    assert found + [int(x) for x in restored] == expected
+    assert restored_after(step, dataset) == expected
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -153,12 +158,7 @@ def test_restored_where_the_order_is_free(symbolic):
 
   for step in (1, 5, 13):
     dataset = with_checkpoints(augmented(Dataset.range(40), called(dawdle)).with_options(options), symbolic)
-    iterator = iter(dataset)
-    found = [int(next(iterator)) for _ in range(step)]
-    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
-    restored = iter(dataset)
-    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
-    assert sorted(found + [int(x) for x in restored]) == list(range(40))
+    assert sorted(restored_after(step, dataset)) == list(range(40))
 
 
 def test_a_checkpoint_does_not_wait_for_what_is_not_begun():

@@ -28,6 +28,16 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
   def _num_outputs(self, dataset_fn):
     return sum(1 for _ in dataset_fn())
 
+  def _verify_every_step(self, dataset_fn):
+    n = self._num_outputs(dataset_fn)
+    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+
+  def _restored(self, iterator, dataset_fn):
+    path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
+    restored = iter(dataset_fn())
+    tf.train.Checkpoint(iterator=restored).restore(path)
+    return restored
+
   @combinations.generate(cases.some(combinations.times(
       checkpoint_test_base.default_test_combinations(),
       combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=[1, 3, 1.5])), 10))
@@ -38,9 +48,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
   @combinations.generate(cases.some(combinations.combine(
       tf_api_version=2, mode="eager", symbolic=[False, True], e=FACTORS), 4))
   def test_restore_at_every_step(self, symbolic, e):
-    dataset_fn = self._dataset_fn(e, symbolic)
-    n = self._num_outputs(dataset_fn)
-    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+    self._verify_every_step(self._dataset_fn(e, symbolic))
 
   @combinations.generate(
       combinations.combine(
@@ -48,15 +56,13 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
       combinations.combine(
           tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), behind=["shuffle", "repeat"]))
   def test_restore_among_other_stages(self, symbolic, behind):
-    dataset_fn = self._dataset_fn(2.5, symbolic, {
+    self._verify_every_step(self._dataset_fn(2.5, symbolic, {
         "skip": lambda echoed: echoed.skip(4),
         "echo": lambda echoed: echoed.echo(2),
         "batch": lambda echoed: echoed.map(lambda x, _: x).batch(3),
         "shuffle": lambda echoed: echoed.shuffle(4, seed=1),
         "repeat": lambda echoed: echoed.repeat(2).prefetch(2),
-    }[behind], n=4)
-    n = self._num_outputs(dataset_fn)
-    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+    }[behind], n=4))
 
   @combinations.generate(cases.some(combinations.combine(
       tf_api_version=2, mode="eager", symbolic=[False, True],
@@ -96,10 +102,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
       # When the third is requested, the second, an error, is in the buffer.
       for _ in range(3):
         assert called.acquire(timeout=LIMIT)
-      path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
-      iterator = iter(dataset_fn())
-      tf.train.Checkpoint(iterator=iterator).restore(path)
-      found = read(iterator)
+      found = read(self._restored(iterator, dataset_fn))
     assert ["spoilt" if isinstance(x, str) and "ValueError: spoilt" in x else x for x in found] == [
         "spoilt", 2, "spoilt", 4, 5]
 
@@ -116,9 +119,6 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
       for step in range(1, 5):
         iterator = iter(dataset_fn())
         before = [int(next(iterator)) for _ in range(step)]
-        path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
-        iterator = iter(dataset_fn())
-        tf.train.Checkpoint(iterator=iterator).restore(path)
-        after = [int(x) for x in iterator]
+        after = [int(x) for x in self._restored(iterator, dataset_fn)]
         assert sorted(set(before + after)) == list(range(5))
         assert before + after == sorted(before + after)

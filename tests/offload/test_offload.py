@@ -11,7 +11,8 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import device_layers
 from support import cases
-from support.offloading import finished_by_host, images, layers, policies, source, unfinished
+from support.datasets import read
+from support.offloading import failing_at, finished_by_host, images, labels_of, layers, policies, source, unfinished
 
 N = 23
 SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
@@ -49,14 +50,14 @@ def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_an
 
   dataset = make()
   for _ in range(2):
-    assert [label for _, labels in dataset for label in labels.numpy()] == list(range(N))
+    assert labels_of(dataset) == list(range(N))
   found = epochs(make())
   assert found == epochs(make())
   assert all(sorted(epoch) == list(range(N)) for epoch in found)
   assert found[0] != found[1] != found[2]
   assert epochs(source(N).offload(layers(), 8, seed=6, drop_remainder=False), number=1) != found[:1]
   shuffled = source(N).shuffle(N, seed=2)
-  assert sorted(label for _, labels in shuffled.offload(layers(), 4, drop_remainder=False) for label in labels.numpy()) == list(range(N))
+  assert sorted(labels_of(shuffled.offload(layers(), 4, drop_remainder=False))) == list(range(N))
 
 
 def test_draws_are_those_of_compose():
@@ -150,23 +151,12 @@ def test_the_image_is_replaced_wherever_it_is(element, component, place):
 
 
 def test_a_failing_element_loses_no_other():
-  def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(5, tf.int64), message="five")]):
-      return tf.identity(image), label
-
+  fail = failing_at(5)
   for dataset in (source(N).map(fail).offload(layers(), 4, drop_remainder=False),
                   source(N).refurbish(fail, seed=1).offload(layers(), 4, drop_remainder=False)):
-    found, errors = [], 0
-    iterator = iter(dataset)
-    while True:
-      try:
-        found += next(iterator)[1].numpy().tolist()
-      except tf.errors.InvalidArgumentError as error:
-        assert "five" in str(error)
-        errors += 1
-      except StopIteration:
-        break
-    assert sorted(found) == [i for i in range(N) if i != 5] and errors == 1
+    batches, (error,) = read(dataset)
+    assert isinstance(error, tf.errors.InvalidArgumentError) and "bad label" in str(error)
+    assert sorted(labels_of(batches)) == [i for i in range(N) if i != 5]
 
 
 def test_elements_of_other_shapes_are_an_error():
@@ -257,7 +247,7 @@ def test_two_iterators_and_left_epochs():
   found = [sorted(label for each in pairs for label in each[1].numpy()) for pairs in zip(*zip(one, other))]
   assert found == [list(range(N))] * 2
   next(iter(dataset))
-  assert sorted(label for _, labels in dataset for label in labels.numpy()) == list(range(N))
+  assert sorted(labels_of(dataset)) == list(range(N))
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -9,7 +9,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, with_checkpoints
-from support.offloading import finished_by_host, layers, source
+from support.datasets import read
+from support.offloading import failing_at, finished_by_host, labels_of, layers, source
 from support.checkpoint_states import set_state, state_of
 
 pytestmark = cases.slow
@@ -77,14 +78,6 @@ def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
   assert len(list(rest)) == 7
 
 
-def failing_at(failure):
-  def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad")]):
-      return tf.identity(image), label
-
-  return fail
-
-
 @pytest.mark.parametrize("failure", [2, N - 1], ids=["first", "last"])
 def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
   """An error came in its middle, so the rows before it were handed over, and the batch was not."""
@@ -124,20 +117,11 @@ def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
 
 
 def test_an_error_that_was_read_ahead_is_saved(tmp_path):
-  def read(iterator):
-    labels, errors = [], 0
-    while True:
-      try:
-        labels += next(iterator)[1].numpy().tolist()
-      except tf.errors.InvalidArgumentError:
-        errors += 1
-      except StopIteration:
-        return labels, errors
-
   iterator = iter(offloaded(source(N).map(failing_at(9)), seed=5))
   first = next(iterator)[1].numpy().tolist()
-  labels, errors = read(restore(offloaded(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
-  assert first + labels == [i for i in range(N) if i != 9] and errors == 1
+  batches, (error,) = read(restore(offloaded(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
+  assert first + labels_of(batches) == [i for i in range(N) if i != 9]
+  assert isinstance(error, tf.errors.InvalidArgumentError)
 
 
 def test_the_state_between_two_epochs():
@@ -157,19 +141,19 @@ def test_the_state_between_two_epochs():
 
 
 def test_a_loader_goes_on_without_elements_in_its_state():
-  dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
   pytest.importorskip("jax")
-  expected = [np.asarray(labels).tolist() for _, labels in rtf.jax_loader(dataset)]
 
-  def again():
-    return source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
+  def make():
+    dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8).prefetch(2)
+    return rtf.jax_loader(dataset)
 
-  loader = rtf.jax_loader(again())
+  expected = [np.asarray(labels).tolist() for _, labels in make()]
+  loader = make()
   batches = iter(loader)
   first = [np.asarray(next(batches)[1]).tolist() for _ in range(3)]
   state = loader.state_dict()
   assert state["state"].nbytes < 64 * 64 * 3 * 8
-  resumed = rtf.jax_loader(again())
+  resumed = make()
   resumed.load_state_dict(state)
   assert first + [np.asarray(labels).tolist() for _, labels in resumed] == expected
 

@@ -1,5 +1,6 @@
 """Images for augmentation tests, Pillow's results for them, and frequencies of draws."""
 import functools
+import json
 
 import numpy as np
 from PIL import Image
@@ -8,10 +9,19 @@ from PIL import ImageOps
 import pytest
 import tensorflow as tf
 
+from support import ROOT
+
 GREY = (128, 128, 128)
 # TensorFlow 2.19 does not.
 DECODES_WEBP = hasattr(tf.raw_ops, "DecodeWebP")
 needs_webp = pytest.mark.skipif(not DECODES_WEBP, reason="TensorFlow before 2.20 decodes no WebP")
+# What torchvision makes of a small image: rival_colors.py.
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
+RIVAL_IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
+
+
+def noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 
 def decoded(kinds):

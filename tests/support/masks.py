@@ -21,7 +21,8 @@ def _pairs():
   return np.stack(images), np.stack(masks)
 
 
-PAIRS = _pairs()
+PAIRS = IMAGES, MASKS = _pairs()
+SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES))))
 
 
 def aligned(image, mask, share=1.0):

@@ -23,6 +23,19 @@ def layers():
   return [*policies(), augment.random_crop(padding=2), augment.random_flip(), augment.normalize()]
 
 
+def failing_at(failure):
+  """A function of an element that fails at this label."""
+  def fail(image, label):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad label")]):
+      return tf.identity(image), label
+
+  return fail
+
+
+def labels_of(batches):
+  return [label for _, labels in batches for label in labels.numpy()]
+
+
 def unfinished(batch):
   """Column 0 of the draws."""
   return batch["draws"].numpy()[:, 0].tolist()

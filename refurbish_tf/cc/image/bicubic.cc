@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/base/elementary.h"
-#include "refurbish_tf/cc/image/float_spans.h"
+#include "refurbish_tf/cc/image/float_resizer.h"
 
 namespace refurbish_tf {
 namespace {

@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/image/float_resizer.h"
 
-#include "refurbish_tf/cc/image/float_spans.h"
-
 namespace refurbish_tf {
 namespace {
 

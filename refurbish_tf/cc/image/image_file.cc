@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "refurbish_tf/cc/image/jpeg.h"
-#include "refurbish_tf/cc/image/orientation.h"
 
 namespace refurbish_tf {
 namespace {
@@ -124,6 +123,32 @@ void ReadWebp(absl::string_view file, ImageFile* read) {
 }
 
 }  // namespace
+
+int ExifOrientation(absl::string_view exif) {
+  constexpr int64_t kOrientation = 0x112;
+  const bool little = absl::StartsWith(exif, absl::string_view("II*\0", 4));
+  if (!little && !absl::StartsWith(exif, absl::string_view("MM\0*", 4))) {
+    return 1;
+  }
+  const auto number = [exif, little](size_t at, int bytes) {
+    return little ? Little(exif, at, bytes) : Big(exif, at, bytes);
+  };
+  if (exif.size() < 8) return 1;
+  size_t at = number(4, 4);
+  if (at + 2 > exif.size()) return 1;
+  const int64_t entries = number(at, 2);
+  at += 2;
+  for (int64_t i = 0; i < entries && at + 12 <= exif.size(); ++i, at += 12) {
+    if (number(at, 2) != kOrientation) continue;
+    const int64_t type = number(at + 2, 2), count = number(at + 4, 4);
+    // A byte, a short or a long.
+    const int bytes = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
+    if (bytes == 0 || count != 1) return 1;
+    const int64_t value = number(at + 8, bytes);
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+  }
+  return 1;
+}
 
 ImageFile ReadImageFile(absl::string_view file) {
   ImageFile read;

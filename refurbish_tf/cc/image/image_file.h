@@ -28,4 +28,8 @@ struct ImageFile {
 
 ImageFile ReadImageFile(absl::string_view file);
 
+// The number of EXIF's orientation, 1 to 8; 1 if the block, which begins with
+// the header of a TIFF file, has none or is damaged.
+int ExifOrientation(absl::string_view exif);
+
 }  // namespace refurbish_tf

@@ -17,16 +17,30 @@ class ImageSeed {
   // Raised whenever seeds, or their words, become other ones.
   static constexpr int kVersion = 2;
 
-  ImageSeed(int64_t first, int64_t second);
+  ImageSeed(int64_t first, int64_t second)
+      : numbers_{first, second},
+        key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
+                      static_cast<uint64_t>(second))) {}
 
   // The seed of image or layer `index`; `At` as the int32 numbers that
   // `seed_at` returns in Python.
-  std::array<int32_t, 2> At(uint64_t index) const;
-  ImageSeed SeedAt(uint64_t index) const;
+  std::array<int32_t, 2> At(uint64_t index) const {
+    const uint64_t word = Finalize(key_ + (index + 1) * kGolden);
+    return {static_cast<int32_t>(word), static_cast<int32_t>(word >> 32)};
+  }
+  ImageSeed SeedAt(uint64_t index) const {
+    const auto [first, second] = At(index);
+    return ImageSeed(first, second);
+  }
   // The k-th random word of this seed.
-  uint32_t Word(uint64_t k) const;
+  uint32_t Word(uint64_t k) const {
+    return static_cast<uint32_t>(
+        Finalize((key_ ^ kWords) + (k + 1) * kGolden) >> 32);
+  }
   // The k-th word as a number below `end`.
-  int32_t Below(uint64_t k, uint64_t end) const;
+  int32_t Below(uint64_t k, uint64_t end) const {
+    return static_cast<int32_t>((Word(k) * end) >> 32);
+  }
   // The k-th word as a number in [0, 1), in units of 2^-31.
   int32_t Fraction(uint64_t k) const {
     return static_cast<int32_t>(Word(k) >> 1);
@@ -35,6 +49,18 @@ class ImageSeed {
   const std::array<int64_t, 2>& numbers() const { return numbers_; }
 
  private:
+  static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  // Makes the draws of a seed independent of the seeds that are derived from
+  // it.
+  static constexpr uint64_t kWords = 0x6a09e667f3bcc909;
+
+  // The finalizer of SplitMix64 (Steele et al., 2014).
+  static uint64_t Finalize(uint64_t word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    return word ^ (word >> 31);
+  }
+
   std::array<int64_t, 2> numbers_;
   uint64_t key_;
 };

@@ -81,21 +81,6 @@ void SumRows(const uint8_t* from, int64_t count, const float* weights,
   plain::SumRows(from, 0, count, weights, rows, to);
 }
 
-void SumPixels(const float* from, const FloatSpans& spans, int64_t pixels,
-               uint8_t* to) {
-  plain::SumPixels(from, spans, 0, pixels, to);
-}
-
-void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t count,
-              int32_t lambda, uint8_t* to) {
-  plain::MixBytes(from, partner, 0, count, lambda, to);
-}
-
-void MixFloats(const float* from, const float* partner, int64_t count,
-               float lambda, float* to) {
-  plain::MixFloats(from, partner, 0, count, lambda, to);
-}
-
 uint32_t Bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -130,9 +115,9 @@ const PixelKernels& PlainKernels() {
       {BlendColumns<0>, BlendColumns<1>, nullptr, BlendColumns<3>,
        BlendColumns<4>},
       SumRows,
-      SumPixels,
-      MixBytes,
-      MixFloats,
+      plain::SumPixels,
+      plain::MixBytes,
+      plain::MixFloats,
       &PlainDistortions()};
   return kKernels;
 }

@@ -58,6 +58,14 @@ struct FloatSpans {
   std::vector<float> paired;
 };
 
+// The loop for so many bytes or channels; the first is for all that have none.
+template <class Loops>
+typename Loops::value_type LoopOf(const Loops& loops, int64_t number) {
+  const size_t index = static_cast<size_t>(number);
+  return index < loops.size() && loops[index] != nullptr ? loops[index]
+                                                         : loops[0];
+}
+
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
 
@@ -66,13 +74,8 @@ struct PixelKernels {
   using Mirror = void (*)(const uint8_t* from, int64_t from_stride,
                           int64_t pixels, int64_t pixel_bytes, int64_t rows,
                           uint8_t* to, int64_t to_stride);
-  // Indexed by the bytes of a pixel; the first is for all that have none.
+  // For `LoopOf`, by the bytes of a pixel.
   std::array<Mirror, 13> mirrors;
-  Mirror MirrorOf(int64_t pixel_bytes) const {
-    const size_t bytes = static_cast<size_t>(pixel_bytes);
-    return bytes < mirrors.size() && mirrors[bytes] != nullptr ? mirrors[bytes]
-                                                               : mirrors[0];
-  }
 
   // Of `count` values, beginning with the first channel. Indexed by the types
   // from and to.
@@ -101,14 +104,8 @@ struct PixelKernels {
                                 const int16_t* weights, int64_t pairs,
                                 int64_t pixels,
                                 const std::array<uint8_t*, 2>& to);
-  // Indexed by the number of channels; the first is for all that have none.
+  // For `LoopOf`, by the number of channels.
   std::array<BlendColumns, 5> blend_columns;
-  BlendColumns BlendColumnsOf(int64_t channels) const {
-    const size_t number = static_cast<size_t>(channels);
-    return number < blend_columns.size() && blend_columns[number] != nullptr
-               ? blend_columns[number]
-               : blend_columns[0];
-  }
 
   // The weighted sum of `rows` rows of `count` values.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,

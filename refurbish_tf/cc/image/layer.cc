@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,8 +41,7 @@ void ResizingLayer::Apply(const int32_t* draws, Canvas* canvas) const {
 }
 
 absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
-  const absl::Status status = CheckType(image);
-  if (!status.ok()) return status;
+  RTF_RETURN_IF_ERROR(CheckType(image));
   image.size = size_;
   return image;
 }
@@ -86,8 +84,7 @@ absl::Status CheckColors(const ImageSpec& image,
 }
 
 absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image) {
-  const absl::Status status = CheckColors(image, {3});
-  if (!status.ok()) return status;
+  RTF_RETURN_IF_ERROR(CheckColors(image, {3}));
   image.pixel.channels = 3;
   return image;
 }

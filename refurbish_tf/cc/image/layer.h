@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/arguments.h"
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
@@ -40,10 +41,13 @@ class Layer {
 
   // How many numbers it draws.
   virtual int num_draws() const { return 0; }
-  // Writes them, of the seed. `before` are the draws of the layer before, or
-  // null.
-  virtual void Draw(const ImageSeed& /*seed*/, const int32_t* /*before*/,
-                    int32_t* /*draws*/) const {}
+  // Writes them, of the seed: fractions, unless a layer says otherwise.
+  // `before` are the draws of the layer before, or null.
+  virtual void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+                    int32_t* draws) const {
+    const int number = num_draws();
+    for (int i = 0; i < number; ++i) draws[i] = seed.Fraction(i);
+  }
   // Draw i is from 0 to below this, given the draws before it.
   virtual int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const {
     return int64_t{1} << 31;
@@ -84,10 +88,6 @@ class ChanceLayer : public Layer {
       : below_(arguments.Integer("below", 0, int64_t{1} << 31)) {}
 
   int num_draws() const override { return 1; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    draws[0] = seed.Fraction(0);
-  }
   bool ChangesNothing(const int32_t* draws) const final {
     return draws[0] >= below_;
   }

@@ -54,7 +54,7 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
     } else {
       arguments.Fail("unknown name");
     }
-    if (absl::Status status = arguments.Check(); !status.ok()) return status;
+    RTF_RETURN_IF_ERROR(arguments.Check());
     chain.num_draws_ += link.layer->num_draws();
     chain.links_.push_back(std::move(link));
   }

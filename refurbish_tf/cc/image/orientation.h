@@ -4,15 +4,10 @@
 
 #include <cstdint>
 
-#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
-
-// The number of EXIF's orientation, 1 to 8; 1 if the block, which begins with
-// the header of a TIFF file, has none or is damaged.
-int ExifOrientation(absl::string_view exif);
 
 // Maps between an image as it is stored and as it stands.
 class Orientation {

@@ -79,7 +79,11 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
     Make();
   }
   const uint8_t* const image = walk_->memory();
-  walk_.emplace(image, walk_->size(), pixel_, box, size, antialias, kernels_);
+  const ImageSize from = walk_->size();
+  walk_.emplace(image, from, pixel_, kernels_,
+                MakeResizer({image, from.width, pixel_}, box, WholeOf(box),
+                            size, antialias, kernels_),
+                size);
 }
 
 void Painter::ResizeBicubic(const FloatBox& part) {
@@ -94,7 +98,10 @@ void Painter::ResizeBicubic(const FloatBox& part) {
 void Painter::Blur(const Gaussian& gaussian) {
   Make();
   const uint8_t* const image = walk_->memory();
-  walk_.emplace(image, walk_->size(), pixel_, gaussian, kernels_);
+  const ImageSize size = walk_->size();
+  walk_.emplace(image, size, pixel_, kernels_,
+                MakeBlur({image, size.width, pixel_}, size, gaussian, kernels_),
+                size);
 }
 
 void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {

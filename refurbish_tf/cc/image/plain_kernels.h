@@ -109,9 +109,9 @@ inline void SumRows(const uint8_t* from, int64_t begin, int64_t count,
   }
 }
 
-inline void SumPixels(const float* from, const FloatSpans& spans, int64_t begin,
+inline void SumPixels(const float* from, const FloatSpans& spans,
                       int64_t pixels, uint8_t* to) {
-  for (int64_t i = begin; i < pixels; ++i) {
+  for (int64_t i = 0; i < pixels; ++i) {
     const float* const weights = spans.weights.data() + i * spans.most;
     for (int64_t c = 0; c < 3; ++c) {
       float sum = 0;
@@ -124,9 +124,9 @@ inline void SumPixels(const float* from, const FloatSpans& spans, int64_t begin,
   }
 }
 
-inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t begin,
-                     int64_t count, int32_t lambda, uint8_t* to) {
-  for (int64_t i = begin; i < count; ++i) {
+inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t count,
+                     int32_t lambda, uint8_t* to) {
+  for (int64_t i = 0; i < count; ++i) {
     const int32_t sum =
         from[i] * lambda + partner[i] * ((1 << kLambdaBits) - lambda);
     to[i] =
@@ -134,9 +134,9 @@ inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t begin,
   }
 }
 
-inline void MixFloats(const float* from, const float* partner, int64_t begin,
-                      int64_t count, float lambda, float* to) {
-  for (int64_t i = begin; i < count; ++i) {
+inline void MixFloats(const float* from, const float* partner, int64_t count,
+                      float lambda, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
     // In double for the reason that `Normalize` has.
     to[i] = static_cast<float>(static_cast<double>(lambda) * from[i]) +
             static_cast<float>(static_cast<double>(1 - lambda) * partner[i]);

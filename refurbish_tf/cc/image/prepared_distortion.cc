@@ -104,29 +104,11 @@ int32_t BrightnessMultiplier(float factor, int whole) {
 
 }  // namespace
 
-bool ReadsOtherPoints(Distortion distortion) {
-  return distortion == Distortion::kSharpness || MovesPixels(distortion);
-}
-
-bool MovesPixels(Distortion distortion) {
-  switch (distortion) {
-    case Distortion::kRotate:
-    case Distortion::kShearX:
-    case Distortion::kShearY:
-    case Distortion::kTranslateX:
-    case Distortion::kTranslateY:
-    case Distortion::kMoveX:
-    case Distortion::kMoveY:
-    case Distortion::kAffine:
-      return true;
-    default:
-      return false;
-  }
-}
-
 PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
                                        Turn turn)
-    : distortion(distortion), parameter(parameter) {
+    : distortion(distortion),
+      parameter(parameter),
+      changes_nothing(MovesPixels(distortion) && parameter == 0) {
   const float factor = static_cast<float>(parameter);
   switch (distortion) {
     case Distortion::kIdentity:
@@ -154,7 +136,6 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
       changes_nothing = hue == 0;
       break;
     case Distortion::kRotate:
-      changes_nothing = parameter == 0;
       if (turn == Turn::kExact) {
         const auto [sine, cosine] = SineCosineOf(RadiansOf(parameter));
         yy = cosine;
@@ -169,18 +150,7 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
       xx = yy;
       xy = -yx;
       break;
-    case Distortion::kShearX:
-    case Distortion::kShearY:
-    case Distortion::kTranslateX:
-    case Distortion::kTranslateY:
-    case Distortion::kMoveX:
-    case Distortion::kMoveY:
-      changes_nothing = parameter == 0;
-      break;
-    case Distortion::kAutoContrast:
-    case Distortion::kEqualize:
-    case Distortion::kInvert:
-    case Distortion::kAffine:
+    default:
       break;
   }
 }

@@ -19,6 +19,7 @@ enum class Distortion {
   kSolarize,    // The threshold, from 0 to 256.
   kPosterize,   // The bits that are kept, from 1 to 8.
   kHue,         // By how much of the circle, from -1/2 to 1/2.
+  // The others move pixels.
   kRotate,      // Degrees.
   kShearX,      // The slope, from -1 to 1.
   kShearY,      // The same.
@@ -44,10 +45,14 @@ struct Move {
   int64_t y, x;
 };
 
-// Whether a pixel is made of other points than its own.
-bool ReadsOtherPoints(Distortion distortion);
-// Whether it comes from another place.
-bool MovesPixels(Distortion distortion);
+// Whether a pixel comes from another place.
+constexpr bool MovesPixels(Distortion distortion) {
+  return distortion >= Distortion::kRotate;
+}
+// Whether it is made of other points than its own.
+constexpr bool ReadsOtherPoints(Distortion distortion) {
+  return distortion == Distortion::kSharpness || MovesPixels(distortion);
+}
 
 // How the cosine and sine of an angle are made.
 enum class Turn {

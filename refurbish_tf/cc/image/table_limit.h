@@ -19,13 +19,40 @@ class TableLimit {
   // the first of these stands: a batch is divided among replicas later, and
   // each forms its groups from the first image that it gets. `chain` must
   // outlive this.
-  TableLimit(const LayerChain& chain, int tables, int64_t group);
+  TableLimit(const LayerChain& chain, int tables, int64_t group)
+      : tables_(tables), group_(group) {
+    int first = 0;
+    for (const LayerChain::Link& link : chain.links()) {
+      if (link.layer->is_policy()) {
+        layers_.push_back({link.layer.get(), first, {}});
+      }
+      first += link.layer->num_draws();
+    }
+  }
 
   // A new batch.
-  void Begin();
+  void Begin() {
+    for (PolicyLayer& layer : layers_) layer.reserved.clear();
+  }
   // Whether there is a table for image `row` in each layer that needs one;
   // reserves them. Rows of a batch come in rising order.
-  bool Reserve(int64_t row, const int32_t* draws);
+  bool Reserve(int64_t row, const int32_t* draws) {
+    const auto needs = [draws](const PolicyLayer& policy) {
+      return policy.layer->NeedsTable(draws + policy.first_draw);
+    };
+    for (PolicyLayer& layer : layers_) {
+      std::deque<int64_t>& reserved = layer.reserved;
+      while (!reserved.empty() && reserved.front() <= row - group_)
+        reserved.pop_front();
+      if (needs(layer) && reserved.size() >= static_cast<size_t>(tables_)) {
+        return false;
+      }
+    }
+    for (PolicyLayer& layer : layers_) {
+      if (needs(layer)) layer.reserved.push_back(row);
+    }
+    return true;
+  }
 
  private:
   struct PolicyLayer {

@@ -4,30 +4,19 @@
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
 #include "refurbish_tf/cc/image/vector_distortions.h"
-#include "refurbish_tf/cc/image/vector_mixing.h"
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
 
-#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
+#include "refurbish_tf/cc/image/vectors.h"
 
 namespace refurbish_tf {
 namespace vectors {
 namespace {
-
-REFURBISH_TF_AVX2 inline __m128i Load(const void* from) {
-  return _mm_loadu_si128(static_cast<const __m128i*>(from));
-}
-
-REFURBISH_TF_AVX2 inline void Store(void* to, __m128i value) {
-  _mm_storeu_si128(static_cast<__m128i*>(to), value);
-}
 
 // memcpy uses an instruction for many bytes that is slow on some processors
 // where the addresses are not multiples of 32: 58 µs for 150 kB, and this takes
@@ -37,11 +26,8 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
     std::memcpy(to, from, bytes);
     return;
   }
-  const auto copy = [from, to](int64_t i) REFURBISH_TF_AVX2 {
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(to + i),
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
-  };
+  const auto copy = [from, to](int64_t i)
+                        REFURBISH_TF_AVX2 { Store(to + i, Load(from + i)); };
   int64_t i = 0;
   for (; i + 128 <= bytes; i += 128) {
     copy(i);
@@ -60,9 +46,10 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
   if (pixels < 16) return plain::MirrorRowOf<1>(from, pixels, to);
   int64_t i = 0;
   for (; i + 16 <= pixels; i += 16) {
-    Store(to + i, _mm_shuffle_epi8(Load(from + pixels - i - 16), order));
+    StoreHalf(to + i,
+              _mm_shuffle_epi8(LoadHalf(from + pixels - i - 16), order));
   }
-  Store(to + pixels - 16, _mm_shuffle_epi8(Load(from), order));
+  StoreHalf(to + pixels - 16, _mm_shuffle_epi8(LoadHalf(from), order));
 }
 
 // Five pixels in a vector. Each store but the last writes a byte too many,
@@ -76,11 +63,11 @@ REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
   int64_t i = 0;
   for (const uint8_t* end = from + 3 * pixels; i + 6 <= pixels;
        i += 5, end -= 15) {
-    Store(to + 3 * i, _mm_shuffle_epi8(Load(end - 16), order));
+    StoreHalf(to + 3 * i, _mm_shuffle_epi8(LoadHalf(end - 16), order));
   }
   const __m128i first =
       _mm_setr_epi8(12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1);
-  const __m128i last = _mm_shuffle_epi8(Load(from), first);
+  const __m128i last = _mm_shuffle_epi8(LoadHalf(from), first);
   uint8_t* const end = to + 3 * (pixels - 5);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(end), last);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(end + 7),
@@ -92,8 +79,8 @@ REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
   if (pixels < 4) return plain::MirrorRowOf<4>(from, pixels, to);
   int64_t i = 0;
   const auto four = [&](int64_t i) REFURBISH_TF_AVX2 {
-    Store(to + 4 * i,
-          _mm_shuffle_epi32(Load(from + 4 * (pixels - i - 4)), 0x1b));
+    StoreHalf(to + 4 * i,
+              _mm_shuffle_epi32(LoadHalf(from + 4 * (pixels - i - 4)), 0x1b));
   };
   for (; i + 16 <= pixels; i += 16) {
     // As `AskFor`, of what is most often the row behind.
@@ -104,7 +91,7 @@ REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
     four(i + 12);
   }
   for (; i + 4 <= pixels; i += 4) four(i);
-  Store(to + 4 * (pixels - 4), _mm_shuffle_epi32(Load(from), 0x1b));
+  StoreHalf(to + 4 * (pixels - 4), _mm_shuffle_epi32(LoadHalf(from), 0x1b));
 }
 
 REFURBISH_TF_AVX2 void MirrorRow2(const uint8_t* from, int64_t pixels,
@@ -113,10 +100,10 @@ REFURBISH_TF_AVX2 void MirrorRow2(const uint8_t* from, int64_t pixels,
   const __m128i order =
       _mm_setr_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1);
   for (int64_t i = 0; i + 8 <= pixels; i += 8) {
-    Store(to + 2 * i,
-          _mm_shuffle_epi8(Load(from + 2 * (pixels - i - 8)), order));
+    StoreHalf(to + 2 * i,
+              _mm_shuffle_epi8(LoadHalf(from + 2 * (pixels - i - 8)), order));
   }
-  Store(to + 2 * (pixels - 8), _mm_shuffle_epi8(Load(from), order));
+  StoreHalf(to + 2 * (pixels - 8), _mm_shuffle_epi8(LoadHalf(from), order));
 }
 
 // Two pixels in a vector. Each store but the last writes four bytes too many,
@@ -127,8 +114,9 @@ REFURBISH_TF_AVX2 void MirrorRow6(const uint8_t* from, int64_t pixels,
       _mm_setr_epi8(10, 11, 12, 13, 14, 15, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1);
   int64_t i = 0;
   for (; i + 4 <= pixels; i += 2) {
-    Store(to + 6 * i,
-          _mm_shuffle_epi8(Load(from + 6 * (pixels - i - 2) - 4), order));
+    StoreHalf(
+        to + 6 * i,
+        _mm_shuffle_epi8(LoadHalf(from + 6 * (pixels - i - 2) - 4), order));
   }
   plain::MirrorRowOf<6>(from, pixels - i, to + 6 * i);
 }
@@ -137,8 +125,8 @@ REFURBISH_TF_AVX2 void MirrorRow8(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
   int64_t i = 0;
   for (; i + 2 <= pixels; i += 2) {
-    Store(to + 8 * i,
-          _mm_shuffle_epi32(Load(from + 8 * (pixels - i - 2)), 0x4e));
+    StoreHalf(to + 8 * i,
+              _mm_shuffle_epi32(LoadHalf(from + 8 * (pixels - i - 2)), 0x4e));
   }
   plain::MirrorRowOf<8>(from, pixels - i, to + 8 * i);
 }
@@ -149,7 +137,7 @@ REFURBISH_TF_AVX2 void MirrorRow8(const uint8_t* from, int64_t pixels,
 REFURBISH_TF_AVX2 void MirrorRow12(const uint8_t* from, int64_t pixels,
                                    uint8_t* to) {
   for (int64_t i = pixels - 1; i > 0; --i, to += 12) {
-    Store(to, _mm_srli_si128(Load(from + 12 * i - 4), 4));
+    StoreHalf(to, _mm_srli_si128(LoadHalf(from + 12 * i - 4), 4));
   }
   std::memcpy(to, from, 12);
 }
@@ -202,12 +190,12 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
       _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
   const __m256i rounded =
       _mm256_srli_epi32(_mm256_blendv_epi8(sum, quiet, is_none), 16);
-  Store(to, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
-                             _mm256_extracti128_si256(rounded, 1)));
+  StoreHalf(to, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
+                                 _mm256_extracti128_si256(rounded, 1)));
 }
 
 REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Float16* to) {
-  Store(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  StoreHalf(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
 REFURBISH_TF_AVX2 inline __m256 Floats(const uint8_t* bytes) {
@@ -281,18 +269,14 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-REFURBISH_TF_AVX2 inline __m256i Load32(const uint8_t* from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-
 // Of the 32-bit sums of a row's blend. Each half of the vector is stored alone.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;
   const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(one, kShift),
                                            _mm256_srai_epi32(other, kShift));
-  Store(to, _mm256_castsi256_si128(words));
-  Store(to_high, _mm256_extracti128_si256(words, 1));
+  StoreHalf(to, _mm256_castsi256_si128(words));
+  StoreHalf(to_high, _mm256_extracti128_si256(words, 1));
 }
 
 REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
@@ -305,8 +289,8 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
   for (; i + 32 <= count; i += 32) {
     __m256i one = half, two = half, three = half, four = half;
     for (int64_t k = 0; k < pairs; ++k) {
-      const __m256i above = Load32(rows[2 * k] + i);
-      const __m256i below = Load32(rows[2 * k + 1] + i);
+      const __m256i above = Load(rows[2 * k] + i);
+      const __m256i below = Load(rows[2 * k + 1] + i);
       const __m256i low = _mm256_unpacklo_epi8(above, below);
       const __m256i high = _mm256_unpackhi_epi8(above, below);
       const __m256i pair = Pair(weights + 2 * k);
@@ -348,7 +332,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
         __m256i sum = half;
         for (int64_t pair = 0; pair < pairs; ++pair) {
           const __m256i words = _mm256_inserti128_si256(
-              _mm256_castsi128_si256(Load(one)), Load(other), 1);
+              _mm256_castsi128_si256(LoadHalf(one)), LoadHalf(other), 1);
           sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
                             Pair(weights + 2 * (pair * pixels + i)));
           one += 2 * channels;
@@ -362,8 +346,8 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
         _mm256_packus_epi16(_mm256_packs_epi32(sum(i), sum(i + 1)),
                             _mm256_packs_epi32(sum(i + 2), sum(i + 3)));
     if (channels == 3) bytes = _mm256_shuffle_epi8(bytes, dense);
-    Store(to[0] + channels * i, _mm256_castsi256_si128(bytes));
-    Store(to[1] + channels * i, _mm256_extracti128_si256(bytes, 1));
+    StoreHalf(to[0] + channels * i, _mm256_castsi256_si128(bytes));
+    StoreHalf(to[1] + channels * i, _mm256_extracti128_si256(bytes, 1));
   }
   plain::BlendColumns(from, std::integral_constant<int64_t, channels>(), start,
                       weights, pairs, i, pixels, to);
@@ -375,11 +359,8 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
   for (; i + 8 <= count; i += 8) {
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
-      const __m256 values =
-          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(
-              reinterpret_cast<const __m128i*>(from + k * count + i))));
-      sum =
-          _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
+      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[k]),
+                                             Floats(from + k * count + i)));
     }
     _mm256_storeu_ps(to + i, sum);
   }
@@ -440,6 +421,37 @@ REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
   }
 }
 
+REFURBISH_TF_AVX2 void MixBytes(const uint8_t* from, const uint8_t* partner,
+                                int64_t count, int32_t lambda, uint8_t* to) {
+  static_assert(kLambdaBits == 15, "What `mulhrs` divides by, rounded.");
+  const __m256i by = Repeated16(lambda);
+  const auto mixed = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
+    const __m256i one = _mm256_cvtepu8_epi16(LoadHalf(from + i));
+    const __m256i other = _mm256_cvtepu8_epi16(LoadHalf(partner + i));
+    return _mm256_add_epi16(
+        other, _mm256_mulhrs_epi16(_mm256_sub_epi16(one, other), by));
+  };
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i both = _mm256_packus_epi16(mixed(i), mixed(i + 16));
+    Store(to + i, _mm256_permute4x64_epi64(both, 0xd8));
+  }
+  plain::MixBytes(from + i, partner + i, count - i, lambda, to + i);
+}
+
+REFURBISH_TF_AVX2 void MixFloats(const float* from, const float* partner,
+                                 int64_t count, float lambda, float* to) {
+  const __m256 by = _mm256_set1_ps(lambda);
+  const __m256 partner_by = _mm256_set1_ps(1 - lambda);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    StoreAs(_mm256_add_ps(_mm256_mul_ps(by, Floats(from + i)),
+                          _mm256_mul_ps(partner_by, Floats(partner + i))),
+            to + i);
+  }
+  plain::MixFloats(from + i, partner + i, count - i, lambda, to + i);
+}
+
 }  // namespace
 }  // namespace vectors
 
@@ -464,7 +476,8 @@ const PixelKernels* VectorKernels() {
     kernels.blend_columns[4] = vectors::BlendColumns<4>;
     kernels.sum_rows = vectors::SumRows;
     kernels.sum_pixels = vectors::SumPixels;
-    vectors::SetMixing(&kernels);
+    kernels.mix_bytes = vectors::MixBytes;
+    kernels.mix_floats = vectors::MixFloats;
     kernels.distortions = &VectorDistortions();
     return kernels;
   }();

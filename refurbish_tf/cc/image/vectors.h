@@ -1,4 +1,4 @@
-// What the distortions in AVX2 have in common.
+// What the loops in AVX2 have in common.
 #pragma once
 
 #if defined(__x86_64__)
@@ -14,7 +14,7 @@
 #define REFURBISH_TF_AVX2_INLINE \
   __attribute__((target("avx2,f16c"), always_inline))
 
-namespace refurbish_tf::vectors::distortions {
+namespace refurbish_tf::vectors {
 
 REFURBISH_TF_AVX2_INLINE inline __m256i Load(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -81,6 +81,6 @@ struct FloatBlend {
   __m256 factor;
 };
 
-}  // namespace refurbish_tf::vectors::distortions
+}  // namespace refurbish_tf::vectors
 
 #endif

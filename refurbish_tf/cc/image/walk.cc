@@ -2,38 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace refurbish_tf {
 
 Walk::Walk(const uint8_t* image, ImageSize size, Pixel pixel,
-           const PixelKernels& kernels)
+           const PixelKernels& kernels, std::unique_ptr<Resizer> resizer,
+           ImageSize made)
     : image_(image),
       image_size_(size),
       pixel_bytes_(pixel.bytes()),
       kernels_(kernels),
-      plan_(size) {}
-
-Walk::Walk(const uint8_t* image, ImageSize image_size, Pixel pixel,
-           const Box& box, ImageSize size, bool antialias,
-           const PixelKernels& kernels)
-    : image_(image),
-      image_size_(image_size),
-      pixel_bytes_(pixel.bytes()),
-      kernels_(kernels),
-      resizer_(MakeResizer({image, image_size.width, pixel}, box,
-                           {0, 0, static_cast<double>(box.height),
-                            static_cast<double>(box.width)},
-                           size, antialias, kernels)),
-      plan_(size) {}
-
-Walk::Walk(const uint8_t* image, ImageSize size, Pixel pixel,
-           const Gaussian& gaussian, const PixelKernels& kernels)
-    : image_(image),
-      image_size_(size),
-      pixel_bytes_(pixel.bytes()),
-      kernels_(kernels),
-      resizer_(MakeBlur({image, size.width, pixel}, size, gaussian, kernels)),
-      plan_(size) {}
+      resizer_(std::move(resizer)),
+      plan_(resizer_ ? made : size) {}
 
 const uint8_t* Walk::memory() const {
   const bool nothing_to_do =
@@ -191,9 +172,9 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
         Empty(piece_to + row * row_bytes, piece.length);
       }
     } else if (piece.step < 0) {
-      kernels_.MirrorOf(pixel_bytes_)(piece_from, from_stride,
-                                      piece.length / pixel_bytes_, pixel_bytes_,
-                                      rows, piece_to, row_bytes);
+      LoopOf(kernels_.mirrors, pixel_bytes_)(
+          piece_from, from_stride, piece.length / pixel_bytes_, pixel_bytes_,
+          rows, piece_to, row_bytes);
     } else if (!at_one_distance) {
       for (int64_t row = 0; row < rows; ++row) {
         kernels_.copy(piece_from + row * from_stride, piece.length,
@@ -218,8 +199,8 @@ void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
         const int64_t bytes = image_size_.width * pixel_bytes_;
         if (row_ == nullptr) row_.reset(new uint8_t[bytes]);
         row_step_->Row(from, first, pixels, row_.get(), row_.get() + bytes);
-        kernels_.MirrorOf(pixel_bytes_)(row_.get(), 0, pixels, pixel_bytes_, 1,
-                                        to + piece.to, 0);
+        LoopOf(kernels_.mirrors, pixel_bytes_)(
+            row_.get(), 0, pixels, pixel_bytes_, 1, to + piece.to, 0);
       }
     }
   }

@@ -26,17 +26,11 @@ class Walk {
   // The size of a band, in bytes.
   static constexpr int64_t kBand = 8192;
 
-  // `image` must outlive this.
+  // `image` must outlive this. Begins with what `resizer`, if there is one,
+  // makes of it, of size `made`.
   Walk(const uint8_t* image, ImageSize size, Pixel pixel,
-       const PixelKernels& kernels);
-
-  // Begins with a part of the image, resized.
-  Walk(const uint8_t* image, ImageSize image_size, Pixel pixel, const Box& box,
-       ImageSize size, bool antialias, const PixelKernels& kernels);
-
-  // Begins with the image, blurred.
-  Walk(const uint8_t* image, ImageSize size, Pixel pixel,
-       const Gaussian& gaussian, const PixelKernels& kernels);
+       const PixelKernels& kernels, std::unique_ptr<Resizer> resizer = nullptr,
+       ImageSize made = {});
 
   // The image, if there is nothing to do.
   const uint8_t* memory() const;

@@ -6,16 +6,18 @@
 namespace refurbish_tf {
 namespace {
 
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::NoOutputs;
 using tensorflow::shape_inference::ScalarShape;
 
 template <int size>
-absl::Status VectorShape(tensorflow::shape_inference::InferenceContext* c) {
+absl::Status VectorShape(InferenceContext* c) {
   c->set_output(0, c->Vector(size));
   return absl::OkStatus();
 }
 
 // Names, and rows of numbers that have them.
-absl::Status NamedRowsShape(tensorflow::shape_inference::InferenceContext* c) {
+absl::Status NamedRowsShape(InferenceContext* c) {
   c->set_output(0, c->Vector(c->UnknownDim()));
   c->set_output(1, c->Matrix(c->UnknownDim(), c->UnknownDim()));
   return absl::OkStatus();
@@ -115,7 +117,7 @@ OP_ON("stage", "RefurbishState")
     .Output("names: string")
     .Output("numbers: int64")
     .Output("reuse_factor: double")
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+    .SetShapeFn([](InferenceContext* c) {
       c->set_output(2, c->Scalar());
       return NamedRowsShape(c);
     });
@@ -126,7 +128,7 @@ OP_ON("stage", "RefurbishState")
 OP_ON("stage", "RefurbishRestore")
     .Input("state: int64")
     .Input("reuse_factor: double")
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+    .SetShapeFn(NoOutputs);
 
 // The total time that was spent waiting for the iterators of this process.
 REGISTER_OP("RefurbishTf>InputWait")
@@ -204,9 +206,7 @@ COUNTS_OP("stage", "OffloadCounts");
 COUNTS_OP("stage", "OffloadState");
 
 // Restores the state of a stage that OffloadState returned.
-OP_ON("stage", "OffloadRestore")
-    .Input("state: int64")
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+OP_ON("stage", "OffloadRestore").Input("state: int64").SetShapeFn(NoOutputs);
 
 // The elements of a Python source, by index.
 //
@@ -283,7 +283,7 @@ OP_ON("store", "CacheStoreAgree")
     .Input("replace: bool")
     .Output("agreed_names: string")
     .Output("agreed_values: string")
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+    .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
       c->set_output(1, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
@@ -307,7 +307,7 @@ OP_ON("store", "CacheStorePut")
     .Input("index: int64")
     .Input("components: input_types")
     .Attr("input_types: list(type) >= 1")
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+    .SetShapeFn(NoOutputs);
 
 // Removes the sample at `index`.
 OP_ON("store", "CacheStoreRemove")
@@ -322,8 +322,7 @@ OP_ON("store", "CacheStoreContains")
     .SetShapeFn(ScalarShape);
 
 // Removes all samples.
-OP_ON("store", "CacheStoreClear")
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 
 // The fields of refurbish_tf.CacheStoreStats by name, in one row.
 COUNTS_OP("store", "CacheStoreStats");

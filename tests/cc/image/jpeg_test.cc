@@ -117,10 +117,10 @@ TEST(ResizerTest, TakesAWindowBetweenPixels) {
     const ResizeWindow window = {begin, begin / 2, 30.125, 26.5};
     std::vector<uint8_t> plain(size.height * size.width * 3), best(plain.size());
     for (const auto& [kernels, to] : {std::pair{&PlainKernels(), &plain}, {&BestKernels(), &best}}) {
-      ByteResizer resizer({image.data(), side, {ValueType::kUint8, 3}}, box, window, size, true, *kernels);
+      const auto resizer = MakeResizer({image.data(), side, {ValueType::kUint8, 3}}, box, window, size, true, *kernels);
       // An odd number of rows, then the rest.
-      resizer.Rows(0, 5, to->data());
-      resizer.Rows(5, 4, to->data() + 5 * size.width * 3);
+      resizer->Rows(0, 5, to->data());
+      resizer->Rows(5, 4, to->data() + 5 * size.width * 3);
     }
     ASSERT_EQ(plain, best);
     for (int64_t y = 1; y + 1 < size.height; ++y) {

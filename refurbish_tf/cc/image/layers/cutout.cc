@@ -10,10 +10,6 @@ class Cutout : public Layer {
       : side_(arguments.Integer("side", 1, (int64_t{1} << 31) - 1)) {}
 
   int num_draws() const override { return 2; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < 2; ++i) draws[i] = seed.Fraction(i);
-  }
   bool moves_pixels() const override { return false; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const ImageSize size = canvas->size();

@@ -28,8 +28,7 @@ class GaussianBlur : public Layer {
   }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const absl::Status status = CheckType(image);
-    if (!status.ok()) return status;
+    RTF_RETURN_IF_ERROR(CheckType(image));
     return image;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {

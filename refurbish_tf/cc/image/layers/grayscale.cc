@@ -10,8 +10,7 @@ class Grayscale : public ChanceLayer {
 
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const absl::Status status = CheckColors(image, {1, 3});
-    if (!status.ok()) return status;
+    RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
     return image;
   }
 

@@ -73,8 +73,7 @@ class NormalizeLayer : public Layer {
     canvas->Normalize(normalization_);
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const absl::Status status = CheckType(image);
-    if (!status.ok()) return status;
+    RTF_RETURN_IF_ERROR(CheckType(image));
     if (num_channels_ != 1 && image.pixel.channels != kUnknown &&
         image.pixel.channels != num_channels_) {
       return absl::InvalidArgumentError(

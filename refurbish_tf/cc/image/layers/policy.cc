@@ -1,8 +1,6 @@
 // A layer of RandAugment, AutoAugment or Deep AutoAugment: it draws one of
 // several operations.
 #include <algorithm>
-#include <array>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +24,9 @@ struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
+  // How many numbers a random operation draws, and below what.
+  int num_more_draws = 0;
+  int64_t end_of_more = 1;
 
   bool ChangesNothing() const {
     return random == RandomOperation::kNone && distortion.changes_nothing;
@@ -35,9 +36,6 @@ struct PolicyOutcome {
                ? refurbish_tf::MovesPixels(distortion.distortion)
                : random != RandomOperation::kCutout;
   }
-  int NumMoreDraws() const;
-  // The numbers that a random operation draws are below this.
-  int64_t EndOfMore() const;
 };
 
 struct NamedDistortion {
@@ -66,11 +64,20 @@ constexpr NamedDistortion kDistortions[] = {
     {"move_x", Distortion::kMoveX, -kMaxFixedSide, kMaxFixedSide},
     {"move_y", Distortion::kMoveY, -kMaxFixedSide, kMaxFixedSide},
 };
-constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
-    {"random_flip", RandomOperation::kFlip},
-    {"random_crop", RandomOperation::kCrop},
-    {"random_cutout", RandomOperation::kCutout},
-    {"random_resized_crop", RandomOperation::kResizedCrop},
+
+struct NamedOperation {
+  absl::string_view name;
+  RandomOperation random;
+  // As in PolicyOutcome. 0: twice the parameter, and 1.
+  int num_more_draws;
+  int64_t end_of_more;
+};
+constexpr NamedOperation kRandomOperations[] = {
+    {"random_flip", RandomOperation::kFlip, 1, 2},
+    {"random_crop", RandomOperation::kCrop, 2, 0},
+    {"random_cutout", RandomOperation::kCutout, 2, kMaxEnd},
+    // The fraction bits of a float32.
+    {"random_resized_crop", RandomOperation::kResizedCrop, 4, 1 << 23},
 };
 
 PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
@@ -88,15 +95,19 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
     }
     return outcome;
   }
-  for (const auto& [known, random] : kRandomOperations) {
-    if (name == known) {
-      outcome.random = random;
-      if (parameter < 0 || parameter > kMaxFixedSide) {
-        arguments.Fail(absl::StrCat("parameters of ", name,
-                                    " must be from 0 to ", kMaxFixedSide));
-      }
+  for (const NamedOperation& known : kRandomOperations) {
+    if (name != known.name) continue;
+    if (parameter < 0 || parameter > kMaxFixedSide) {
+      arguments.Fail(absl::StrCat("parameters of ", name, " must be from 0 to ",
+                                  kMaxFixedSide));
       return outcome;
     }
+    outcome.random = known.random;
+    outcome.num_more_draws = known.num_more_draws;
+    outcome.end_of_more = known.end_of_more > 0
+                              ? known.end_of_more
+                              : 2 * static_cast<int64_t>(parameter) + 1;
+    return outcome;
   }
   arguments.Fail(absl::StrCat("unknown operation ", name));
   return outcome;
@@ -113,7 +124,7 @@ class PolicyLayer : public Layer {
   void Draw(const ImageSeed& seed, const int32_t* before,
             int32_t* draws) const override;
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
-    return i == 0 ? end_ : At(draws[0]).EndOfMore();
+    return i == 0 ? end_ : At(draws[0]).end_of_more;
   }
   bool ChangesNothing(const int32_t* draws) const override {
     return At(draws[0]).ChangesNothing();
@@ -153,38 +164,6 @@ class PolicyLayer : public Layer {
   std::vector<int32_t> edges_;
 };
 
-int PolicyOutcome::NumMoreDraws() const {
-  switch (random) {
-    case RandomOperation::kNone:
-      return 0;
-    case RandomOperation::kFlip:
-      return 1;
-    case RandomOperation::kCrop:
-    case RandomOperation::kCutout:
-      return 2;
-    case RandomOperation::kResizedCrop:
-      return 4;
-  }
-  return 0;
-}
-
-int64_t PolicyOutcome::EndOfMore() const {
-  switch (random) {
-    case RandomOperation::kNone:
-      return 1;
-    case RandomOperation::kFlip:
-      return 2;
-    case RandomOperation::kCrop:
-      return 2 * static_cast<int64_t>(parameter) + 1;
-    case RandomOperation::kCutout:
-      return kMaxEnd;
-    case RandomOperation::kResizedCrop:
-      // The fraction bits of a float32.
-      return 1 << 23;
-  }
-  return 1;
-}
-
 PolicyLayer::PolicyLayer(Arguments& arguments)
     : end_(static_cast<int32_t>(arguments.Integer("end", 1, kMaxEnd))),
       group_(static_cast<int32_t>(arguments.Integer("group", 1, end_))),
@@ -203,7 +182,7 @@ PolicyLayer::PolicyLayer(Arguments& arguments)
   }
   for (size_t i = 0; i < names.size(); ++i) {
     outcomes_.push_back(OutcomeOf(names[i], parameters[i], turn, arguments));
-    num_draws_ = std::max(num_draws_, 1 + outcomes_.back().NumMoreDraws());
+    num_draws_ = std::max(num_draws_, 1 + outcomes_.back().num_more_draws);
     if (!(edges[i] >= (i == 0 ? 0 : edges[i - 1]) && edges[i] <= end_)) {
       arguments.Fail("edges must not decrease, nor be above end");
       return;
@@ -223,7 +202,7 @@ void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
   if (num_draws_ == 1) return;
   std::fill(draws + 1, draws + num_draws_, 0);
   const PolicyOutcome& outcome = At(draws[0]);
-  if (outcome.NumMoreDraws() == 0) return;
+  if (outcome.num_more_draws == 0) return;
   // Another seed than the one that drew the operation, so that the draws are
   // independent.
   const ImageSeed other(~first, ~second);
@@ -232,8 +211,8 @@ void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
     return;
   }
   const PhiloxWords words = FirstWords(~first, ~second);
-  const uint32_t below = static_cast<uint32_t>(outcome.EndOfMore());
-  for (int i = 0; i < outcome.NumMoreDraws(); ++i) {
+  const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
+  for (int i = 0; i < outcome.num_more_draws; ++i) {
     // A power of two leaves the lowest bits, as TensorFlow's floats do.
     draws[1 + i] = static_cast<int32_t>(words[i] % below);
   }
@@ -271,10 +250,8 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
 }
 
 absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
-  absl::StatusOr<ImageSpec> made = OfThreeColors(image);
-  if (made.ok()) {
-    if (absl::Status status = CheckSides(*made); !status.ok()) return status;
-  }
+  RTF_ASSIGN_OR_RETURN(const ImageSpec made, OfThreeColors(image));
+  RTF_RETURN_IF_ERROR(CheckSides(made));
   return made;
 }
 

@@ -34,10 +34,6 @@ class RandomAffine : public Layer {
   }
 
   int num_draws() const override { return kAmounts; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < kAmounts; ++i) draws[i] = seed.Fraction(i);
-  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     AffineChange change;
     for (int i = 0; i < kAmounts; ++i) {
@@ -46,9 +42,8 @@ class RandomAffine : public Layer {
     canvas->Distort(PreparedDistortion(change), /*fill=*/0);
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    absl::Status status = CheckColors(image, {1, 3});
-    if (status.ok()) status = CheckSides(image);
-    if (!status.ok()) return status;
+    RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
+    RTF_RETURN_IF_ERROR(CheckSides(image));
     return image;
   }
 

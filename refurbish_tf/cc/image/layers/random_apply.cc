@@ -51,9 +51,9 @@ class RandomApply : public ChanceLayer {
 
   int num_draws() const override { return 1 + chain_->num_draws(); }
   // What is not applied draws zeros.
-  void Draw(const ImageSeed& seed, const int32_t* before,
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
-    ChanceLayer::Draw(seed, before, draws);
+    draws[0] = seed.Fraction(0);
     std::fill(draws + 1, draws + num_draws(), 0);
     if (!ChangesNothing(draws)) chain_->Draw(seed, draws + 1);
   }

@@ -50,12 +50,10 @@ class RandomCrop : public Layer {
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     const ImageSize made = size_.value_or(image.size);
-    const absl::Status statuses[] = {
-        CheckSide("height", image.size.height, made.height, image.size),
-        CheckSide("width", image.size.width, made.width, image.size)};
-    for (const absl::Status& status : statuses) {
-      if (!status.ok()) return status;
-    }
+    RTF_RETURN_IF_ERROR(
+        CheckSide("height", image.size.height, made.height, image.size));
+    RTF_RETURN_IF_ERROR(
+        CheckSide("width", image.size.width, made.width, image.size));
     image.size = made;
     return image;
   }

@@ -30,17 +30,11 @@ class RandomErasing : public ChanceLayer {
   }
 
   int num_draws() const override { return 1 + RandomWindow::kNumDraws; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < num_draws(); ++i) draws[i] = seed.Fraction(i);
-  }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     if (num_values_ == 1 && color_ == kBlack) return image;
-    const absl::Status status = num_values_ == 3
-                                    ? CheckColors(image, {3})
-                                    : CheckColors(image, {1, 2, 3, 4});
-    if (!status.ok()) return status;
+    RTF_RETURN_IF_ERROR(num_values_ == 3 ? CheckColors(image, {3})
+                                         : CheckColors(image, {1, 2, 3, 4}));
     return image;
   }
 

@@ -20,10 +20,6 @@ class RandomResizedCrop : public ResizingLayer {
         window_(RandomWindow::Ratio::kWidthToHeight, arguments) {}
 
   int num_draws() const override { return RandomWindow::kNumDraws; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < num_draws(); ++i) draws[i] = seed.Fraction(i);
-  }
 
  private:
   Box PartOf(const int32_t* draws, ImageSize image) const override {

@@ -36,15 +36,14 @@ class WholeResize : public ResizingLayer {
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     const ImageSize before = image.size;
-    absl::StatusOr<ImageSpec> made = ResizingLayer::Behind(image);
-    if (!made.ok()) return made;
+    RTF_ASSIGN_OR_RETURN(ImageSpec made, ResizingLayer::Behind(image));
     if (shortest_.has_value()) {
       if (before.height == kUnknown || before.width == kUnknown) {
-        made->size_is_new = true;
+        made.size_is_new = true;
         return made;
       }
-      made->size = ByShortest(before);
-      if (std::max(made->size.height, made->size.width) > kMaxSide) {
+      made.size = ByShortest(before);
+      if (std::max(made.size.height, made.size.width) > kMaxSide) {
         return absl::InvalidArgumentError(
             absl::StrCat("have sides of at most ", kMaxSide,
                          " pixels when its shortest has ", *shortest_, ", got ",
@@ -52,10 +51,7 @@ class WholeResize : public ResizingLayer {
                          " pixels. Pass a smaller size, or a pair"));
       }
     } else if (pads_ && color_ != kBlack) {
-      if (const absl::Status status = CheckColors(image, {1, 2, 3, 4});
-          !status.ok()) {
-        return status;
-      }
+      RTF_RETURN_IF_ERROR(CheckColors(image, {1, 2, 3, 4}));
     }
     return made;
   }

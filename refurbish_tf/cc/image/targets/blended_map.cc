@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
@@ -62,7 +61,9 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
                                bool antialias) {
   const ImageSize before = size_;
   Remake(size, [&](const Value* from, Value* to) {
-    ValueResizer<Value>(from, before.width, channels_, part, size, antialias)
+    ValueResizer<Value>(from, before.width, channels_, part,
+                        BilinearSpans(part.height, size.height, antialias),
+                        BilinearSpans(part.width, size.width, antialias))
         .MakeRows(0, size.height, to);
   });
   for (Value& value : values_) value = rounded_(value);

@@ -1,8 +1,6 @@
 // What may follow an image: maps of its height and width, boxes and key points.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 

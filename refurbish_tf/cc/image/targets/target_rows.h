@@ -4,10 +4,20 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/image/targets/number_type.h"
 #include "refurbish_tf/cc/image/targets/places.h"
 
 namespace refurbish_tf {
+
+// The type in which boxes and key points are stored, for code that computes
+// with them in double.
+struct NumberType {
+  // To the nearest number of the type, half to even.
+  double (*rounded)(double number);
+  // The distance from 1 to the next number; of whole numbers 0.
+  double epsilon;
+  // The largest number.
+  double highest;
+};
 
 // After each layer the numbers are what would be stored, so that it makes no
 // difference where layers are split.

@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -24,9 +23,7 @@ class ClipMemory {
   absl::Status Begin(int64_t frame, ImageSize standing) {
     frame_ = frame;
     if (frame == 0) standing_ = standing;
-    if (standing == standing_) {
-      return absl::OkStatus();
-    }
+    if (standing == standing_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "have the size of the first one of its clip, ", standing_.height, " x ",
         standing_.width, " pixels, got ", standing.height, " x ",

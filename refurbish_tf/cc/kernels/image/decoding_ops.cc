@@ -9,7 +9,6 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <optional>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -62,16 +61,14 @@ class DecodeResizedOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& files = ctx->input(0);
     OP_REQUIRES(ctx, files.dims() <= 1 && files.NumElements() > 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "file of ", whose(),
-                    " must be a single one, of shape [], or those of the "
-                    "frames of a clip, at least one, got shape ",
-                    files.shape().DebugString(),
-                    ". Leave clips without frames out, with Dataset.filter.")));
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
+                Refused("must be a single one, of shape [], or those of the "
+                        "frames of a clip, at least one, got shape ",
+                        files.shape().DebugString(),
+                        ". Leave clips without frames out, with "
+                        "Dataset.filter."));
+    OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     std::vector<int32_t> draws(chain_.num_draws());
-    chain_.Draw(*seed, draws.data());
+    chain_.Draw(seed, draws.data());
     ClipMemory memory(ctx, files, pixel());
     const auto file = files.flat<tstring>();
     for (int64_t i = 0; i < file.size(); ++i) {
@@ -132,6 +129,11 @@ class DecodeResizedOp : public OpKernel {
   const Layer& layer() const { return *chain_.links()[0].layer; }
   absl::string_view whose() const {
     return chain_.num_draws() == 0 ? "decode" : "decode_random_resized_crop";
+  }
+  template <class... Parts>
+  absl::Status Refused(const Parts&... parts) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("file of ", whose(), " ", parts...));
   }
   Pixel pixel() const {
     return {
@@ -197,15 +199,14 @@ class DecodeResizedOp : public OpKernel {
           !file.empty() && std::all_of(file.begin(), file.end(), [](char each) {
             return static_cast<unsigned char>(each) >= ' ';
           });
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must be a JPEG, PNG, GIF, BMP or WebP file, ",
-          "got ", file.size(), " bytes that begin with '",
-          absl::CHexEscape(file.substr(0, 12)),
+      return Refused(
+          "must be a JPEG, PNG, GIF, BMP or WebP file, got ", file.size(),
+          " bytes that begin with '", absl::CHexEscape(file.substr(0, 12)),
           is_text ? "'. If this is a path, read its file before, by "
                     "tf.io.read_file. Leave out what is no image."
                   : "'. Leave out what is no image, convert HEIC and AVIF "
                     "files to JPEG, and decode other formats by a function of "
-                    "your own."));
+                    "your own.");
     }
     const auto claimed = [&] {
       return absl::StrCat("a ", read.format, " file of ", file.size(),
@@ -215,28 +216,26 @@ class DecodeResizedOp : public OpKernel {
     // A product of two sides of 32 bits each may not fit into 64.
     if (read.size.height > 0 &&
         read.size.width > max_pixels_ / read.size.height) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have at most max_pixels=", max_pixels_,
-          " pixels, got ", claimed(),
-          ". Leave it out, or pass a larger max_pixels if it is whole."));
+      return Refused(
+          "must have at most max_pixels=", max_pixels_, " pixels, got ",
+          claimed(),
+          ". Leave it out, or pass a larger max_pixels if it is whole.");
     }
     // What `tf.io` takes, too, and at every scale.
     if (read.size.height * read.size.width * read.components >= 1 << 29) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have fewer than 2^29 values, got ",
-          claimed(), " with ", read.components,
-          " channels. Leave it out, or make it smaller before."));
+      return Refused("must have fewer than 2^29 values, got ", claimed(),
+                     " with ", read.components,
+                     " channels. Leave it out, or make it smaller before.");
     }
     if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have ", read.bits > 8 ? 8 : 16,
-          " bits a value for dtype=tf.", DataTypeString(type_), ", got ",
-          claimed(), " with ", read.bits,
+      return Refused(
+          "must have ", read.bits > 8 ? 8 : 16, " bits a value for dtype=tf.",
+          DataTypeString(type_), ", got ", claimed(), " with ", read.bits,
           read.bits > 8
               ? " bits, half of which would be lost. Pass dtype=tf.uint16, or "
                 "convert the file to 8 bits."
               : " bits. Leave dtype out, and keep files of 8 and of 16 bits in "
-                "datasets of their own."));
+                "datasets of their own.");
     }
     return absl::OkStatus();
   }
@@ -252,7 +251,7 @@ class DecodeResizedOp : public OpKernel {
     TF_RETURN_IF_ERROR(Begin(frame, orientation.Turned(read.size), memory));
     const Resizing resizing = ResizingOf(draws, orientation, read.size);
     const Box& box = resizing.part;
-    ScaledPart part = {1, box, WholeOf({box.height, box.width})};
+    ScaledPart part = {1, box, WholeOf(box)};
     if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
     // The colours of the outermost columns also depend on those beside them.
     const int64_t width = (read.size.width + part.ratio - 1) / part.ratio;
@@ -297,20 +296,17 @@ class DecodeResizedOp : public OpKernel {
   }
 
   absl::Status Damaged(absl::string_view file) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file of ", whose(),
-                     " must be a whole JPEG file, got a damaged one of ",
-                     file.size(), " bytes. Leave it out, or mend it."));
+    return Refused("must be a whole JPEG file, got a damaged one of ",
+                   file.size(), " bytes. Leave it out, or mend it.");
   }
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, int64_t frame,
                            const int32_t* draws, ClipMemory* memory) const {
     if (read.format == "WebP" && !DecodesWebp()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(),
-          " is a WebP file, which this TensorFlow cannot decode. Install "
-          "TensorFlow 2.20 or newer, or convert the file to PNG."));
+      return Refused(
+          "is a WebP file, which this TensorFlow cannot decode. Install "
+          "TensorFlow 2.20 or newer, or convert the file to PNG.");
     }
     Tensor decoded;
     if (absl::Status status = DecodeOther(ctx, file, read, &decoded);
@@ -326,19 +322,16 @@ class DecodeResizedOp : public OpKernel {
     }
     if (decoded.dims() != 3 || decoded.dim_size(2) != kNumColors ||
         decoded.NumElements() == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have pixels, got an image of shape ",
-          decoded.shape().DebugString(), "."));
+      return Refused("must have pixels, got an image of shape ",
+                     decoded.shape().DebugString(), ".");
     }
     const Orientation orientation = OrientationOf(read);
     const ImageSize stored = {decoded.dim_size(0), decoded.dim_size(1)};
     TF_RETURN_IF_ERROR(Begin(frame, orientation.Turned(stored), memory));
     const Resizing resizing = ResizingOf(draws, orientation, stored);
     const Box& box = resizing.part;
-    return Complete(
-        ctx, orientation, resizing,
-        {BytesIn(decoded), stored, box, WholeOf({box.height, box.width})},
-        memory);
+    return Complete(ctx, orientation, resizing,
+                    {BytesIn(decoded), stored, box, WholeOf(box)}, memory);
   }
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
@@ -445,10 +438,6 @@ class DecodeResizedOp : public OpKernel {
         const_cast<char*>(tensor.tensor_data().data()));
   }
   static Box AllOf(ImageSize size) { return {0, 0, size.height, size.width}; }
-  static ResizeWindow WholeOf(ImageSize size) {
-    return {0, 0, static_cast<double>(size.height),
-            static_cast<double>(size.width)};
-  }
 
   LayerChain chain_;
   Targets targets_;

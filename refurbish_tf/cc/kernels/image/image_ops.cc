@@ -9,7 +9,6 @@
 // is not.
 #include <algorithm>
 #include <atomic>
-#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -45,8 +44,7 @@ class SeedAtOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* ctx) override {
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(0), &seed));
+    OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(0)));
     const Tensor& index = ctx->input(1);
     OP_REQUIRES(ctx, index.dims() <= 1,
                 absl::InvalidArgumentError(absl::StrCat(
@@ -64,7 +62,7 @@ class SeedAtOp : public OpKernel {
                       "`index` must be at least 0, got ", indices(i),
                       ". It is the position of an image in its batch, or of a "
                       "layer among its layers.")));
-      const std::array<int32_t, 2> at = seed->At(indices(i));
+      const std::array<int32_t, 2> at = seed.At(indices(i));
       values(2 * i) = at[0];
       values(2 * i + 1) = at[1];
     }
@@ -78,13 +76,12 @@ class DrawsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* ctx) override {
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(0), &seed));
+    OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(0)));
     Tensor* output;
     if (ctx->num_inputs() == 1) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(
                               0, TensorShape({chain_.num_draws()}), &output));
-      chain_.Draw(*seed, output->flat<int32_t>().data());
+      chain_.Draw(seed, output->flat<int32_t>().data());
       return;
     }
     const Tensor& batch_size = ctx->input(1);
@@ -98,7 +95,7 @@ class DrawsOp : public OpKernel {
     OP_REQUIRES_OK(
         ctx, TensorShape::BuildTensorShape({size, chain_.num_draws()}, &shape));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
-    DrawForBatch(chain_, *seed, size, output->flat<int32_t>().data());
+    DrawForBatch(chain_, seed, size, output->flat<int32_t>().data());
   }
 
  private:
@@ -121,9 +118,8 @@ class ImageOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
     ImageSpec spec;
     spec.pixel.type = type_ = TypeOf(given);
-    const absl::StatusOr<ImageSpec> made = chain_.Behind(spec);
-    OP_REQUIRES_OK(ctx, made.status());
-    const DataType returned = TypeOf(made->pixel.type);
+    OP_REQUIRES_VALUE(const ImageSpec made, ctx, chain_.Behind(spec));
+    const DataType returned = TypeOf(made.pixel.type);
     OP_REQUIRES(
         ctx, type == returned,
         absl::InvalidArgumentError(absl::StrCat(
@@ -159,8 +155,8 @@ class ImageOp : public OpKernel {
     const ImageSize size = {images.dim_size(dims - 3),
                             images.dim_size(dims - 2)};
     const Pixel pixel = {type_, channels};
-    const absl::StatusOr<ImageSpec> behind = chain_.Behind({size, pixel});
-    OP_REQUIRES_OK(ctx, behind.status());
+    OP_REQUIRES_VALUE(const ImageSpec behind, ctx,
+                      chain_.Behind({size, pixel}));
     if (channels > 4 && std::min(size.height, size.width) <= channels &&
         looks_at_channels_.exchange(false)) {
       WarnInPython(absl::StrCat(
@@ -171,7 +167,7 @@ class ImageOp : public OpKernel {
           "If the last axis is the width, add them: image[..., tf.newaxis]. ",
           kSilence));
     }
-    const ImageSize made = behind->size;
+    const ImageSize made = behind.size;
     const int64_t frames = clips_ && dims > 3 ? images.dim_size(dims - 4) : 1;
     if (!targets_.empty()) {
       ImageBatch batch{{}, num_draws, frames, size, made, {}};
@@ -276,11 +272,10 @@ class LayersOp : public ImageOp {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& images = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckRank(images));
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
+    OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     if (!IsBatch(images)) {
       Draws draws(chain().num_draws());
-      chain().Draw(*seed, draws.data());
+      chain().Draw(seed, draws.data());
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
       return;
     }
@@ -294,7 +289,7 @@ class LayersOp : public ImageOp {
                                                         chain().num_draws()}),
                                            &draws));
     int32_t* const drawn = draws.flat<int32_t>().data();
-    DrawForBatch(chain(), *seed, images.dim_size(0), drawn);
+    DrawForBatch(chain(), seed, images.dim_size(0), drawn);
     Make(ctx, images,
          [this, drawn](int64_t i) { return drawn + i * chain().num_draws(); });
   }

@@ -1,6 +1,5 @@
 // The ops of mixup and CutMix: a batch of images, and what belongs to them.
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -24,10 +23,8 @@ class MixImagesOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mixup_alpha", &mixup_alpha));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("cutmix_alpha", &cutmix_alpha));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("switch_prob", &switch_prob));
-    absl::StatusOr<Mixing> mixing =
-        Mixing::Make(mixup_alpha, cutmix_alpha, switch_prob);
-    OP_REQUIRES_OK(ctx, mixing.status());
-    mixing_ = *mixing;
+    OP_REQUIRES_VALUE(mixing_, ctx,
+                      Mixing::Make(mixup_alpha, cutmix_alpha, switch_prob));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -37,8 +34,7 @@ class MixImagesOp : public OpKernel {
                     "`images` must be of shape [batch, height, width, "
                     "channels], got ",
                     images.shape().DebugString(), ".")));
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
+    OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     const int64_t batch_size = images.dim_size(0);
     const ImageSize size = {images.dim_size(1), images.dim_size(2)};
     const Pixel pixel = {TypeOf(images.dtype()), images.dim_size(3)};
@@ -58,7 +54,7 @@ class MixImagesOp : public OpKernel {
     ForEachPart(ctx, batch_size, 3 * bytes, [&](int64_t begin, int64_t end) {
       const PixelKernels& kernels = BestKernels();
       for (int64_t i = begin; i < end; ++i) {
-        const MixDraw draw = mixing_.Draw(*seed, i, batch_size);
+        const MixDraw draw = mixing_.Draw(seed, i, batch_size);
         lambdas[i] = LambdaOf(draw, size);
         partners[i] = static_cast<int32_t>(draw.partner);
         Mix(draw, size, pixel, kernels, from + i * bytes,

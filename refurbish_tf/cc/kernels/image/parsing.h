@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
@@ -14,8 +14,7 @@
 
 namespace refurbish_tf {
 
-inline absl::Status ParseSeed(const Tensor& tensor,
-                              std::optional<ImageSeed>* seed) {
+inline absl::StatusOr<ImageSeed> ParseSeed(const Tensor& tensor) {
   if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("`seed` must be of shape [2], got ",
@@ -23,12 +22,10 @@ inline absl::Status ParseSeed(const Tensor& tensor,
   }
   if (tensor.dtype() == tensorflow::DT_INT32) {
     const auto values = tensor.vec<int32_t>();
-    seed->emplace(values(0), values(1));
-  } else {
-    const auto values = tensor.vec<int64_t>();
-    seed->emplace(values(0), values(1));
+    return ImageSeed(values(0), values(1));
   }
-  return absl::OkStatus();
+  const auto values = tensor.vec<int64_t>();
+  return ImageSeed(values(0), values(1));
 }
 
 inline absl::Status ParseLayers(OpKernelConstruction* ctx, LayerChain* chain) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <new>
 #include <type_traits>
 
@@ -106,6 +105,19 @@ int64_t BytesOfDraw(const Moving& move, const Tensor& tensor) {
   return static_cast<int64_t>(tensor.TotalBytes()) / move.images.num_draws;
 }
 
+// Makes a map: calls make(draw) for each draw, on several threads.
+template <class Work>
+absl::Status ForEachDraw(const Moving& move, const Tensor& output,
+                         const Work& make) {
+  const bool lacks_memory =
+      ForEachPart(move.ctx, move.images.num_draws,
+                  BytesOfDraw(move, move.given) + BytesOfDraw(move, output),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t draw = begin; draw < end; ++draw) make(draw);
+                  });
+  return lacks_memory ? move.NoMemory() : absl::OkStatus();
+}
+
 absl::Status MoveMask(const Moving& move) {
   TF_RETURN_IF_ERROR(CheckMap(move));
   // It is moved as bytes.
@@ -124,20 +136,14 @@ absl::Status MoveMask(const Moving& move) {
       reinterpret_cast<const uint8_t*>(move.given.tensor_data().data());
   auto* const to = reinterpret_cast<uint8_t*>(
       const_cast<char*>(output->tensor_data().data()));
-  const auto work = [&](int64_t begin, int64_t end) {
-    for (int64_t draw = begin; draw < end; ++draw) {
-      MaskPoints points(images.size, BestKernels());
-      images.apply(draw, &points);
-      for (int64_t i = draw * images.frames; i < (draw + 1) * images.frames;
-           ++i) {
-        points.Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
-      }
+  return ForEachDraw(move, *output, [&](int64_t draw) {
+    MaskPoints points(images.size, BestKernels());
+    images.apply(draw, &points);
+    for (int64_t i = draw * images.frames; i < (draw + 1) * images.frames;
+         ++i) {
+      points.Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
     }
-  };
-  const bool lacks_memory =
-      ForEachPart(move.ctx, images.num_draws,
-                  (from_bytes + to_bytes) * images.frames, work);
-  return lacks_memory ? move.NoMemory() : absl::OkStatus();
+  });
 }
 
 template <class Number>
@@ -155,27 +161,18 @@ absl::Status MoveBlended(const Moving& move) {
       count / (images.frames * images.size.height * images.size.width);
   const Number* const from = move.given.flat<Number>().data();
   Number* const to = output->flat<Number>().data();
-  const auto work = [&](int64_t begin, int64_t end) {
-    for (int64_t draw = begin; draw < end; ++draw) {
-      std::vector<Value> values(count);
-      std::transform(from + draw * count, from + (draw + 1) * count,
-                     values.begin(),
-                     [](Number number) { return static_cast<Value>(number); });
-      BlendedMap<Value> map(
-          images.size, channels, images.frames, std::move(values),
-          [](Value value) {
-            return static_cast<Value>(static_cast<Number>(value));
-          });
-      images.apply(draw, &map);
-      std::transform(map.values().begin(), map.values().end(),
-                     to + draw * made_count,
-                     [](Value value) { return static_cast<Number>(value); });
-    }
-  };
-  const bool lacks_memory = ForEachPart(
-      move.ctx, images.num_draws,
-      BytesOfDraw(move, move.given) + BytesOfDraw(move, *output), work);
-  return lacks_memory ? move.NoMemory() : absl::OkStatus();
+  return ForEachDraw(move, *output, [&](int64_t draw) {
+    const Number* const of_draw = from + draw * count;
+    BlendedMap<Value> map(
+        images.size, channels, images.frames,
+        std::vector<Value>(of_draw, of_draw + count), [](Value value) {
+          return static_cast<Value>(static_cast<Number>(value));
+        });
+    images.apply(draw, &map);
+    std::transform(map.values().begin(), map.values().end(),
+                   to + draw * made_count,
+                   [](Value value) { return static_cast<Number>(value); });
+  });
 }
 
 template <class Number>

@@ -68,7 +68,14 @@ class OffloadDataset : public UnaryDataset {
  protected:
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
-                                  Node** output) const override;
+                                  Node** output) const override {
+    OpWriter writer(ctx, b);
+    writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
+    OffloadArguments::ForEachAttribute(
+        arguments_,
+        [&](const char* name, const auto& value) { writer.Attr(name, value); });
+    return writer.Write(this, output);
+  }
 
  private:
   friend class OffloadIterator;
@@ -80,5 +87,9 @@ class OffloadDataset : public UnaryDataset {
   const OffloadArguments arguments_;
   const std::shared_ptr<OffloadStage> stage_;
 };
+
+// With its iterator.
+DatasetBase* MakeOffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
+                                OffloadArguments arguments);
 
 }  // namespace refurbish_tf

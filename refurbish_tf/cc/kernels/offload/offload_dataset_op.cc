@@ -8,21 +8,9 @@
 #include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
-#include "refurbish_tf/cc/kernels/offload/offload_iterator.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
-
-absl::Status OffloadDataset::AsGraphDefInternal(SerializationContext* ctx,
-                                                DatasetGraphDefBuilder* b,
-                                                Node** output) const {
-  OpWriter writer(ctx, b);
-  writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
-  OffloadArguments::ForEachAttribute(
-      arguments_,
-      [&](const char* name, const auto& value) { writer.Attr(name, value); });
-  return writer.Write(this, output);
-}
 
 namespace {
 
@@ -138,9 +126,7 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
     get("output_types", options.types);
     get("output_shapes", options.shapes);
     OP_REQUIRES_OK(ctx, status);
-    absl::StatusOr<LayerChain> layers = LayerChain::Parse(attrs_.layers);
-    OP_REQUIRES_OK(ctx, layers.status());
-    options.layers = *std::move(layers);
+    OP_REQUIRES_VALUE(options.layers, ctx, LayerChain::Parse(attrs_.layers));
     options.policy_layers = options.layers.UpToLastPolicy();
     OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
   }
@@ -152,8 +138,7 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
                                    &arguments.seed));
     OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
-    *output = new IteratedBy<OffloadDataset, OffloadIterator>(
-        ctx, input, std::move(arguments));
+    *output = MakeOffloadDataset(ctx, input, std::move(arguments));
   }
 
  private:

@@ -118,8 +118,6 @@ class OffloadWork : public InputWork<OffloadPiece> {
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
-  // The limit is one of pieces.
-  int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
  private:
   absl::Status BeginBatch(const std::vector<Tensor>& element);
