@@ -191,10 +191,14 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     const uint32_t capacity =
         fitting_.Count(options_.schedule.seed, num_samples);
     // It begins with the epoch begun last, so that no generation is used by an
-    // epoch before the schedule and again by one under it. (On a shared store,
-    // where others may begin an epoch now, `UsedGenerations` ensures this.)
+    // epoch before the schedule and again by one under it: alone, within this
+    // lock. (On a shared store `UsedGenerations` ensures this.)
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
+    if (shared_ == nullptr) {
+      AdoptSchedule(std::move(schedule));
+      return absl::OkStatus();
+    }
     store = store_;
     terms = TermsOf(options_, shard_);
   }
@@ -204,9 +208,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     if (absl::IsFailedPrecondition(agreed.status())) {
       // Another job has ended its first pass before us. Its schedule is as
       // good.
-      agreed = jobs.Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
-      if (!agreed.ok()) return agreed.status();
-      schedule = *std::move(agreed);
+      RTF_ASSIGN_OR_RETURN(schedule,
+                           jobs.Agree(terms, nullptr, kPatienceOfAStep));
     } else if (!agreed.ok()) {
       // On a full disk, or if another process is stopped while it writes, the
       // schedule is not recorded; the next run makes a new one.

@@ -108,10 +108,7 @@ absl::Status DiskSamples::Reserve(const std::string& /*stage*/,
   RTF_RETURN_IF_ERROR(CheckEncodable(types.dtypes));
   auto own = std::make_unique<const SampleTypes>(types);
   const SampleTypes* before = nullptr;
-  if (types_.compare_exchange_strong(before, own.get())) {
-    own.release();
-    return CheckDirectory();
-  }
+  if (types_.compare_exchange_strong(before, own.get())) before = own.release();
   if (*before == types) return CheckDirectory();
   return absl::FailedPreconditionError(
       "This CacheStore is in use by a refurbish stage whose samples have other "
