@@ -171,8 +171,11 @@ void Schedule::Sort() const {
 
 EvictionHand Schedule::HandAt(uint64_t epoch, uint64_t length) const {
   const uint64_t count = epoch - origin_;
-  if (options_.eviction == Eviction::kReferenceCount) {
-    return {EvictionsUntil(count, 1, options_.reuse_factor), 0};
+  switch (options_.eviction) {
+    case Eviction::kReferenceCount:
+      return {EvictionsUntil(count, 1, options_.reuse_factor), 0};
+    case Eviction::kBalanced:
+      break;
   }
   if (length == 0) return {};
   const uint64_t evictions =

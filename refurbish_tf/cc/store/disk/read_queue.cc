@@ -120,10 +120,11 @@ class PoolReadQueue : public ReadQueue {
   // those that wait do the reading.
   void CallThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (turns_.empty()) return;
+    const size_t most = can_read_cached_ ? kFewThreads : depth_;
     pthread_t thread;
     if (idle_ > 0) {
       work_.notify_one();
-    } else if (threads_.size() < (can_read_cached_ ? kFewThreads : depth_) &&
+    } else if (threads_.size() < std::min(most, depth_) &&
                pthread_create(&thread, nullptr, &RunThread, this) == 0) {
       threads_.push_back(thread);
     }
