@@ -91,7 +91,7 @@ def rows(output):
 def numbers_of(saved, names):
   """What a dict that was read from a file has for `names`, in their order. An error if it has others."""
   if saved.keys() != names.keys():
-    raise ValueError(f"it has {', '.join(saved)}, but must have {', '.join(names)}")
+    raise ValueError(f"it has {', '.join(saved) or 'nothing'}, but must have {', '.join(names)}")
   return [saved[name] for name in names]
 
 

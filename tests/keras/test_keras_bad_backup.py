@@ -101,7 +101,7 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
   assert state["stages"] == [STAGE]
   model, dataset = make_model(), make_dataset(ahead=True)
   for stages, message in [
-      (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'reuse_factor'"), ([None], "TypeError"),
+      (None, "'NoneType' object is not iterable"), ([{}], "it has nothing, but must have seed"), ([None], "TypeError"),
       *(([{key: STAGE[key] for key in STAGE if key != name}], "it has .*, but must have seed, .*shuffle, .*schedule_shards")
         for name in ("seed", "shuffle", "schedule_shards")), ([{**STAGE, "lru": 1}], "it has .*lru, but must have"),
       ([{name: [STAGE[name]] for name in STAGE}], ""), ([{**STAGE, "seed": "7"}], ""),

@@ -163,9 +163,9 @@ def test_a_refused_state_leaves_the_rest_that_is_not_read():
 def test_a_state_of_another_format_is_refused():
   loader = numpy_loader(refurbished(by_index()))
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(states, "_FORMAT", 2)
+    patch.setattr(states, "_FORMAT", 3)
     state = loader.state_dict()
-  with pytest.raises(ValueError, match="numpy_loader: the state has format 2, but this refurbish_tf reads format 3. Use the one"):
+  with pytest.raises(ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 4. Use the one"):
     loader.load_state_dict(state)
 
 
