@@ -51,14 +51,14 @@ def includes(path):
   return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
 
 
-def own_sources(tests):
-  """Returns the .cc files that `tests` must be linked with."""
+def own_sources(tests, others=()):
+  """Returns the .cc files that `tests` must be linked with. They may include `others` as well."""
   seen, waiting = [], list(tests)
   while waiting:
     path = waiting.pop()
     seen.append(path)
     for name in includes(path):
-      if name.startswith("absl/") or CC in path.parents and name == "gtest/gtest.h":
+      if name.startswith(("absl/", *others)) or CC in path.parents and name == "gtest/gtest.h":
         continue
       header = ROOT / name
       if not header.is_file():
@@ -116,6 +116,18 @@ class Builder:
     for unit, (variant, sources) in units.items():
       self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait=True)
     self._make(target, functools.partial(self._link, "plain", list(units)), wait=True)
+    return target
+
+  def stage_program(self):
+    """Builds the test of a stage in memory. All that it needs is found by its includes, TensorFlow apart."""
+    test = CC / "refurbish" / "stage_alone.cc"
+    room = sorted((ROOT / "refurbish_tf" / "cc" / "refurbish").glob("*.cc"))
+    own = [*room, *set(own_sources([test, *room], ("tensorflow/",))) - set(room)]
+    assert not [path for path in own if {"shared", "disk"} & set(path.parts)]
+    target = self._directory / "stage"
+    for unit, sources in {f"{target}_tests.o": [test], f"{target}_own.o": own}.items():
+      self._make(pathlib.Path(unit), functools.partial(self._compile, "plain", sources), wait=True)
+    self._make(target, functools.partial(self._link, "plain", [f"{target}_tests.o", f"{target}_own.o"]), wait=True)
     return target
 
   def _make(self, target, make, wait):
@@ -203,12 +215,21 @@ def test_cc(builder, variant, name, test):
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
 
 
+def run_program(program):
+  done = subprocess.run([str(program), "--gtest_brief=1"], capture_output=True, text=True, timeout=300, check=False)
+  if done.returncode != 0:
+    pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
+
+
+@cases.slow
+def test_a_stage_in_memory_alone(builder):
+  """It compiles, is linked and works without other jobs and a store on disk."""
+  run_program(builder.stage_program())
+
+
 @cases.slow
 def test_distortions_do_not_depend_on_fused_operations(builder):
   cpu = pathlib.Path("/proc/cpuinfo")
   if "-mfma" in VARIANTS["fused"] and not (cpu.exists() and " fma " in cpu.read_text(encoding="utf-8")):
     pytest.skip("the processor has no fused operations")
-  done = subprocess.run(
-      [str(builder.fused_program()), "--gtest_brief=1"], capture_output=True, text=True, timeout=300, check=False)
-  if done.returncode != 0:
-    pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
+  run_program(builder.fused_program())

@@ -9,13 +9,15 @@ PACKAGE = ROOT / "refurbish_tf"
 
 # The folders of cc/ that each one may include from, besides itself.
 CC_MAY_INCLUDE = {
-    "base": (), "schedule": ("base",), "workers": (), "image": ("base",), "sources": ("base",), "store": ("base",),
-    "cooperation": ("base", "schedule", "store"), "cooperation/shared": ("base", "schedule", "store", "cooperation"),
-    "store/samples": ("base", "schedule", "store", "cooperation", "cooperation/shared"),
-    "stage": ("base", "schedule", "store", "store/samples", "cooperation", "cooperation/shared"),
-    "kernels": ("base", "schedule", "workers", "store", "store/samples", "cooperation", "stage", "image", "sources"), "ops": ("image",)}
+    "base": (), "plan": ("base",), "workers": (), "image": ("base",), "sources": ("base",), "store": ("base",),
+    "store/memory": ("base", "store"), "store/disk": ("base", "store"), "cooperation": ("base", "plan", "store"),
+    "cooperation/shared": ("base", "plan", "store", "store/disk", "cooperation"),
+    "store/samples": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
+    "refurbish": ("base", "plan", "store", "store/samples", "cooperation"),
+    "kernels": ("base", "plan", "workers", "store", "store/samples", "cooperation", "refurbish", "image", "sources"),
+    "ops": ("image",)}
 # Folders within a room that are rooms of their own.
-CC_WITHIN = ("cooperation/shared", "store/samples")
+CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk", "store/samples")
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
 KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source_checks"), "echo": ("",),
     "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "offload": ("",)}

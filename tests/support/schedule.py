@@ -1,6 +1,6 @@
 """The schedule in plain Python: which samples are fresh in an epoch, of which generation, and in which order all come.
 
-A second implementation of refurbish_tf/cc/schedule/, made to be read and compared with.
+A second implementation of refurbish_tf/cc/plan/, made to be read and compared with.
 """
 import fractions
 

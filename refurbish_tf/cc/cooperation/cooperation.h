@@ -12,14 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/base/counters.h"
-#include "refurbish_tf/cc/schedule/schedule.h"
-#include "refurbish_tf/cc/schedule/source_shard.h"
+#include "refurbish_tf/cc/cooperation/job.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/plan/source_shard.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 
 namespace refurbish_tf {
-
-struct SharedUse;
-class TransitRing;
 
 // How long a step of training waits for a process that writes the settings:
 // the beginning and the end of an epoch, and a restore. (Building a stage waits
@@ -96,15 +94,13 @@ class Cooperation {
     return NotOnDisk();
   }
 
-  // Makes the stage a job beside the others. Null if there can be none. The
-  // store must outlive it. Does I/O.
-  virtual absl::StatusOr<std::shared_ptr<SharedUse>> Join(
-      double /*reuse_factor*/) {
-    return nullptr;
+  // Makes the stage a job. The store must outlive it. Does I/O.
+  virtual absl::StatusOr<std::shared_ptr<Job>> Join(double /*reuse_factor*/) {
+    return std::make_shared<Job>();
   }
-
-  // Makes room for so many samples, so that no claim or put need do it.
-  virtual void MakeRoomFor(uint64_t /*num_samples*/) {}
+  // Makes room for so many elements that are kept without a job, so that no put
+  // need do it.
+  virtual void MakeRoomFor(uint64_t /*num_elements*/) {}
 
   // Sets the bytes of the samples in transit, each of `sample_bytes`, or -1 if
   // they vary. If others have the store open, what they have agreed on stays.
@@ -113,8 +109,6 @@ class Cooperation {
                                    int64_t /*sample_bytes*/) {
     return absl::OkStatus();
   }
-  // Null if nothing is in transit.
-  virtual const TransitRing* ring() { return nullptr; }
   virtual int64_t num_in_transit() { return 0; }
 
   // For a checkpoint: the store's id, and one after the last position of its

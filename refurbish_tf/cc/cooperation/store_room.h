@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/plan/schedule.h"
 
 namespace refurbish_tf {
 

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -166,117 +165,6 @@ class InputIterator : public WorkersIterator<Dataset> {
   // Both set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;
   std::optional<Work> work_ ABSL_GUARDED_BY(mu_);
-};
-
-// An element of the input, and then what is made of it.
-struct ElementPiece : OrderedWorkers::Piece {
-  Result result;
-  // The input's, from the previous element up to this one.
-  std::optional<MemoryCheckpoint> checkpoint;
-};
-
-// Reads elements.
-class ElementWork : public InputWork<ElementPiece> {
- public:
-  using InputWork::InputWork;
-
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
-    auto& element = static_cast<ElementPiece&>(*piece);
-    if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
-    element.checkpoint.emplace(DrainChanges());
-    return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
-                                      : OrderedWorkers::Outcome::kDone;
-  }
-};
-
-// An iterator over what `Work`, an ElementWork, makes of each element.
-//
-// A checkpoint waits for the calls in progress and holds the results that are
-// ready. A symbolic checkpoint is the input's, from when the element handed out
-// last had been read; elements read ahead are read again.
-template <class Dataset, class Work>
-class ElementIterator : public InputIterator<Dataset, Work> {
- public:
-  using Base = InputIterator<Dataset, Work>;
-  using typename Base::Params;
-
- protected:
-  using Base::mu_;
-
-  // `key` names the results that are ready in a checkpoint, `most` of them or
-  // fewer.
-  ElementIterator(const Params& params, const char* key, int64_t most)
-      : Base(params), key_(key), most_(most) {}
-
-  // Starts the workers.
-  virtual void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
-
-  // Whether `NextElement` would not wait.
-  bool IsNextReady(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!restored_.empty()) return true;
-    if (!this->IsRunning()) Run(ctx);
-    return this->workers_.get()->IsNextReady();
-  }
-
-  absl::Status NextElement(IteratorContext* ctx, std::vector<Tensor>* element,
-                           bool* end, int64_t* waited_nanos)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    *end = false;
-    *waited_nanos = 0;
-    Result result;
-    if (!restored_.empty()) {
-      result = std::move(restored_.front());
-      restored_.pop_front();
-    } else {
-      if (!this->IsRunning()) Run(ctx);
-      std::unique_ptr<ElementPiece> piece;
-      TF_RETURN_IF_ERROR(this->NextPiece(ctx, &piece, waited_nanos));
-      *end = piece == nullptr;
-      if (*end) return absl::OkStatus();
-      ctx->MergeCheckpoint(&*piece->checkpoint);
-      result = std::move(piece->result);
-    }
-    *element = std::move(result.element);
-    return result.status;
-  }
-
-  absl::Status SaveInternal(SerializationContext* ctx,
-                            IteratorStateWriter* writer) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
-    absl::MutexLock lock(&mu_);
-    return this->WhileSettled([&](const auto& ready) {
-      TF_RETURN_IF_ERROR(this->SaveInput(ctx, writer, this->input_));
-      std::vector<const Result*> results;
-      for (const Result& result : restored_) results.push_back(&result);
-      for (const OrderedWorkers::Piece* piece : ready) {
-        results.push_back(&static_cast<const ElementPiece*>(piece)->result);
-      }
-      return SaveResults(writer, this->prefix(), key_, results);
-    });
-  }
-
-  absl::Status RestoreInternal(IteratorContext* ctx,
-                               IteratorStateReader* reader) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    // Everything is checked before anything is changed.
-    std::deque<Result> restored;
-    if (!ctx->symbolic_checkpoint()) {
-      const CheckpointReader saved("echo", this->prefix(), ctx, reader);
-      TF_RETURN_IF_ERROR(
-          saved.ReadResults(key_, most_, this->dataset(), &restored));
-    }
-    TF_RETURN_IF_ERROR(this->RestoreInput(ctx, reader, this->input_));
-    restored_ = std::move(restored);
-    return absl::OkStatus();
-  }
-
- private:
-  const char* const key_;
-  const int64_t most_;
-  // Results of a checkpoint, which are handed out first.
-  std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

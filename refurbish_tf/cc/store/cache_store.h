@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace refurbish_tf {
@@ -71,20 +72,32 @@ class CacheStore {
   // newer generations than the caller has come to, which the caller may use.
   virtual bool shared() const { return false; }
 
-  // Announces indices that `Get` is about to be called with. A store in memory
-  // prefetches what `Get` will read of them, for all at once, so that the
-  // processor's cache misses overlap.
-  virtual void WillGet(const uint32_t* /*indices*/, size_t /*count*/) {}
-
-  // If the store has a wanted generation of the sample, copies it to `*sample`
-  // and its generation to `*found`. Counts a hit or a miss.
-  virtual bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
-                   Generation* found) = 0;
-
-  // As `Get`, for the caller's last use of a sample: unless the store is
-  // shared, the sample is removed and counts as evicted.
-  virtual bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
-                    Generation* found) = 0;
+  // A sample to look up, and what was found.
+  struct Lookup {
+    uint64_t index = 0;
+    GenerationRange wanted;
+    // The caller's: unless the store is shared, the sample is removed and
+    // counts as evicted.
+    bool last_use = false;
+    bool hit = false;
+    Sample sample;
+    Generation generation = kNoGeneration;
+  };
+  // Copies those samples of which the store has a wanted generation. Counts a
+  // hit or a miss for each. A store in memory reads many at once faster.
+  virtual void LookUp(Lookup* lookups, size_t count) = 0;
+  // The same for one. Whether it is a hit.
+  bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
+           Generation* found) {
+    Lookup lookup;
+    lookup.index = index;
+    lookup.wanted = wanted;
+    LookUp(&lookup, 1);
+    if (!lookup.hit) return false;
+    *sample = std::move(lookup.sample);
+    *found = lookup.generation;
+    return true;
+  }
 
   // Whether `Get` would hit. Counts a miss when it would not, as the caller is
   // about to prepare the sample, but no hit, as nothing is read.

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
-#include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/cooperation/shared/used_generations.h"
+#include "refurbish_tf/cc/plan/random.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 

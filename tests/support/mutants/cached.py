@@ -1,8 +1,8 @@
 """Elements of a source that are kept by `rtf.sources.cached`."""
 from support.mutants import Mutant
 
-PLAN = "refurbish_tf/cc/stage/position_plan.cc"
-KEPT = "refurbish_tf/cc/stage/cached_source.cc"
+PLAN = "refurbish_tf/cc/kernels/sources/position_plan.cc"
+KEPT = "refurbish_tf/cc/kernels/sources/cached_source.cc"
 SETTINGS = "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc"
 OP = "refurbish_tf/cc/kernels/sources/cached_dataset_op.cc"
 PYTHON = "refurbish_tf/sources/cached.py"

@@ -5,7 +5,7 @@ DEVICE_FRACTION_RULE_TEST = "tests/cc/test_cc.py::test_cc[address_undefined-devi
 
 
 def _mutant(name, text, instead):
-  return Mutant(name, "refurbish_tf/cc/schedule/device_fraction_rule.h", text, instead, DEVICE_FRACTION_RULE_TEST)
+  return Mutant(name, "refurbish_tf/cc/plan/device_fraction_rule.h", text, instead, DEVICE_FRACTION_RULE_TEST)
 
 
 MUTANTS = [

@@ -1,21 +1,21 @@
 """Jobs that share a store, restarts, and what makes a stage at home in tf.data."""
 from support.mutants import Mutant
 
-STAGE = "refurbish_tf/cc/stage/stage.cc"
-RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
-DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
+STAGE = "refurbish_tf/cc/refurbish/stage.cc"
+RESTORE = "refurbish_tf/cc/refurbish/stage_restore.cc"
+JOB = "refurbish_tf/cc/cooperation/shared/shared_job.cc"
 
 MUTANTS = [
     Mutant("the numbers of a state are taken in their order", "refurbish_tf/_internal/native.py",
            "[saved[name] for name in names]", "list(saved.values())",
            "tests/refurbish/test_epoch_position.py::test_damage_changes_nothing"),
     # Jobs that share a store.
-    Mutant("claims of other jobs ignored", DECIDE,
-           "  if (!also_claimed && schedule_->Kept(index) &&", "  if (also_claimed && schedule_->Kept(index) &&",
+    Mutant("claims of other jobs ignored", JOB,
+           "  if (!also_claimed && plan_.schedule->Kept(index) &&", "  if (also_claimed && plan_.schedule->Kept(index) &&",
            "tests/store/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
-    Mutant("any number of claims is refused in one walk", DECIDE, "num_refused_ < kMostRefusedToKeep &&", "num_refused_ + 1 > 0 &&",
+    Mutant("any number of claims is refused in one walk", JOB, "num_refused_ < kMostRefusedToKeep &&", "num_refused_ + 1 > 0 &&",
            "tests/store/test_disk_store_jobs.py::test_a_place_is_decided_though_others_are_preparing_all"),
-    Mutant("one use too many of what jobs share", "refurbish_tf/cc/cooperation/shared/shared_use.h",
+    Mutant("one use too many of what jobs share", "refurbish_tf/cc/cooperation/shared/used_generations.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 65'535.0)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 65'535.0)) {}",
            "tests/store/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
     Mutant("a job that joins begins again", STAGE,
@@ -25,7 +25,7 @@ MUTANTS = [
            "furthest > 0 ? furthest - 1 : CheckedValue(next);", "furthest > 0 ? furthest - 1 : 0;",
            "tests/refurbish/test_service_search.py::test_killed_workers_come_back_with_their_stores"),
     # Restart.
-    Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/stage/saved_epoch.cc",
+    Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/refurbish/saved_epoch.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/refurbish/test_restart.py::test_restores_again_and_again"),
     Mutant("a checkpoint of an earlier version is read", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
            "  if (version != kCheckpointVersion) {\n", "  if (version > kCheckpointVersion) {\n",
@@ -38,7 +38,7 @@ MUTANTS = [
     Mutant("a checkpoint of another seed is taken", RESTORE,
            "  if (!options_.any_seed) {\n", "  if (options_.any_seed) {\n",
            "tests/refurbish/test_restart.py::test_checkpoint_of_another_pipeline"),
-    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/stage/saved_epoch.cc",
+    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/refurbish/saved_epoch.cc",
            "    if (since(i) >= num_samples) return beyond(since(i));\n", "",
            "tests/refurbish/test_damaged_checkpoint.py::test_nonsense_is_refused"),
     Mutant("a fit that is told to stop loses its backup", "refurbish_tf/keras/restore.py",
@@ -58,12 +58,12 @@ MUTANTS = [
            "    std::shared_ptr<T> object = create();\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n",
            "    std::shared_ptr<T> object;\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n      object = create();\n",
            "tests/cc/test_cc.py::test_cc[address_undefined-registry_test]"),
-    Mutant("one stage is used on two shares of a source", "refurbish_tf/cc/stage/stage_configure.cc",
+    Mutant("one stage is used on two shares of a source", "refurbish_tf/cc/refurbish/stage_configure.cc",
            "  if (shard_->names == shard.names) return absl::OkStatus();\n  const auto name",
            "  if (shard_.has_value()) return absl::OkStatus();\n  const auto name",
            "tests/refurbish/test_distribution.py::test_shares_cannot_have_one_process"),
-    Mutant("a job does not say how far it is", "refurbish_tf/cc/stage/epoch.cc",
-           "shared_->job->NoteHandedOut(num_handed_out_)", "shared_->job->NoteHandedOut(0)",
+    Mutant("a job does not say how far it is", JOB,
+           "shared_.job_->NoteHandedOut(count)", "shared_.job_->NoteHandedOut(0)",
            "tests/cli/test_cli.py::test_says_which_jobs_are_alive_and_where"),
     Mutant("a job does not name its process", "refurbish_tf/cc/store/disk/shared_state.cc",
            "    state_->contents_->processes[seat_] = getpid();\n", "",

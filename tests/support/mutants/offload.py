@@ -9,7 +9,7 @@ SAME = OFFLOAD + "test_behind_refurbish_the_images_are_those_of_its_final_augmen
 WORK = "refurbish_tf/cc/kernels/offload/offload_work.cc"
 ITERATOR = "refurbish_tf/cc/kernels/offload/offload_iterator.cc"
 SLOTS = "refurbish_tf/cc/image/table_limit.h"
-STAGE = "refurbish_tf/cc/stage/offload_stage.h"
+STAGE = "refurbish_tf/cc/kernels/offload/offload_stage.h"
 OP = "refurbish_tf/offload_op.py"
 
 MUTANTS = [

@@ -2,7 +2,7 @@
 from support.mutants import Mutant
 
 SCHEDULE = "tests/cc/test_cc.py::test_cc[address_undefined-schedule_test]"
-DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
+DECIDE = "refurbish_tf/cc/refurbish/epoch_decide.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 MANY = "tests/refurbish/test_many_samples.py::"
 
@@ -11,34 +11,34 @@ MUTANTS = [
            "    OP_REQUIRES_OK(ctx, kEvictions.Find(eviction, &attrs_.eviction));\n",
            "    kEvictions.Find(eviction, &attrs_.eviction).IgnoreError();\n",
            "tests/internal/test_forged_graphs.py::test_the_op_knows_the_policies_that_python_offers[eviction]"),
-    Mutant("the order of another epoch is taken, as it was begun", "refurbish_tf/cc/stage/next_order.cc",
+    Mutant("the order of another epoch is taken, as it was begun", "refurbish_tf/cc/refurbish/next_order.cc",
            "  if (made == nullptr || !IsSameOrder(made->of, wanted))\n", "  if (made == nullptr)\n",
            MANY + "test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch"),
-    Mutant("what fits is noted for ever", "refurbish_tf/cc/stage/stage.cc", "  if (parts.schedule != nullptr) fitting_.Free();\n", "",
+    Mutant("what fits is noted for ever", "refurbish_tf/cc/refurbish/stage.cc", "    fitting_.Free();\n", "",
            MANY + "test_what_fits_is_forgotten_when_the_schedule_begins"),
-    Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/stage/saved_epoch.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
+    Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/refurbish/saved_epoch.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
            MANY + "test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again"),
     # The schedule: which samples are fresh, and in what order they come.
-    Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
+    Mutant("an eviction skipped", "refurbish_tf/cc/plan/schedule.cc",
            "Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);", "false && before.longer.rounds;", SCHEDULE),
-    Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
+    Mutant("one eviction more in each epoch", "refurbish_tf/cc/plan/schedule.cc",
            "      EvictionsUntil(count, length, options_.reuse_factor);",
            "      EvictionsUntil(count, length, options_.reuse_factor) + count;",
            "tests/refurbish/test_guarantees.py::test_unbroken_training"),
-    Mutant("evictions counted in floating point", "refurbish_tf/cc/schedule/schedule.cc",
+    Mutant("evictions counted in floating point", "refurbish_tf/cc/plan/schedule.cc",
            "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",
            "  if (shift >= 0) return static_cast<uint64_t>(count * (samples / reuse_factor));", SCHEDULE),
-    Mutant("fresh samples all at the beginning", "refurbish_tf/cc/schedule/schedule.cc",
+    Mutant("fresh samples all at the beginning", "refurbish_tf/cc/plan/schedule.cc",
            "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};",
            "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};\n"
            "  return {order_[position], position < num_fresh_};", SCHEDULE),
-    Mutant("the same order in every epoch", "refurbish_tf/cc/schedule/schedule.cc",
+    Mutant("the same order in every epoch", "refurbish_tf/cc/plan/schedule.cc",
            "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
            "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
            "tests/refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
-    Mutant("a shuffle that leaves nothing at its place", "refurbish_tf/cc/schedule/random.h",
+    Mutant("a shuffle that leaves nothing at its place", "refurbish_tf/cc/plan/random.h",
            "random.Below(size)]);", "random.Below(size - 1)]);", SCHEDULE),
-    Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory_store.h",
+    Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory/memory_store.h",
            "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
            "tests/refurbish/test_guarantees.py::test_unbroken_training"),
     Mutant("the seed of final_fn is the same in each epoch", WORK,
@@ -52,7 +52,7 @@ MUTANTS = [
     Mutant("samples that were to be cached are not counted as missing when they are not", DECIDE,
            "AddFromSource(slot.index, !slot.fresh);", "AddFromSource(slot.index, false);", "tests/refurbish/test_stats.py::test_removed_samples_are_absent"),
     # Echo.
-    Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
+    Mutant("the fraction of e dropped", "refurbish_tf/cc/plan/echo.h",
            "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",
            "    return whole_ + (position < 0 && key_ < threshold_);", "tests/cc/test_cc.py::test_cc[address_undefined-echo_test]"),
     Mutant("max_e off by one", "refurbish_tf/cc/kernels/echo/adaptive_echo_dataset_op.cc",

@@ -2,8 +2,8 @@
 from support.mutants import Mutant
 
 SETTINGS = "refurbish_tf/cc/cooperation/shared/shared_cooperation.cc"
-SCHEDULE = "refurbish_tf/cc/schedule/schedule.cc"
-RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
+SCHEDULE = "refurbish_tf/cc/plan/schedule.cc"
+RESTORE = "refurbish_tf/cc/refurbish/stage_restore.cc"
 AGAIN = "tests/refurbish/test_shards.py::test_the_number_changes_again_and_again"
 
 MUTANTS = [
@@ -44,7 +44,7 @@ MUTANTS = [
            "own_size = moved;", "tests/refurbish/test_shards.py::test_a_position_of_another_worker_after_a_new_schedule"),
     Mutant("a shard may have another size though the whole has, too", RESTORE, "saved.whole == shard_->whole &&", "true &&",
            "tests/refurbish/test_shards.py::test_another_size_of_a_shard_is_refused_where_the_whole_is_another"),
-    Mutant("samples of a large source have the same seeds", "refurbish_tf/cc/stage/stage_configure.cc",
+    Mutant("samples of a large source have the same seeds", "refurbish_tf/cc/refurbish/stage_configure.cc",
            "  if (whole > static_cast<int64_t>(kMaxSamples)) {", "  if (false) {",
            "tests/refurbish/test_shards.py::test_more_samples_in_all_shards_than_there_are_seeds"),
     Mutant("the schedule of a checkpoint is not noted", RESTORE, "store->cooperation().AgreeAnew(terms, *schedule);",

@@ -71,7 +71,7 @@ MUTANTS = [
     Mutant("a source that is shuffled again in each epoch is taken", "refurbish_tf/cc/kernels/source_checks/check_source.cc",
            'absl::StartsWith(op, "ShuffleDataset") ||', 'absl::StartsWith(op, "ShuffleDatasets") ||',
            "tests/refurbish/test_dataset_sources.py::test_bad_sources"),
-    Mutant("an error names another sample", "refurbish_tf/cc/stage/epoch_decide.cc",
+    Mutant("an error names another sample", "refurbish_tf/cc/refurbish/epoch_decide.cc",
            "    place.index = index;\n    requests_", "    place.index = index / 2;\n    requests_",
            "tests/refurbish/test_dataset_errors.py::test_one_sample_fails"),
     Mutant("what a stream yields after an error is kept", SOURCE,
@@ -96,7 +96,7 @@ MUTANTS = [
            "tests/sources/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
     Mutant("tfrecord: a restored iterator by a mapper begins again", INDEXED, "    num_requests_ = num_requests;\n  ", "  ",
            "tests/sources/test_tfrecord.py::TfrecordCheckpointTest"),
-    Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/stage/stage_configure.cc",
+    Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/refurbish/stage_configure.cc",
            """  options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
 """, "", "tests/refurbish/test_dataset_sources.py::test_sources"),

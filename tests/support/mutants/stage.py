@@ -24,7 +24,7 @@ MUTANTS = [
     Mutant("the error of an epoch's end is dropped with its iterator", ITERATOR,
            "    dataset()->stage_->NoteEndError(end_status_);\n", "",
            "tests/refurbish/test_dataset_sources.py::test_a_source_that_has_grown_under_who_never_asks_for_the_end"),
-    Mutant("the error of an epoch's end comes again and again", "refurbish_tf/cc/stage/stage.cc",
+    Mutant("the error of an epoch's end comes again and again", "refurbish_tf/cc/refurbish/stage.cc",
            "      return std::exchange(end_error_, absl::OkStatus());", "      return end_error_;",
            "tests/refurbish/test_dataset_sources.py::test_a_source_that_has_grown_under_who_never_asks_for_the_end"),
     Mutant("a graph for others has any function", "refurbish_tf/cc/kernels/inline_function.cc",

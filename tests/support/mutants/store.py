@@ -8,7 +8,7 @@ FULL = "tests/cc/test_cc.py::test_cc[address_undefined-full_disk_test]"
 RECORD = "tests/cc/test_cc.py::test_cc[address_undefined-record_test]"
 WRITER = "tests/cc/test_cc.py::test_cc[address_undefined-writer_test]"
 POWER = "tests/cc/test_cc.py::test_cc[address_undefined-power_loss_test]"
-ROOM = "refurbish_tf/cc/store/memory_room.cc"
+ROOM = "refurbish_tf/cc/store/memory/memory_room.cc"
 SHORT = "tests/store/test_memory_short.py::"
 MEMORY = "tests/cc/test_cc.py::test_cc[address_undefined-memory_store_test]"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
@@ -16,27 +16,27 @@ BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 
 MUTANTS = [
     # Limits.
-    Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
+    Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory/memory_store.h",
            "result = room_.Offer(stats_.bytes + bytes)", "result = room_.Offer(stats_.bytes)",
            "tests/refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
     Mutant("a store grows until memory runs out", ROOM, "!is_short_ && memory.free < reserve", "memory.free < 0", MEMORY),
     Mutant("a store grows again at once", ROOM, "std::min(2 * reserve, (memory.limit + reserve) / 2)", "reserve", MEMORY),
     Mutant("nothing is dropped when memory is very short", ROOM, "if (surplus <= 0)", "if (surplus <= held)", MEMORY),
     Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
-    Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory_room.h", "return PutResult::kMemoryShort;",
+    Mutant("memory that is short makes room by eviction", "refurbish_tf/cc/store/memory/memory_room.h", "return PutResult::kMemoryShort;",
            "return PutResult::kNoRoom;", f"{SHORT}test_the_limit_still_decides_how_many_are_kept"),
-    Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory_store.h", "    room_.Count();\n    const bool hit", "    const bool hit",
+    Mutant("hits do not see that memory is very short", "refurbish_tf/cc/store/memory/memory_store.h", "    room_.Count();\n    const bool hit", "    const bool hit",
            f"{SHORT}test_cached_reads_what_it_has_no_room_for"),
     Mutant("an epoch of hits does not look", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
            "  epoch_->sample_store().store().LookAtMemory();\n", "", f"{SHORT}test_an_epoch_of_hits_sees_that_memory_is_very_short"),
-    Mutant("what memory is short for takes no room", "refurbish_tf/cc/stage/fitting_samples.cc",
+    Mutant("what memory is short for takes no room", "refurbish_tf/cc/refurbish/fitting_samples.cc",
            " || result == PutResult::kMemoryShort", "", f"{SHORT}test_the_limit_still_decides_how_many_are_kept"),
     Mutant("memory that was short once is warned of", ROOM, "    lost_ = false;\n", "", MEMORY),
     Mutant("control groups around the own one have no limit", "refurbish_tf/cc/base/memory.cc", "group.resize(group.rfind('/'));",
            "group = root;", "tests/cc/test_cc.py::test_cc[address_undefined-memory_test]"),
     Mutant("the limit on disk is not looked at before writing", BUFFER,
            "    if (max_bytes != kUnlimited &&\n", "    if (max_bytes == 0 &&\n", DISK),
-    Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
+    Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory/memory_store.h",
            "      if (entry.generation() > generation) return PutResult::kNewerKept;\n", "", MEMORY),
     Mutant("an older generation replaces a newer one on disk", STORE,
            "    if (stored > generation) return PutResult::kNewerKept;\n", "", DISK),

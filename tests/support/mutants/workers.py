@@ -33,7 +33,7 @@ MUTANTS = [
            "  while (!cancelled_ && !std::all_of(", "  while (cancelled_ && !std::all_of(", WORKERS_TEST),
     Mutant("work goes on while it is saved", "refurbish_tf/cc/workers/ordered_workers.h",
            "return !settling_ && !claims_ended_", "return !claims_ended_", WORKERS_TEST),
-    Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/input_iterator.h",
+    Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/element_iterator.h",
            "      for (const OrderedWorkers::Piece* piece : ready) {\n",
            "      for (const OrderedWorkers::Piece* piece : ready) {\n        if (results.size() == 1) break;\n",
            "tests/echo/test_augment_stage.py::test_what_is_under_way_is_saved"),

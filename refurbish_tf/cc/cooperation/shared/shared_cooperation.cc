@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/cooperation/shared/shared_use.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 namespace refurbish_tf {
 namespace {
@@ -161,16 +161,14 @@ absl::StatusOr<std::vector<NamedNumbers>> SharedCooperation::LivingJobs() {
   return rows;
 }
 
-absl::StatusOr<std::shared_ptr<SharedUse>> SharedCooperation::Join(
+absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
     double reuse_factor) {
   absl::StatusOr<std::unique_ptr<SharedState::Job>> job = disk_.Join();
   if (!job.ok()) {
     RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
     return job.status();
   }
-  auto shared = std::make_shared<SharedUse>(reuse_factor);
-  shared->job = *std::move(job);
-  return shared;
+  return std::make_shared<SharedJob>(reuse_factor, &disk_, *std::move(job));
 }
 
 int64_t SharedCooperation::num_in_transit() {

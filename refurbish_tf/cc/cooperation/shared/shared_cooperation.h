@@ -28,14 +28,13 @@ class SharedCooperation : public Cooperation {
   absl::StatusOr<Settings> AgreeOn(const Settings& settings,
                                    bool replace) override;
   absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override;
-  absl::StatusOr<std::shared_ptr<SharedUse>> Join(double reuse_factor) override;
-  void MakeRoomFor(uint64_t num_samples) override {
-    disk_.MakeRoomFor(num_samples);
+  absl::StatusOr<std::shared_ptr<Job>> Join(double reuse_factor) override;
+  void MakeRoomFor(uint64_t num_elements) override {
+    disk_.MakeRoomFor(num_elements);
   }
   absl::Status PlanTransit(int64_t bytes, int64_t sample_bytes) override {
     return disk_.PlanTransit(bytes, sample_bytes);
   }
-  const TransitRing* ring() override { return disk_.transit(); }
   int64_t num_in_transit() override;
   Place place() override;
 

@@ -16,8 +16,8 @@
 #include <deque>
 #include <optional>
 
-#include "refurbish_tf/cc/schedule/schedule.h"
-#include "refurbish_tf/cc/store/transit/transit_ring.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 
 namespace refurbish_tf {
 

@@ -17,8 +17,8 @@
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
+#include "refurbish_tf/cc/kernels/element_iterator.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
-#include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/determinism.h"
 

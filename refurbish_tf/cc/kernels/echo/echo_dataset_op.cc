@@ -20,7 +20,7 @@
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "refurbish_tf/cc/schedule/echo.h"
+#include "refurbish_tf/cc/plan/echo.h"
 
 namespace refurbish_tf {
 namespace {

@@ -3,7 +3,7 @@
 // A checkpoint is of the batches that were handed out:
 // - Behind a refurbish stage, whose checkpoint is small and cheap, it is the
 //   input's after the last one; batches that are begun are made again.
-// - A symbolic one is the input's, too.
+// - A symbolic one is also the input's.
 // - Else it holds the batches that are begun.
 #include <chrono>
 #include <cstdint>
@@ -344,7 +344,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   // What a checkpoint held, which is handed out first.
   Batches restored_ ABSL_GUARDED_BY(mu_);
   std::deque<absl::Status> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // The input behind the last batch that was handed out, if it is saved by
+  // The input after the last batch that was handed out, if it is saved by
   // snapshots; and how many elements it had yielded, in symbolic checkpoints.
   std::shared_ptr<MemoryCheckpoint> saved_ ABSL_GUARDED_BY(mu_);
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;

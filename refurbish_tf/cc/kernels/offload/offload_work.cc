@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/plan/random.h"
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {

@@ -10,7 +10,7 @@
 #include "refurbish_tf/cc/image/table_limit.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/stage/offload_stage.h"
+#include "refurbish_tf/cc/kernels/offload/offload_stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"

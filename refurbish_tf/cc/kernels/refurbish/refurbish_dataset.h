@@ -10,7 +10,7 @@
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/stage/stage.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 

@@ -8,7 +8,7 @@
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/source_checks/file_of.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
-#include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/plan/random.h"
 
 namespace refurbish_tf {
 namespace {
@@ -33,14 +33,18 @@ OrderedWorkers::Claimed SampleWork::Claim(
     std::unique_ptr<OrderedWorkers::Piece>* piece) {
   if (*piece == nullptr) *piece = std::make_unique<SamplePiece>();
   auto& sample = static_cast<SamplePiece&>(**piece);
-  switch (epoch_->Next(&sample.place)) {
-    case Epoch::Step::kEnd:
-      return OrderedWorkers::Claimed::kEnd;
-    case Epoch::Step::kNotNow:
-      return OrderedWorkers::Claimed::kNotNow;
-    case Epoch::Step::kPlace:
-      break;
+  if (num_claimed_ == places_.size()) {
+    num_claimed_ = 0;
+    switch (epoch_->Next(&places_)) {
+      case Epoch::Step::kEnd:
+        return OrderedWorkers::Claimed::kEnd;
+      case Epoch::Step::kNotNow:
+        return OrderedWorkers::Claimed::kNotNow;
+      case Epoch::Step::kPlaces:
+        break;
+    }
   }
+  sample.place = std::move(places_[num_claimed_++]);
   sample.status = absl::OkStatus();
   sample.tensors.clear();
   sample.index_known = true;

@@ -12,8 +12,8 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
-#include "refurbish_tf/cc/stage/epoch.h"
-#include "refurbish_tf/cc/stage/stage.h"
+#include "refurbish_tf/cc/refurbish/epoch.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -83,6 +83,9 @@ class SampleWork : public OrderedWorkers::Work {
   Stage& stage_;
   const std::shared_ptr<Epoch> epoch_;
   SourceReader& source_;
+  // For `Claim`: places that come next, and how many of them were claimed.
+  std::vector<Place> places_;
+  size_t num_claimed_ = 0;
   absl::Mutex mu_;
   absl::Status late_error_ ABSL_GUARDED_BY(mu_);
 };

@@ -153,7 +153,7 @@ absl::Status SourceReader::ReadStream(IteratorContext* ctx,
                                       std::vector<Tensor>* tensors,
                                       std::optional<uint32_t>* index) {
   while (!stream_ended_) {
-    const Epoch::Advance advance = epoch_->AdvanceStream();
+    const Advance advance = epoch_->AdvanceStream();
     TF_RETURN_IF_ERROR(PassOver(ctx, advance.pass_over));
     if (advance.wanted) {
       bool end = false;

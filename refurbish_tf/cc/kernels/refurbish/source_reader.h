@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/schedule/random.h"
-#include "refurbish_tf/cc/stage/epoch.h"
+#include "refurbish_tf/cc/plan/random.h"
+#include "refurbish_tf/cc/refurbish/epoch.h"
 
 namespace refurbish_tf {
 

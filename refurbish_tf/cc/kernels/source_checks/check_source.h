@@ -3,8 +3,8 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/schedule/source_shard.h"
-#include "refurbish_tf/cc/stage/source_checks.h"
+#include "refurbish_tf/cc/plan/source_shard.h"
+#include "refurbish_tf/cc/refurbish/source_checks.h"
 
 namespace refurbish_tf {
 

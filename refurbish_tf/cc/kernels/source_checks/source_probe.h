@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/stage/source_checks.h"
+#include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {

@@ -27,9 +27,8 @@
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
 #include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
-#include "refurbish_tf/cc/stage/cached_source.h"
-#include "refurbish_tf/cc/stage/position_plan.h"
-#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/kernels/sources/cached_source.h"
+#include "refurbish_tf/cc/kernels/sources/position_plan.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/threadpool.h"
 
@@ -166,7 +165,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return ReadToEnd(ctx);
       }
       std::vector<Tensor> unwanted;
-      // After an error, which is another element's, the input is made anew.
+      // After an error, which is another element's, the input is made again.
       if (plan_->PassOver() && !ReadInput(ctx, &unwanted).ok()) Begin(ctx);
     }
     return absl::OkStatus();

@@ -21,8 +21,8 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/refurbish/ask_ahead.h"
 #include "refurbish_tf/cc/sources/open_files.h"
-#include "refurbish_tf/cc/stage/ask_ahead.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/data/split_utils.h"
 

@@ -139,7 +139,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   RTF_ASSIGN_OR_RETURN(claims_, Index::Open(&directory, kClaimsFile));
   RTF_ASSIGN_OR_RETURN(std::unique_ptr<SharedState> state,
                        SharedState::Open(&directory, kStateFile));
-  source_sums_ = std::make_unique<SourceSums>(&directory, contents.id);
+  source_sums_ = std::make_unique<MappedSums>(&directory, contents.id);
   records_ = std::make_unique<Records>(
       &directory, contents.id, &segments_, std::move(index), std::move(state),
       options.read_queue != nullptr ? std::move(options.read_queue)

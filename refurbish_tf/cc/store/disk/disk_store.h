@@ -19,16 +19,16 @@
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
+#include "refurbish_tf/cc/store/disk/mapped_sums.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/disk/settings_file.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
-#include "refurbish_tf/cc/store/disk/source_sums.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
+#include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 #include "refurbish_tf/cc/store/disk/writer.h"
-#include "refurbish_tf/cc/store/transit/transit_ring.h"
 
 namespace refurbish_tf {
 
@@ -60,7 +60,7 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
 //   sources   a word for each sample: a checksum of what it was prepared from
-//             (SourceSums); only if a stage has noted one.
+//             (MappedSums); only if a stage has noted one.
 //   small-N, large-N   records (Segments).
 //   ring      a word for each slot of the ring of samples in transit, and
 //   transit   their records (TransitRing); only if a ring is planned.
@@ -128,7 +128,7 @@ class DiskStore {
 
   SharedState& state() { return records_->state(); }
   Records& records() { return *records_; }
-  SourceSums& source_sums() { return *source_sums_; }
+  MappedSums& source_sums() { return *source_sums_; }
 
   // Registers a training job. The store must outlive it.
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
@@ -220,7 +220,7 @@ class DiskStore {
   const std::shared_ptr<File> lock_file_;
   Segments segments_;
   std::unique_ptr<Index> claims_;
-  std::unique_ptr<SourceSums> source_sums_;
+  std::unique_ptr<MappedSums> source_sums_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<TransitRing> ring_;
   Warning refused_warning_;

@@ -204,7 +204,7 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   }
   std::vector<std::shared_ptr<File>> to_close;
   std::lock_guard<std::mutex> lock(mu_);
-  // Replaces a file that was open to read, and was deleted and made anew.
+  // Replaces a file that was open to read, and was deleted and made again.
   to_close = NoteOpen(key, *std::move(file));
   Own& own = own_[key];
   // The last record may be torn.

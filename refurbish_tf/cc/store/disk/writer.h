@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,10 +14,10 @@
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/records.h"
+#include "refurbish_tf/cc/store/disk/transit/transit_puts.h"
+#include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 #include "refurbish_tf/cc/store/disk/warning.h"
 #include "refurbish_tf/cc/store/disk/write_buffer.h"
-#include "refurbish_tf/cc/store/transit/transit_puts.h"
-#include "refurbish_tf/cc/store/transit/transit_ring.h"
 
 namespace refurbish_tf {
 

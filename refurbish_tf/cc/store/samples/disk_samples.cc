@@ -48,11 +48,13 @@ bool DiskSamples::Decode(RecordBuffer record, bool in_transit, Sample* sample,
   return false;
 }
 
-bool DiskSamples::Get(uint64_t index, GenerationRange wanted, Sample* sample,
-                      Generation* found) {
-  RecordBuffer record;
-  return disk_->Get(index, wanted, &record) &&
-         Decode(std::move(record), /*in_transit=*/false, sample, found);
+void DiskSamples::LookUp(Lookup* lookups, size_t count) {
+  for (Lookup* lookup = lookups; lookup < lookups + count; ++lookup) {
+    RecordBuffer record;
+    lookup->hit = disk_->Get(lookup->index, lookup->wanted, &record) &&
+                  Decode(std::move(record), /*in_transit=*/false,
+                         &lookup->sample, &lookup->generation);
+  }
 }
 
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
@@ -143,7 +145,8 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
   }
   // Else it would keep a stored sample of the same generation.
   Remove(index);
-  const PutResult result = Put(index, generation, std::move(sample));
+  const PutResult result = disk_->Put(index, generation, encoded.parts().data(),
+                                      encoded.parts().size());
   if (result != PutResult::kStored) return result;
   disk_->Flush();
   return StoredGeneration(index) == kNoGeneration ? PutResult::kFailed : result;

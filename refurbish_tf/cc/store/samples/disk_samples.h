@@ -53,12 +53,7 @@ class DiskSamples : public SampleStore, private CacheStore<Sample> {
   // As a CacheStore.
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
-  bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
-           Generation* found) override;
-  bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
-            Generation* found) override {
-    return Get(index, wanted, sample, found);
-  }
+  void LookUp(Lookup* lookups, size_t count) override;
   bool Contains(uint64_t index, GenerationRange wanted) override {
     return disk_->Contains(index, wanted);
   }

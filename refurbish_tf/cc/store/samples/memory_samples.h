@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "refurbish_tf/cc/store/memory_store.h"
+#include "refurbish_tf/cc/store/memory/memory_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {

@@ -17,6 +17,7 @@
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/cooperation/cooperation.h"
 #include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/source_sums.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
@@ -50,8 +51,6 @@ void CopyHeldByOthers(Sample* sample);
 
 // The bytes of every sample of these types, or -1 if they vary.
 int64_t FixedSampleBytes(const SampleTypes& types);
-
-class SourceSums;
 
 // A cache store, the types of its samples, and which stage uses it: in memory
 // or on disk.

@@ -1,5 +1,5 @@
 // Checksums of what samples were prepared from: what is not certain is unknown.
-#include "refurbish_tf/cc/store/disk/source_sums.h"
+#include "refurbish_tf/cc/store/disk/mapped_sums.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/stage/source_checks.h"
+#include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 

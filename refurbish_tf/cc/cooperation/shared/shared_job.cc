@@ -1,0 +1,206 @@
+#include "refurbish_tf/cc/cooperation/shared/shared_job.h"
+
+#include <algorithm>
+
+#include "refurbish_tf/cc/store/disk/record.h"
+
+namespace refurbish_tf {
+namespace {
+
+// How many claims of samples that are kept may be refused in one call, as each
+// takes a system call. Beyond it a sample is prepared although another job is
+// preparing it. Sixteen jobs together have no more decided places than this, so
+// it does not happen to them.
+constexpr uint32_t kMostRefusedToKeep = 1024;
+
+// How many samples are handed out between two notes for people to see.
+constexpr uint32_t kNotedAtOnce = 64;
+
+}  // namespace
+
+uint64_t SharedJob::BeginEpoch(uint64_t number) {
+  job_->BeginEpoch(number);
+  return ++num_begun_;
+}
+
+std::unique_ptr<JobEpoch> SharedJob::InEpoch(const JobPlan& plan) {
+  if (plan.schedule != nullptr && plan.schedule->num_samples() > 0) {
+    const uint32_t num_samples = plan.schedule->num_samples();
+    used_.MakeRoomFor(num_samples);
+    disk_.MakeRoomFor(plan.keys.InWhole(num_samples - 1) + 1);
+  }
+  return std::make_unique<SharedJobEpoch>(
+      plan, this, plan.hands_on ? disk_.transit() : nullptr);
+}
+
+void SharedJob::Restore(uint64_t exact_before, uint64_t ring_from) {
+  exact_before_ = std::max<uint64_t>(exact_before_, exact_before);
+  used_.Clear();
+  ring_from_ = ring_from;
+}
+
+SharedJobEpoch::SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
+                               const TransitRing* ring)
+    : JobEpoch(plan), shared_(*shared), ring_(ring) {
+  Resume(0);
+}
+
+void SharedJobEpoch::Resume(uint32_t num_handed_out) {
+  if (ring_ == nullptr) return;
+  transit_.emplace(ring_, shared_.ring_from_, num_handed_out,
+                   plan_.schedule->num_samples());
+}
+
+void SharedJobEpoch::BeginDecisions() {
+  others_hand_on_.reset();
+  num_refused_ = 0;
+}
+
+bool SharedJobEpoch::OthersHandOn() {
+  if (!others_hand_on_.has_value()) {
+    others_hand_on_ = ring_ != nullptr && shared_.job_->OthersAreAlive();
+  }
+  return *others_hand_on_;
+}
+
+GenerationRange SharedJobEpoch::Wanted(uint32_t index) const {
+  return Exact() ? JobEpoch::Wanted(index)
+                 : shared_.used_.Wanted(index, OwnGeneration(index));
+}
+
+bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
+  if (in_ring) return shared_.used_.UseOnce(index, found);
+  return Exact() || shared_.used_.Use(index, found);
+}
+
+bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
+  if (HandsOn(index)) return ClaimUnkept(index, also_claimed);
+  if (plan_.schedule == nullptr) {
+    // Another job may have agreed on the schedule already, and hand it to us.
+    shared_.used_.Use(index, plan_.number);
+    return true;
+  }
+  // Of what is not kept others have other generations.
+  if (!also_claimed && plan_.schedule->Kept(index) &&
+      num_refused_ < kMostRefusedToKeep &&
+      !shared_.job_->Claim(plan_.keys.InWhole(index), Wanted(index).least)) {
+    ++num_refused_;
+    return false;
+  }
+  if (Exact()) return true;
+  // Another iterator may use it meanwhile.
+  Generation least;
+  do {
+    least = Wanted(index).least;
+  } while (!shared_.used_.Use(index, least));
+  NoteGeneration(index, least);
+  return true;
+}
+
+Generation SharedJobEpoch::Claimed(uint32_t index) const {
+  absl::MutexLock lock(&mu_);
+  const auto other = other_generations_.find(index);
+  return other == other_generations_.end() ? OwnGeneration(index)
+                                           : other->second;
+}
+
+bool SharedJobEpoch::KeepsForOthers(uint32_t index) const {
+  return plan_.schedule != nullptr && plan_.schedule->Kept(index) &&
+         shared_.job_->OthersAreAlive();
+}
+
+bool SharedJobEpoch::HandsOnNow(uint32_t index) const {
+  return HandsOn(index) && shared_.job_->OthersAreAlive();
+}
+
+void SharedJobEpoch::NoteHandedOut(uint32_t count) {
+  if (count % kNotedAtOnce == 0) shared_.job_->NoteHandedOut(count);
+}
+
+// Samples that are not kept ---------------------------------------------------
+
+std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
+  if (OthersHandOn()) {
+    const std::optional<Unkept> found = OldestInRing(needs);
+    if (found.has_value()) return found;
+  }
+  if (num_ahead_ > 0) {
+    --num_ahead_;
+    return Unkept();
+  }
+  const std::optional<uint32_t> own = transit_->NextOwn(
+      [this](uint32_t place) { return plan_.schedule->At(place); }, needs,
+      [this](uint32_t index, bool also_claimed) {
+        return ClaimUnkept(index, also_claimed);
+      });
+  if (!own.has_value()) return std::nullopt;
+  return Unkept{own};
+}
+
+std::optional<JobEpoch::Unkept> SharedJobEpoch::OldestInRing(
+    const Needs& needs) {
+  if (plan_.num_begun != shared_.num_begun_) return std::nullopt;
+  Unkept found;
+  found.position = transit_->Oldest([&](uint64_t key, uint32_t tag) {
+    if (!plan_.keys.Has(key) ||
+        plan_.keys.InShard(key) >= plan_.schedule->num_samples()) {
+      return false;
+    }
+    const auto index = static_cast<uint32_t>(plan_.keys.InShard(key));
+    if (!HandsOn(index) || !needs(index)) return false;
+    const Generation unused = shared_.used_.NextUnused(index);
+    found.index = index;
+    found.generation = NearestGeneration(tag, unused);
+    return found.generation >= unused;
+  });
+  if (!found.position.has_value()) return std::nullopt;
+  return found;
+}
+
+void SharedJobEpoch::ClaimAhead(uint32_t index) {
+  ClaimUnkept(index, /*also_claimed=*/true);
+  ++num_ahead_;
+}
+
+void SharedJobEpoch::GiveBack(uint32_t index) {
+  transit_->GiveBack(index);
+  ++num_owed_;
+}
+
+bool SharedJobEpoch::TakeOwed() {
+  if (num_owed_ == 0) return false;
+  --num_owed_;
+  return true;
+}
+
+bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
+  UsedGenerations& used = shared_.used_;
+  const uint64_t key = plan_.keys.InWhole(index);
+  const bool with_others = OthersHandOn();
+  // After a restore a job that is alone does again what it did before.
+  const bool again = !with_others && Exact();
+  Generation generation = OwnGeneration(index);
+  do {
+    if (!again) generation = std::max(generation, used.NextUnused(index));
+    if (!with_others) continue;
+    const std::optional<Generation> next =
+        shared_.job_->ClaimNext(key, generation, also_claimed);
+    if (!next.has_value()) return false;
+    generation = *next;
+    // Another iterator may use it meanwhile.
+  } while (!used.UseOnce(index, generation) && !again);
+  if (!with_others) shared_.job_->NoteBegun(key, generation);
+  NoteGeneration(index, generation);
+  return true;
+}
+
+void SharedJobEpoch::NoteGeneration(uint32_t index, Generation generation) {
+  absl::MutexLock lock(&mu_);
+  if (generation != OwnGeneration(index)) {
+    other_generations_[index] = generation;
+  } else {
+    other_generations_.erase(index);
+  }
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,98 @@
+// A job on a store on disk that other jobs use as well.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/cooperation/job.h"
+#include "refurbish_tf/cc/cooperation/shared/transit_order.h"
+#include "refurbish_tf/cc/cooperation/shared/used_generations.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+namespace refurbish_tf {
+
+class SharedJob : public Job {
+ public:
+  // The store must outlive it.
+  SharedJob(double reuse_factor, DiskStore* disk,
+            std::unique_ptr<SharedState::Job> job)
+      : disk_(*disk), job_(std::move(job)), used_(reuse_factor) {}
+
+  bool alone() const override { return false; }
+  uint64_t BeginFirstEpoch() override { return job_->BeginFirstEpoch(); }
+  uint64_t BeginEpoch(uint64_t number) override;
+  std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) override;
+  void Restore(uint64_t exact_before, uint64_t ring_from) override;
+  int64_t bytes() const override { return used_.bytes(); }
+
+ private:
+  friend class SharedJobEpoch;
+
+  DiskStore& disk_;
+  const std::unique_ptr<SharedState::Job> job_;
+  UsedGenerations used_;
+  std::atomic<uint64_t> exact_before_{0};
+  std::atomic<uint64_t> ring_from_{0};
+  // Only the epoch begun last takes what is in transit: the generations of two
+  // at once would overtake each other.
+  std::atomic<uint64_t> num_begun_{0};
+};
+
+// Lock order: `mu_`, then that of `UsedGenerations`.
+class SharedJobEpoch : public JobEpoch {
+ public:
+  // `ring`: what the jobs hand on, or null.
+  SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
+                 const TransitRing* ring);
+
+  void Resume(uint32_t num_handed_out) override;
+  void BeginDecisions() override;
+  bool alone() const override { return false; }
+  bool OthersHandOn() override;
+  GenerationRange Wanted(uint32_t index) const override;
+  bool Use(uint32_t index, Generation found, bool in_ring) override;
+  bool Claim(uint32_t index, bool also_claimed) override;
+  Generation Claimed(uint32_t index) const override ABSL_LOCKS_EXCLUDED(mu_);
+  bool KeepsForOthers(uint32_t index) const override;
+  bool HandsOnNow(uint32_t index) const override;
+  void NoteHandedOut(uint32_t count) override;
+  bool HandsOn(uint32_t index) const override {
+    return ring_ != nullptr && !plan_.schedule->Kept(index);
+  }
+  std::optional<Unkept> NextUnkept(const Needs& needs) override;
+  void ClaimAhead(uint32_t index) override;
+  void GiveBack(uint32_t index) override;
+  bool TakeOwed() override;
+
+ private:
+  // Whether only what the schedule wants may be used, and no newer generation.
+  bool Exact() const { return plan_.number < shared_.exact_before_; }
+  std::optional<Unkept> OldestInRing(const Needs& needs);
+  bool ClaimUnkept(uint32_t index, bool also_claimed);
+  void NoteGeneration(uint32_t index, Generation generation)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  SharedJob& shared_;
+  const TransitRing* const ring_;
+  // Empty if there is no ring.
+  std::optional<TransitOrder> transit_;
+  // Whether others hand on, if that was asked since `BeginDecisions`, and how
+  // many claims of samples that are kept were refused since.
+  std::optional<bool> others_hand_on_;
+  uint32_t num_refused_ = 0;
+  uint32_t num_owed_ = 0;
+  uint32_t num_ahead_ = 0;
+
+  mutable absl::Mutex mu_;
+  // Which samples are prepared with another generation than the schedule's.
+  std::unordered_map<uint32_t, Generation> other_generations_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf

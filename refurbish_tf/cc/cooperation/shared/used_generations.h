@@ -1,0 +1,57 @@
+// How often a job has used samples of a store that other jobs use as well.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+
+// On a shared store, a job may find a sample of a newer generation than its
+// schedule wants, and uses it. It may use no partially augmented sample more
+// than r times, so it may then need the next generation before its schedule
+// does. This counts, for each sample, the job's uses of the newest generation
+// that it has used.
+//
+// Thread-safe.
+class UsedGenerations {
+ public:
+  explicit UsedGenerations(double reuse_factor)
+      : most_uses_(std::min(std::ceil(reuse_factor), 65'535.0)) {}
+
+  // Which generations may be used of a sample if the schedule wants
+  // `generation`.
+  GenerationRange Wanted(uint32_t index, Generation generation) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts a use. False if that generation was used up or passed meanwhile.
+  bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The same for a sample that is not kept, of which each generation is used
+  // once: the least that may be used; a use.
+  Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool UseOnce(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Forgets all uses.
+  void Clear() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Makes room for so many samples. They take this many bytes.
+  void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct __attribute__((packed)) Uses {
+    Generation generation = 0;
+    uint16_t count = 0;  // 0 for none.
+  };
+  const uint16_t most_uses_;
+  mutable absl::Mutex mu_;
+  // By sample, up to the last one that was used.
+  std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf

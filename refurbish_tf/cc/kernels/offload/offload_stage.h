@@ -1,0 +1,100 @@
+// What a offload stage knows across its epochs: its seed, the next epoch, the
+// fraction of a batch that the accelerator does, and counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/plan/device_fraction_rule.h"
+
+namespace refurbish_tf {
+
+// Counts of an epoch; may outlive its iterator.
+struct OffloadCounters : Counters {
+  Count batches{this, "batches"};
+  Count host_images{this, "host_images"};
+  Count device_images{this, "device_images"};
+  Count host_wait_nanos{this, "host_wait_nanos"};
+};
+
+class OffloadStage {
+ public:
+  // Seeds are made of epochs below 2**32.
+  static constexpr int64_t kMostEpochs = int64_t{1} << 32;
+  // The names of what is saved.
+  static constexpr char kSeed[] = "seed";
+  static constexpr char kNextEpoch[] = "next_epoch";
+
+  // `any_seed`: the user gave none, so that of a checkpoint replaces it.
+  // `eighths`: as the argument of DeviceFractionRule.
+  OffloadStage(int64_t seed, bool any_seed, int eighths)
+      : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
+
+  struct Iteration {
+    int64_t seed = 0;
+    int64_t epoch = 0;
+    std::shared_ptr<OffloadCounters> counters;
+  };
+  // Of the next epoch, or of that with which a checkpoint goes on.
+  Iteration Begin(std::optional<int64_t> epoch = std::nullopt)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    counters_.push_back(std::make_shared<OffloadCounters>());
+    return {seed_, epoch.has_value() ? *epoch : next_epoch_++,
+            counters_.back()};
+  }
+
+  // As those of DeviceFractionRule.
+  DeviceFractionRule::Batch BeginBatch() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return rule_.Begin();
+  }
+  void Record(const DeviceFractionRule::Batch& batch,
+              std::optional<int64_t> since, int64_t waited)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    rule_.Record(batch, since, waited);
+  }
+
+  std::vector<std::shared_ptr<const OffloadCounters>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {counters_.begin(), counters_.end()};
+  }
+
+  // Of a stage that makes the seeds itself: its seed and its next epoch.
+  NamedNumbers Save() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {{kSeed, seed_}, {kNextEpoch, next_epoch_}};
+  }
+  // An error if the user gave another one.
+  absl::Status CheckSeed(int64_t seed) const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (seed == seed_ || any_seed_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The checkpoint of offload was saved with seed=", seed,
+        ", but this stage has seed=", seed_, ". Build the same pipeline."));
+  }
+  void Restore(int64_t seed, int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    seed_ = seed;
+    next_epoch_ = next_epoch;
+  }
+
+ private:
+  const bool any_seed_;
+  mutable absl::Mutex mu_;
+  int64_t seed_ ABSL_GUARDED_BY(mu_);
+  int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  DeviceFractionRule rule_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<OffloadCounters>> counters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,58 @@
+// The elements of a source by index that are kept, shared by the copies of the
+// dataset op of `cached` and by all their iterators.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/refurbish/source_checks.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+// Found by its name, as a stage is (stage.h). An element never leaves the store
+// to make room: those that come first stay. All have generation 0.
+//
+// Thread-safe. No lock is held while the store is used.
+class CachedSource : public std::enable_shared_from_this<CachedSource> {
+ public:
+  static std::shared_ptr<CachedSource> GetOrCreate(const std::string& id);
+
+  explicit CachedSource(std::string id) : id_(std::move(id)) {}
+
+  // Called each time a dataset object is made, before the other methods; the
+  // first call counts. `shards`: which part of its files the source is, empty
+  // for the whole. Fails if the store is another stage's, or was filled from a
+  // source of another length. Does I/O on a store on disk.
+  absl::Status Configure(int64_t num_elements, const std::string& shards,
+                         std::shared_ptr<SampleStore> store,
+                         const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
+
+  int64_t num_elements() const { return num_elements_; }
+  SampleStore& store() { return *store_; }
+
+  // Whether the element is kept, and the element.
+  bool Contains(uint32_t index);
+  bool Get(uint32_t index, Sample* element);
+  // Keeps the element, if there is room. It then owns its buffers, which the
+  // store shares. `sum` is its checksum, or 0.
+  void Put(uint32_t index, uint32_t sum, Sample* element);
+
+  SourceChecks& source_checks() { return source_checks_; }
+
+ private:
+  const std::string id_;
+  SourceChecks source_checks_;
+
+  absl::Mutex mu_;
+  bool configured_ ABSL_GUARDED_BY(mu_) = false;
+  // Set by the first `Configure`, with `mu_` held; they do not change.
+  int64_t num_elements_ = 0;
+  std::shared_ptr<SampleStore> store_;
+};
+
+}  // namespace refurbish_tf

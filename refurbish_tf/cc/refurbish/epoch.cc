@@ -1,0 +1,267 @@
+#include "refurbish_tf/cc/refurbish/epoch.h"
+
+#include <chrono>
+#include <utility>
+
+#include "refurbish_tf/cc/refurbish/ask_ahead.h"
+
+namespace refurbish_tf {
+namespace {
+
+// What may be decided ahead for a source that asks ahead: bytes of samples from
+// the store, plus a constant for each of them. (Reads: `NotedReads::many`.)
+constexpr int64_t kMostBytesAhead = 16 << 20;
+constexpr int64_t kLeastBytesAhead = 64;
+
+// How many places are claimed at once from a store in memory.
+constexpr size_t kMostAtOnce = 16;
+
+// No generation of an epoch is the one that stands for "none" in a store.
+static_assert(kMaxEpochs <= kNoGeneration);
+
+}  // namespace
+
+Epoch::Epoch(EpochParts parts)
+    : parts_(std::move(parts)),
+      keys_(parts_.store->Keys(parts_.shard)),
+      order_(parts_.order),
+      random_access_(parts_.random_access && order_.has_value()),
+      job_(parts_.job->InEpoch({parts_.number, parts_.num_begun,
+                                order_.has_value() ? &*order_ : nullptr, keys_,
+                                parts_.hands_on})),
+      read_ahead_(store().MakeReadAhead()) {
+  absl::MutexLock lock(&mu_);
+  if (!order_.has_value()) return;
+  stream_length_ = num_places_ = order_->num_samples();
+  states_.Resize(num_places_);
+  yielded_.Resize(num_places_);
+  *parts_.alive =
+      order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
+}
+
+void Epoch::Resume(const SavedEpoch& saved) {
+  absl::MutexLock lock(&mu_);
+  resumed_ = true;
+  yielded_.Resume(saved);
+  uint32_t num_yielded = 0;
+  for (uint32_t i = 0; i < yielded_.end(); ++i) {
+    if (!yielded_.Has(i)) continue;
+    states_.Set(i, SampleState::kFound);
+    ++num_yielded;
+  }
+  num_handed_out_ = num_yielded;
+  if (!order_.has_value()) return;
+  yielded_.Resize(num_places_);
+  next_position_ = num_yielded;
+  job_->Resume(num_yielded);
+  std::vector<uint32_t> order(num_places_);
+  std::vector<bool> fresh(num_places_);
+  uint32_t passed = 0;
+  for (uint32_t position = num_yielded; position < num_places_; ++position) {
+    Slot slot = order_->At(position);
+    if (yielded_.Has(slot.index)) {
+      // For each sample that was yielded before its place there is a place
+      // before this whose sample was not.
+      do {
+        slot = order_->At(passed++);
+      } while (yielded_.Has(slot.index));
+    }
+    order[position] = slot.index;
+    fresh[position] = slot.fresh;
+  }
+  order_->SetOrder(std::move(order), std::move(fresh));
+}
+
+void Epoch::Save(SavedEpoch* saved) {
+  const Schedule* const schedule = parts_.schedule.get();
+  saved->begun = true;
+  saved->number = number();
+  saved->num_samples =
+      order_.has_value() ? order_->num_samples() : kUnknownSamples;
+  saved->scheduled = scheduled();
+  saved->num_kept = scheduled() ? schedule->capacity() : 0;
+  saved->origin = scheduled() ? schedule->origin() : 0;
+  if (scheduled() && saved->schedule_shards > 0) {
+    saved->schedule_shards = schedule->ShardsThen(parts_.shard.count);
+  }
+  yielded_.Save(saved);
+  if (!order_.has_value()) return;
+  *parts_.alive =
+      order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
+}
+
+int64_t Epoch::num_samples() const {
+  absl::MutexLock lock(&mu_);
+  return stream_length_;
+}
+
+// The order -------------------------------------------------------------------
+
+Epoch::Step Epoch::Next(std::vector<Place>* places) {
+  places->clear();
+  absl::MutexLock lock(&mu_);
+  if (!OrderIsWalked() && (decided_.empty() || read_ahead_ != nullptr)) {
+    DecideMore();
+  }
+  const int64_t bytes_ahead = bytes_ahead_;
+  // What was taken ahead counts until it is claimed.
+  const size_t most =
+      read_ahead_ == nullptr && bytes_ahead == 0 ? kMostAtOnce : 1;
+  while (!decided_.empty() && places->size() < most) {
+    const Place& place = decided_.front();
+    num_to_prepare_ -= place.from == Place::From::kSource;
+    bytes_ahead_ -= place.bytes_ahead;
+    places->push_back(std::move(decided_.front()));
+    decided_.pop_front();
+  }
+  if (bytes_ahead_ < bytes_ahead) changed_.SignalAll();
+  if (!places->empty()) return Step::kPlaces;
+  // Those that are being read may yet be deferred.
+  if (reads_.any()) return Step::kNotNow;
+  while (!deferred_.empty()) {
+    const uint32_t index = deferred_.back();
+    deferred_.pop_back();
+    Place found;
+    if (Decide(Occasion::kEnd, index, &found) == SampleState::kFound) {
+      WantReads();
+      places->push_back(std::move(found));
+      return Step::kPlaces;
+    }
+    missing_.push_back(index);
+  }
+  if (num_missing_claimed_ == missing_.size()) return Step::kEnd;
+  Place& place = places->emplace_back();
+  place.missing = true;
+  place.new_input = num_missing_claimed_ == 0;
+  if (random_access_) place.index = missing_[num_missing_claimed_];
+  ++num_missing_claimed_;
+  return Step::kPlaces;
+}
+
+void Epoch::StartReads() {
+  if (read_ahead_ != nullptr) read_ahead_->Start();
+}
+
+bool Epoch::Read(Place* place) {
+  StartReads();
+  const uint32_t index = *place->index;
+  Generation found;
+  const auto began = std::chrono::steady_clock::now();
+  bool hit = read_ahead_->Get(place->wanted, &place->sample, &found,
+                              &place->from_other_jobs);
+  counters().store_wait_nanos +=
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
+          .count();
+  hit = hit && job_->Use(index, found, place->wanted.position.has_value());
+  absl::MutexLock lock(&mu_);
+  reads_.End(place->wanted);
+  changed_.SignalAll();
+  if (!hit) Decide(Occasion::kGone, index, place);
+  return hit;
+}
+
+bool Epoch::HandedOut(std::optional<uint32_t> index) {
+  ++num_handed_out_;
+  if (index.has_value()) yielded_.Note(*index);
+  job_->NoteHandedOut(num_handed_out_);
+  return order_.has_value() && num_handed_out_ == order_->num_samples();
+}
+
+// The source ------------------------------------------------------------------
+
+void Epoch::ReadAnew() {
+  absl::MutexLock lock(&mu_);
+  job_->BeginDecisions();
+  stream_position_ = 0;
+  for (uint32_t i = 0; i < num_places_; ++i) Decide(Occasion::kReadAnew, i);
+  requests_ = Requests();
+  for (const uint32_t index : missing_) requests_.Add(index);
+}
+
+absl::StatusOr<size_t> Epoch::Request(size_t n, uint64_t input) {
+  absl::StatusOr<size_t> requested = DecideRequest(n, input);
+  StartReads();
+  return requested;
+}
+
+void Epoch::NoteRead(size_t num_read) {
+  absl::MutexLock lock(&mu_);
+  requests_.NoteRead(num_read);
+}
+
+uint64_t Epoch::NewInput() {
+  absl::MutexLock lock(&mu_);
+  changed_.SignalAll();
+  return ++input_;
+}
+
+absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
+  absl::MutexLock lock(&mu_);
+  job_->BeginDecisions();
+  while (n >= requests_.end()) {
+    if (closed_ || input != input_) {
+      return absl::CancelledError("The input is no longer used.");
+    }
+    if (OrderIsWalked()) {
+      return absl::OutOfRangeError("No more samples to prepare.");
+    }
+    if (bytes_ahead_ > kMostBytesAhead || reads_.many()) {
+      if (AskingAhead::OnThisThread()) {
+        return absl::UnavailableError("Too much was decided ahead.");
+      }
+      changed_.Wait(&mu_);
+      job_->BeginDecisions();
+      continue;
+    }
+    const size_t before = decided_.size();
+    DecideNext();
+    WantReads();
+    if (decided_.size() == before) continue;
+    Place& ahead = decided_.back();
+    if (ahead.from != Place::From::kStore) continue;
+    ahead.bytes_ahead = kLeastBytesAhead + SampleBytes(ahead.sample);
+    bytes_ahead_ += ahead.bytes_ahead;
+  }
+  if (requests_.WasRead(n)) return absl::NotFoundError("It was read.");
+  return requests_[n];
+}
+
+Advance Epoch::AdvanceStream() {
+  // Bounds both how long the lock is held, as each may be a claim that is
+  // refused, and an iterator's uninterrupted work.
+  constexpr int64_t kMaxPassOver = 1024;
+  absl::MutexLock lock(&mu_);
+  job_->BeginDecisions();
+  Advance advance;
+  while (stream_position_ != stream_length_ &&
+         advance.pass_over < kMaxPassOver) {
+    const uint32_t index = static_cast<uint32_t>(stream_position_++);
+    if (Decide(Occasion::kStream, index) == SampleState::kAsked) {
+      advance.wanted = true;
+      advance.index = index;
+      return advance;
+    }
+    ++advance.pass_over;
+  }
+  advance.at_end = stream_position_ == stream_length_;
+  return advance;
+}
+
+void Epoch::StreamEnded() {
+  absl::MutexLock lock(&mu_);
+  // The last position was the end itself.
+  stream_length_ = stream_position_ - 1;
+}
+
+void Epoch::ArrivalsEnded() {
+  absl::MutexLock lock(&mu_);
+  num_places_ = next_position_;
+}
+
+void Epoch::Close() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+  changed_.SignalAll();
+}
+
+}  // namespace refurbish_tf

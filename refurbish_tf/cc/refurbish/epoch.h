@@ -1,0 +1,250 @@
+// An epoch under way. It alone decides whether a sample is fresh (prepared) or
+// cached (found in the store), and knows what has been yielded.
+//
+// Identity: in epoch t, sample i is at generation g(i, t), which rises each
+// time that the schedule evicts it (schedule.h). The seeds that `partial_fn`
+// gets depend on the stage seed, i and g alone, and so does a cached sample, if
+// `partial_fn` draws from these seeds. So the store is a memo: losing it costs
+// time and never content. A sample in memory is used only if it has exactly the
+// generation wanted, so iterators at different epochs do not disturb each
+// other. Beginning an epoch removes nothing from the store.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/cooperation/job.h"
+#include "refurbish_tf/cc/plan/requests.h"
+#include "refurbish_tf/cc/plan/sample_states.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/refurbish/epoch_parts.h"
+#include "refurbish_tf/cc/refurbish/noted_reads.h"
+#include "refurbish_tf/cc/refurbish/place.h"
+#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+// Where each sample comes from is in `epoch_decide.cc`.
+//
+// Thread-safe. Lock order: `mu_`, then those of the `JobEpoch`, then those of
+// the store and its `ReadAhead`.
+class Epoch {
+ public:
+  explicit Epoch(EpochParts parts);
+
+  // Continues where a checkpoint was saved. To be called before anything else.
+  // What was not yielded keeps its place in the order if that is still to come.
+  // A stream may have yielded samples before their places: samples whose places
+  // have passed come there.
+  void Resume(const SavedEpoch& saved) ABSL_LOCKS_EXCLUDED(mu_);
+  bool resumed() const { return resumed_; }
+
+  // For a checkpoint, in place of what the stage has saved of its next epoch.
+  // Not while `HandedOut` is called.
+  void Save(SavedEpoch* saved);
+
+  uint64_t number() const { return parts_.number; }
+  uint64_t seed() const { return parts_.seed; }
+  // What number a sample has for the functions' seeds.
+  uint64_t InWhole(uint32_t index) const { return parts_.shard.InWhole(index); }
+  // And in the store.
+  const Shard& keys() const { return keys_; }
+  SampleStore& sample_store() const { return *parts_.store; }
+  EpochCounters& counters() { return *parts_.counters; }
+  bool random_access() const { return random_access_; }
+  // The generation that the sample has when it is prepared in this epoch.
+  Generation PreparedGeneration(uint32_t index) const {
+    return job_->Claimed(index);
+  }
+  // Whether to keep the prepared sample: to use it again, or for other jobs.
+  bool ToKeep(uint32_t index) const {
+    return Reused(index) || job_->KeepsForOthers(index);
+  }
+  // Whether to put it into the ring, for other jobs, as it is not kept.
+  bool ToShare(uint32_t index) const { return job_->HandsOnNow(index); }
+  // Whether the schedule was known when the epoch began. Otherwise every sample
+  // is prepared.
+  bool scheduled() const { return parts_.schedule != nullptr; }
+  // Whether the number of samples was known when the epoch began.
+  bool num_samples_known() const { return order_.has_value(); }
+  // How many samples the source has, if known.
+  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The order. ----------------------------------------------------------------
+
+  enum class Step {
+    kPlaces,
+    kNotNow,  // None until a read that is under way has ended.
+    kEnd,
+  };
+  // The next places, at most 16. For one thread at a time. Does not wait.
+  Step Next(std::vector<Place>* places) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Begins the reads that were decided on since the last call. It opens files
+  // and reads what is in the page cache, so no lock may be held.
+  void StartReads();
+  // The same, then waits for the read of this place. False if the sample was
+  // not there: it is deferred.
+  bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Notes that the sample at a place was handed out, or its error; `index` is
+  // empty if an error belongs to no sample. Returns whether it is known to be
+  // the last. For one thread at a time.
+  bool HandedOut(std::optional<uint32_t> index);
+
+  // The source. ---------------------------------------------------------------
+
+  // The source will be read from its start again, for what is missing at the
+  // end of the order.
+  void ReadAnew() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Random access: the index of the `n`-th sample to prepare; OutOfRange if
+  // there are fewer; NotFound if it was read, as then whoever asks is another
+  // one of several sources, as in `concatenate`, which each count from 0. Waits
+  // while too much is taken ahead. `input`: what `NewInput` has returned; fails
+  // if it was called again since.
+  absl::StatusOr<size_t> Request(size_t n, uint64_t input)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // So many were read. To be called now and then.
+  void NoteRead(size_t num_read) ABSL_LOCKS_EXCLUDED(mu_);
+  // Called before an input is made, and before it is destroyed, as a thread of
+  // it may wait in `Request`.
+  uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Stream.
+  Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
+  // Of unknown length: it has ended.
+  void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
+  // Likewise, and its last element has left the shuffle buffer.
+  void ArrivalsEnded() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // From now on `Request` fails instead of waiting.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  bool Reused(uint32_t index) const {
+    return order_.has_value() && order_->Reused(index);
+  }
+
+  // Why a sample is decided on.
+  enum class Occasion {
+    kPlace,     // Its place has come. It is kept, or none are handed on.
+    kLookedUp,  // The same, and `place` has it if the store does.
+    kInRing,    // A place of what is handed on has come, and it is in the ring.
+    kClaimed,   // Such a place has come, and the job has claimed it.
+    kStream,    // The stream has come to it.
+    kGone,      // It was found, and is gone now that it is to be read.
+    kEnd,       // The order is walked, and it was deferred.
+    kReadAnew,  // The source is read again for all that are still deferred.
+  };
+
+  // The walk of the order, which fills `decided_`. ----------------------------
+
+  bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return next_position_ >= num_places_;
+  }
+  // Decides as many of the next places as it takes to have one, or to keep the
+  // disk busy.
+  void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides the next place of the order.
+  void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The place of its sample. Adds no place if the sample is deferred.
+  void DecidePlace(Occasion occasion, const Slot& slot, Place place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A place of any of the samples that are not kept, where they are handed on.
+  void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddFromSource(uint32_t index, bool missing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Decisions. ----------------------------------------------------------------
+
+  // Where a sample comes from is decided here alone. Returns its new state.
+  // `place` is filled in if the store has the sample.
+  SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Whether the stream has passed over it, or has yielded it.
+  bool Passed(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !random_access_ && index < stream_position_;
+  }
+  bool IsStored(uint32_t index) {
+    return store().Contains(keys_.InWhole(index), job_->Wanted(index));
+  }
+  // After it a sample would only lie there until its successor comes. Without a
+  // schedule it is unknown whether this is the last use.
+  bool IsLastUse(uint32_t index) const { return scheduled() && !Reused(index); }
+  // Takes the sample from the store, or notes that it is to be read.
+  bool FindStored(uint32_t index, Place* place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes a place to be read.
+  void WillRead(uint32_t index, GenerationRange wanted,
+                std::optional<uint64_t> position, Place* place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WantReads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  CacheStore<Sample>& store() const { return parts_.store->store(); }
+
+  absl::StatusOr<size_t> DecideRequest(size_t n, uint64_t input)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  const EpochParts parts_;
+  // What number a sample has in the store.
+  const Shard keys_;
+  std::optional<EpochSchedule> order_;  // Set before the epoch is used.
+  const bool random_access_;
+  const std::unique_ptr<JobEpoch> job_;
+  // Null if reading takes no time: for a store in memory.
+  const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
+
+  mutable absl::Mutex mu_;
+  absl::CondVar changed_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // The order. How many places it has: while that is unknown, more than ever
+  // come.
+  uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
+  // Every place before this is decided.
+  uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
+  bool resumed_ = false;  // Set before the epoch is used.
+  // What was handed out, also before the epoch was resumed. For `HandedOut` and
+  // `Save`, which are not called at once.
+  YieldedSamples yielded_;
+  uint32_t num_handed_out_ = 0;
+
+  // Written by `Decide`, and by `Resume` for what was yielded before.
+  SampleStates states_ ABSL_GUARDED_BY(mu_);
+  // Places that are decided and not yet claimed, by `Next` or ahead by
+  // `Request`; how many of them are to be prepared; and the bytes of samples
+  // that `Request` took from the store ahead.
+  std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
+  size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bytes_ahead_ ABSL_GUARDED_BY(mu_) = 0;
+  // How many places are decided at once for a store in memory.
+  uint32_t num_at_once_ ABSL_GUARDED_BY(mu_) = 1;
+  NotedReads reads_ ABSL_GUARDED_BY(mu_);
+
+  // Those that `Decide` deferred, until the order is walked. Then those that
+  // are still not in the store, for which the source is read again, and how
+  // many of these were claimed.
+  std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
+  size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // The source. Random access: what it was asked for.
+  Requests requests_ ABSL_GUARDED_BY(mu_);
+  // Stream: what it yields next, and how much it has.
+  int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
+};
+
+}  // namespace refurbish_tf

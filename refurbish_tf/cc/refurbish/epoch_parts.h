@@ -1,0 +1,49 @@
+// What an epoch is made from.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/cooperation/job.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+// The counts of an epoch, which outlive it: `EpochStats` in stats.py.
+struct EpochCounters : Counters {
+  Count fresh{this, "fresh"};
+  Count cached{this, "cached"};
+  Count from_other_jobs{this, "from_other_jobs"};
+  Count evicted{this, "evicted"};
+  Count missing{this, "missing"};
+  Count bytes{this, "bytes"};
+  Count fresh_wait_nanos{this, "fresh_wait_nanos"};
+  Count store_wait_nanos{this, "store_wait_nanos"};
+};
+
+struct EpochParts {
+  uint64_t number = 0;
+  uint64_t seed = 0;
+  Shard shard;  // Which samples of the whole source these are.
+  // Keeps alive what `order` refers to. Null if every sample is prepared.
+  std::shared_ptr<const Schedule> schedule;
+  // Empty while the number of samples is unknown: then every sample is
+  // prepared, in the order in which they come.
+  std::optional<EpochSchedule> order;
+  bool random_access = false;  // Of the source.
+  std::shared_ptr<SampleStore> store;
+  std::shared_ptr<Job> job;  // Goes before `store`.
+  uint64_t num_begun = 0;    // By the job.
+  bool hands_on = false;     // As `JobPlan::hands_on`.
+  std::shared_ptr<EpochCounters> counters;
+  // Tells the stage that the epoch still exists, and what it takes that grows
+  // with the number of samples.
+  std::shared_ptr<std::atomic<int64_t>> alive;
+};
+
+}  // namespace refurbish_tf

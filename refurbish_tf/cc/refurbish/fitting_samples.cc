@@ -1,0 +1,108 @@
+#include "refurbish_tf/cc/refurbish/fitting_samples.h"
+
+#include <algorithm>
+
+#include "refurbish_tf/cc/plan/schedule.h"
+
+namespace refurbish_tf {
+namespace {
+
+// The lower half of a key is the index.
+uint32_t IndexOf(uint64_t key) { return static_cast<uint32_t>(key); }
+
+}  // namespace
+
+void FittingSamples::Push(uint64_t key, int64_t bytes) {
+  const uint32_t index = IndexOf(key);
+  const int64_t before = BytesOf(index);
+  if (index >= noted_.size()) noted_.resize(index + 1, kNone);
+  const bool is_new = noted_[index] == kNone;
+  noted_[index] = bytes;
+  total_ += bytes - before;
+  if (!is_new) return;
+  keys_.push_back(key);
+  std::push_heap(keys_.begin(), keys_.end());
+}
+
+void FittingSamples::Pop() {
+  const uint32_t index = IndexOf(keys_[0]);
+  total_ -= noted_[index];
+  noted_[index] = kNone;
+  std::pop_heap(keys_.begin(), keys_.end());
+  keys_.pop_back();
+}
+
+void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
+                         const Sample& sample, const Shard& keys,
+                         CacheStore<Sample>& store) {
+  const uint64_t key = EvictionKey(seed, index);
+  absl::MutexLock lock(&mu_);
+  if (key >= limit_) return;
+  const uint64_t number = keys.InWhole(index);
+  // In memory what fits is counted here: while memory is short the store has
+  // less. On disk a record takes other bytes, and other jobs put.
+  const int64_t bytes = store.shared() ? 0 : SampleBytes(sample);
+  bool all_known = false;
+  PutResult result;
+  const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    result = store.Put(number, generation, sample);
+    if (result == PutResult::kNewerKept) return true;
+    return result != PutResult::kNoRoom &&
+           total_ - BytesOf(index) + bytes <= store.max_bytes();
+  };
+  while (!fits()) {
+    // Its older generation was removed.
+    if (!keys_.empty() && keys_[0] == key) Pop();
+    const bool is_largest = keys_.empty() || keys_[0] < key;
+    // Samples that others have put compete from the start. Otherwise one of our
+    // own would be evicted before one of an earlier run that has a larger key.
+    if (store.shared() && !all_known && (is_largest || !others_found_)) {
+      others_found_ = all_known = true;
+      for (const uint64_t other : store.Indices()) {
+        if (!keys.Has(other)) continue;
+        Push(EvictionKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
+      }
+      continue;
+    }
+    if (is_largest) {
+      limit_ = key;
+      if (result == PutResult::kStored) store.Evict(number);
+      return;
+    }
+    limit_ = keys_[0];
+    Pop();
+    store.Evict(keys.InWhole(IndexOf(limit_)));
+  }
+  if (result == PutResult::kStored || result == PutResult::kMemoryShort) {
+    Push(key, bytes);
+  }
+  bytes_ = keys_.size() * sizeof(keys_[0]) + noted_.size() * sizeof(noted_[0]);
+}
+
+uint32_t FittingSamples::Count(uint64_t seed, int64_t num_samples) const {
+  const uint64_t limit = limit_;
+  uint32_t count = 0;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    count += EvictionKey(seed, static_cast<uint32_t>(i)) < limit;
+  }
+  return count;
+}
+
+void FittingSamples::Clear() {
+  absl::MutexLock lock(&mu_);
+  keys_.clear();
+  noted_.clear();
+  total_ = 0;
+  limit_ = std::numeric_limits<uint64_t>::max();
+  others_found_ = false;
+}
+
+void FittingSamples::Free() {
+  absl::MutexLock lock(&mu_);
+  std::deque<uint64_t>().swap(keys_);
+  std::deque<int64_t>().swap(noted_);
+  total_ = 0;
+  bytes_ = 0;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,49 @@
+// The reads of an epoch that are noted, and how many have not ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+
+class NotedReads {
+ public:
+  // `position`: in the ring, of a sample in transit.
+  WantedSample Note(uint64_t key, GenerationRange wanted,
+                    std::optional<uint64_t> position) {
+    noted_.push_back({next_ticket_++, key, wanted, position});
+    ++num_reading_;
+    num_transit_reading_ += position.has_value();
+    return noted_.back();
+  }
+  // How many were not taken, and these.
+  size_t size() const { return noted_.size(); }
+  std::vector<WantedSample> Take() { return std::exchange(noted_, {}); }
+
+  void End(const WantedSample& read) {
+    --num_reading_;
+    num_transit_reading_ -= read.position.has_value();
+  }
+  bool any() const { return num_reading_ > 0; }
+  // Few of what is in transit, as it may be gone if it is not read soon.
+  bool many() const {
+    return num_reading_ > kMostReading ||
+           num_transit_reading_ > kMostTransitReading;
+  }
+
+ private:
+  static constexpr int64_t kMostReading = 256;
+  static constexpr int64_t kMostTransitReading = 32;
+
+  std::vector<WantedSample> noted_;
+  int64_t num_reading_ = 0;
+  int64_t num_transit_reading_ = 0;
+  uint64_t next_ticket_ = 0;
+};
+
+}  // namespace refurbish_tf

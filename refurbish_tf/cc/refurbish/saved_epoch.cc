@@ -1,0 +1,168 @@
+#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+namespace {
+
+// How many of the samples yielded last each checkpoint copies. When there are
+// more, the next one copies all that were yielded since the bits were copied.
+constexpr size_t kMostYieldedLast = 1024;
+
+// When there are so many of these, the next one copies the bits. As many take
+// the bytes of the bits, if that is less.
+constexpr size_t kMostYieldedSince = 1 << 16;
+
+template <class T>
+tensorflow::Tensor VectorOf(const std::vector<T>& values) {
+  tensorflow::Tensor tensor(
+      tensorflow::DataTypeToEnum<T>::v(),
+      tensorflow::TensorShape({static_cast<int64_t>(values.size())}));
+  std::copy(values.begin(), values.end(), tensor.vec<T>().data());
+  return tensor;
+}
+
+}  // namespace
+
+absl::Status OtherPipeline(const char* what, const std::string& given,
+                           const std::string& saved) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "The checkpoint was saved by another pipeline: ", what,
+      " of refurbish is ", given, ", but was ", saved,
+      " when the checkpoint was saved. Build the pipeline as it was then, or "
+      "start the epoch over without this part of the checkpoint."));
+}
+
+absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
+  for (const auto& [key, number, least, most] :
+       {std::tuple<const char*, int64_t, int64_t, int64_t>{
+            "next_epoch", saved.next_epoch, 0, kMaxEpochs - 1},
+        {"number", saved.number, 0, kMaxEpochs - 1},
+        {"origin", saved.origin, 0, kMaxEpochs - 1},
+        {"eviction", saved.eviction, 0, kEvictions.names.size() - 1},
+        {"shuffle", saved.shuffle, 0, kShuffles.names.size() - 1},
+        {"num_shards", saved.num_shards, 0, kMaxSamples},
+        {"whole", saved.whole, kUnknownSamples, kMaxSamples},
+        {"schedule_shards", saved.schedule_shards, 0, kMaxShards},
+        {"ring_head", saved.ring_head, 0,
+         std::numeric_limits<int64_t>::max()}}) {
+    if (number < least || number > most) {
+      return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
+                               ", but must be at least ", least,
+                               " and at most ", most);
+    }
+  }
+  if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
+      (saved.num_samples <= 0 || saved.num_samples > MostSamples())) {
+    return DamagedCheckpoint(
+        "refurbish", "its num_samples is ", saved.num_samples,
+        ", but must be at least 1 and at most ", MostSamples(),
+        ", as many as this machine has memory for: a machine with more memory "
+        "saved it, or it is not what was saved");
+  }
+  if (saved.scheduled &&
+      (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {
+    return DamagedCheckpoint(
+        "refurbish", "its num_kept is ", saved.num_kept,
+        ", but must be at least 0 and at most num_samples, ",
+        saved.num_samples);
+  }
+  if (saved.scheduled && saved.begun && saved.number < saved.origin) {
+    return DamagedCheckpoint("refurbish", "its epoch ", saved.number,
+                             " is before the first epoch of its schedule, ",
+                             saved.origin);
+  }
+  for (const auto& [key, tensor, dtype] :
+       {std::tuple<const char*, const tensorflow::Tensor&,
+                   tensorflow::DataType>{"yielded", saved.yielded,
+                                         tensorflow::DT_UINT8},
+        {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32},
+        {"yielded_last", saved.yielded_last, tensorflow::DT_UINT32}}) {
+    if (tensor.dtype() != dtype || tensor.dims() != 1) {
+      return DamagedCheckpoint("refurbish", "its ", key, " is ",
+                               tensorflow::DataTypeString(tensor.dtype()),
+                               tensor.shape().DebugString(),
+                               ", but must be a vector of ",
+                               tensorflow::DataTypeString(dtype));
+    }
+  }
+  const auto yielded = saved.yielded.vec<uint8_t>();
+  const int64_t bytes = yielded.size();
+  // While the length of the source is unknown there are as many as it takes.
+  const bool fits = !saved.begun ? bytes == 0
+                    : saved.num_samples == kUnknownSamples
+                        ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)
+                        : bytes == (saved.num_samples + 7) / 8;
+  if (!fits) {
+    return DamagedCheckpoint("refurbish", "its yielded has ", bytes,
+                             " bytes, which is not one bit for each of ",
+                             saved.num_samples, " samples");
+  }
+  if (saved.num_samples != kUnknownSamples) num_samples = saved.num_samples;
+  if (num_samples == kUnknownSamples) return absl::OkStatus();
+  const auto beyond = [num_samples](int64_t index) {
+    return DamagedCheckpoint("refurbish", "it says that sample ", index,
+                             " was yielded, but there are ", num_samples);
+  };
+  for (int64_t byte = num_samples / 8; byte < bytes; ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      const int64_t index = 8 * byte + bit;
+      if (index >= num_samples && yielded(byte) >> bit & 1) {
+        return beyond(index);
+      }
+    }
+  }
+  for (const auto* tensor : {&saved.yielded_since, &saved.yielded_last}) {
+    const auto since = tensor->vec<uint32_t>();
+    for (int64_t i = 0; i < since.size(); ++i) {
+      if (since(i) >= num_samples) return beyond(since(i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void YieldedSamples::Note(uint32_t index) {
+  if (index / 8 >= bits_.size()) bits_.resize(index / 8 + 1);
+  bits_[index / 8] |= 1 << index % 8;
+  if (!saved_.has_value()) return;
+  last_.push_back(index);
+  if (last_.size() <= kMostYieldedLast) return;
+  since_.insert(since_.end(), last_.begin(), last_.end());
+  since_saved_.reset();
+  last_.clear();
+  const size_t most = std::min(kMostYieldedSince, bits_.size() / 4);
+  if (since_.size() <= most) return;
+  saved_.reset();
+  since_.clear();
+}
+
+void YieldedSamples::Resume(const SavedEpoch& saved) {
+  const auto yielded = saved.yielded.vec<uint8_t>();
+  bits_.assign(yielded.data(), yielded.data() + yielded.size());
+  for (const auto* tensor : {&saved.yielded_since, &saved.yielded_last}) {
+    const auto since = tensor->vec<uint32_t>();
+    for (int64_t i = 0; i < since.size(); ++i) Note(since(i));
+  }
+}
+
+void YieldedSamples::Save(SavedEpoch* saved) {
+  if (!saved_.has_value()) saved_ = VectorOf(bits_);
+  if (!since_saved_.has_value()) since_saved_ = VectorOf(since_);
+  saved->yielded = *saved_;
+  saved->yielded_since = *since_saved_;
+  saved->yielded_last = VectorOf(last_);
+}
+
+int64_t YieldedSamples::bytes() const {
+  const size_t saved = saved_.has_value() ? bits_.size() : 0;
+  const size_t numbers = 2 * since_.size() + last_.size();
+  return bits_.size() + saved + numbers * sizeof(uint32_t);
+}
+
+}  // namespace refurbish_tf

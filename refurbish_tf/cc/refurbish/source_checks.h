@@ -1,0 +1,165 @@
+// Whether a source yields what it did before: checksums of its elements.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/refurbish/order_watch.h"
+#include "refurbish_tf/cc/store/source_sums.h"
+
+namespace refurbish_tf {
+
+// What a node of a source's graph tells of it; of all nodes the last of these.
+enum class SourceKind {
+  kInGraph,    // It yields tensors of its graph, as they are.
+  kRepeats,    // Nothing in it can change by itself: what differs was changed.
+  kMayChange,  // It calls Python, or operations that nothing is known of.
+  kDraws,      // It draws random numbers anew each time: only its order is
+               // checked.
+  kDrawsBySeed,  // Each epoch draws the same numbers, for whichever elements it
+                 // reads: not even the order is checked.
+};
+
+// An element, compared with the one that its sample was last prepared from.
+enum class Compared {
+  kSame,   // Or nothing is known of that one.
+  kOther,  // The source may change by itself, or the store has no such sample.
+  kRefused,  // What the store holds is of another source.
+};
+
+// A checksum for each sample. Only the parts that are touched take memory.
+// Thread-safe.
+class SumsInMemory {
+ public:
+  void Set(uint32_t index, uint32_t sum) {
+    std::lock_guard<std::mutex> lock(mu_);
+    parts_[index / kPart][index % kPart] = sum;
+  }
+  int64_t bytes() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return parts_.size() * kPart * sizeof(uint32_t);
+  }
+  // 0 if none is known.
+  uint32_t Find(uint32_t index) const {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto part = parts_.find(index / kPart);
+    return part == parts_.end() ? 0 : part->second[index % kPart];
+  }
+
+ private:
+  static constexpr uint32_t kPart = 1024;
+
+  mutable std::mutex mu_;
+  std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
+};
+
+// What one stage knows of its source's elements: in memory, and in its store on
+// disk, under the numbers of the whole source, of those whose samples were put
+// there. Thread-safe.
+class SourceChecks {
+ public:
+  // To be called before the others, once the stage is configured. False if it
+  // was called before; then nothing changes. `on_disk`, the store's checksums,
+  // may be null, and must outlive this. `shard`: which samples of the whole
+  // source this has.
+  bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform,
+             const Shard& shard) {
+    bool first = false;
+    std::call_once(once_, [&] {
+      on_disk_ = on_disk;
+      platform_ = platform;
+      shard_ = shard;
+      kind_.store(kind, std::memory_order_relaxed);
+      begun_.store(true, std::memory_order_release);
+      first = true;
+    });
+    return first;
+  }
+
+  // False before `Begin`. A source in a graph is compared only with a store
+  // that was filled earlier: at 32x32 pixels a checksum takes 5 % of an epoch.
+  bool checks() const {
+    return begun() && kind() < SourceKind::kDraws &&
+           (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
+  }
+  bool draws() const { return begun() && kind() >= SourceKind::kDraws; }
+  // Whether an order that changes is an error.
+  bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }
+  // Whether its elements are compared by `order`: also those that may never
+  // end, while their number is unknown.
+  bool watches_order(bool length_known) const {
+    return checks_order() ||
+           (begun() && kind() >= SourceKind::kMayChange && !length_known);
+  }
+  OrderWatch& order() { return order_; }
+  // Whether an element that differs from one in the store is an error.
+  bool refuses() const {
+    return checks() && kind() != SourceKind::kMayChange && on_disk_ != nullptr;
+  }
+
+  const Shard& shard() const { return shard_; }
+  // Of the store on disk.
+  const std::string& path() const { return on_disk_->path(); }
+  bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
+  // Whether the store knows the sample's checksum.
+  bool IsKnown(uint32_t index) const { return SumOnDisk(index) != 0; }
+
+  // `sum`: the checksum, not 0, of an element that the source has yielded.
+  Compared Compare(uint32_t index, uint32_t sum) const {
+    if (const uint32_t known = SumOnDisk(index); known != 0) {
+      return known == sum ? Compared::kSame
+             : refuses()  ? Compared::kRefused
+                          : Compared::kOther;
+    }
+    const uint32_t known = in_memory_.Find(index);
+    return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
+  }
+  // Whether of an element that differs only labels and weights do: what has at
+  // most one dimension, beside something larger (`ElementSum`).
+  bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
+    const uint32_t on_disk = SumOnDisk(index);
+    const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);
+    return known >> 16 == sum >> 16;
+  }
+  // The same of one that a sample was prepared from. `in_store`: the sample was
+  // put there, or into the ring.
+  void Note(uint32_t index, uint32_t sum, bool in_store) {
+    if (!in_store || on_disk_ == nullptr ||
+        !on_disk_->Set(shard_.InWhole(index), platform_, sum)) {
+      in_memory_.Set(index, sum);
+    }
+  }
+
+  int64_t bytes_in_memory() const { return in_memory_.bytes(); }
+
+  // True once: one warning of a stage is enough.
+  bool IsFirstWarning() { return !warned_.exchange(true); }
+
+ private:
+  bool begun() const { return begun_.load(std::memory_order_acquire); }
+  SourceKind kind() const { return kind_.load(std::memory_order_relaxed); }
+
+  // 0 if none is known.
+  uint32_t SumOnDisk(uint32_t index) const {
+    return on_disk_ == nullptr
+               ? 0
+               : on_disk_->Find(shard_.InWhole(index), platform_);
+  }
+
+  std::once_flag once_;
+  std::atomic<bool> begun_{false};  // Set last: what is below is known.
+  std::atomic<bool> warned_{false};
+  std::atomic<SourceKind> kind_{SourceKind::kDraws};
+  SourceSums* on_disk_ = nullptr;
+  uint64_t platform_ = 0;
+  Shard shard_;
+  SumsInMemory in_memory_;
+  OrderWatch order_;
+};
+
+}  // namespace refurbish_tf

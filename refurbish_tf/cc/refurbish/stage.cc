@@ -1,0 +1,362 @@
+#include "refurbish_tf/cc/refurbish/stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/base/status_macros.h"
+#include "refurbish_tf/cc/cooperation/cooperation.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
+#include "tensorflow/core/platform/logging.h"
+
+namespace refurbish_tf {
+
+std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
+  return Registry<Stage>::Global().GetOrCreate(
+      id, [&] { return std::make_shared<Stage>(id); });
+}
+
+void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
+  if (schedule_ != nullptr || schedule == nullptr) return;
+  options_.num_samples = schedule->num_samples();
+  schedule_ = std::move(schedule);
+}
+
+absl::Status Stage::JoinOthers() {
+  std::shared_ptr<SampleStore> store;
+  double reuse_factor;
+  {
+    absl::MutexLock lock(&mu_);
+    if (job_ != nullptr) return absl::OkStatus();
+    store = store_;
+    reuse_factor = options_.schedule.reuse_factor;
+  }
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<Job> job,
+                       store->cooperation().Join(reuse_factor));
+  const uint64_t first_epoch = job->BeginFirstEpoch();
+  absl::MutexLock lock(&mu_);
+  // Unless another thread was faster.
+  if (job_ == nullptr) {
+    job_ = std::move(job);
+    next_epoch_ = first_epoch;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Stage::AdoptOthersSchedule() {
+  std::shared_ptr<SampleStore> store;
+  Cooperation::Terms terms;
+  {
+    absl::MutexLock lock(&mu_);
+    if (schedule_ != nullptr) return absl::OkStatus();
+    store = store_;
+    terms = TermsOf(options_, shard_);
+  }
+  // If the directory was deleted, the stage goes on alone.
+  if (!store->CheckDirectory().ok()) return absl::OkStatus();
+  auto agreed =
+      store->cooperation().Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
+  // A process was stopped while it writes settings: there is no schedule yet.
+  if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
+  if (!agreed.ok()) return agreed.status();
+  absl::MutexLock lock(&mu_);
+  AdoptSchedule(*std::move(agreed));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
+  absl::Status ready = JoinOthers();
+  // Another job may have ended its first pass meanwhile.
+  if (ready.ok()) ready = AdoptOthersSchedule();
+  if (!ready.ok()) return ready;
+  ToMake epoch;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!end_error_.ok()) {
+      return std::exchange(end_error_, absl::OkStatus());
+    }
+    if (position_lost_ && !restored_ && next_epoch_ == 0) {
+      return absl::FailedPreconditionError(
+          "The checkpoint that was restored has nothing of refurbish, so it is "
+          "not known which epoch comes next: the stage after it, such as "
+          "batch, had come to the end of an epoch. Write "
+          ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
+          "and save again; or use rtf.keras.BackupAndRestore or a loader. To "
+          "begin with the first epoch again, also if the restore itself has "
+          "failed, build the pipeline again and restore everything but the "
+          "iterator.");
+    }
+    // The schedule of another job, or our own after a restore, may begin at a
+    // later epoch.
+    if (schedule_ != nullptr) {
+      next_epoch_ = std::max(next_epoch_, schedule_->origin());
+    }
+    if (next_epoch_ >= kMaxEpochs) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "refurbish has no epoch ", next_epoch_,
+          ": epochs are numbered below ", kMaxEpochs,
+          ". Build the stage again, or restore an earlier checkpoint; "
+          "clear a store on disk with overwrite=True."));
+    }
+    // The number and the schedule are taken under one lock: without it a
+    // schedule that begins later may take the place of this one.
+    epoch = BeginEpoch(next_epoch_++, /*scheduled=*/true);
+  }
+  return MakeEpoch(std::move(epoch));
+}
+
+void Stage::CountBytes() const {
+  if (counters_.empty()) return;
+  counters_.back()->bytes = store_->store().Stats().bytes;
+}
+
+Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
+  ToMake of;
+  // Here and not where the epoch is made, without the lock: of two that are
+  // made at once both would take themselves for the last that began.
+  of.parts.num_begun = job_->BeginEpoch(number);
+  last_begun_ = std::max(last_begun_, number);
+  CountBytes();
+  counters_.push_back(std::make_shared<EpochCounters>());
+  epochs_.erase(
+      std::remove_if(epochs_.begin(), epochs_.end(),
+                     [](const auto& other) { return other.alive.expired(); }),
+      epochs_.end());
+  of.parts.alive = std::make_shared<std::atomic<int64_t>>(0);
+  epochs_.push_back({number, of.parts.alive});
+  of.options = options_;
+  of.parts.number = number;
+  of.parts.seed = options_.schedule.seed;
+  of.parts.shard = numbering();
+  if (scheduled) of.parts.schedule = schedule_;
+  of.parts.random_access = options_.random_access;
+  of.parts.store = store_;
+  of.parts.job = job_;
+  of.parts.counters = counters_.back();
+  return of;
+}
+
+std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
+  EpochParts& parts = of.parts;
+  if (parts.schedule != nullptr || of.options.num_samples != kUnknownSamples) {
+    NextOrder::Of order{parts.schedule, of.options.schedule,
+                        static_cast<uint32_t>(of.options.num_samples),
+                        parts.number};
+    if (parts.schedule != nullptr) {
+      order.num_samples = parts.schedule->num_samples();
+    }
+    parts.order = next_order_.Take(order);
+    parts.counters->evicted = parts.order->num_evicted();
+    ++order.epoch;
+    // A schedule that is still to begin has another order.
+    const bool stays =
+        parts.schedule != nullptr || order.options.reuse_factor == 1;
+    if (stays && order.epoch < kMaxEpochs) next_order_.Begin(order);
+  }
+  if (parts.schedule != nullptr) {
+    fitting_.Free();
+    parts.hands_on =
+        parts.schedule->capacity() < parts.schedule->num_samples() &&
+        MayShare(RoomOf(of.options, *parts.store));
+  }
+  return std::make_shared<Epoch>(std::move(parts));
+}
+
+absl::Status Stage::EndEpoch(const Epoch& epoch) {
+  const int64_t num_samples = epoch.num_samples();
+  std::shared_ptr<SampleStore> store;
+  Cooperation::Terms terms;
+  std::shared_ptr<const Schedule> schedule;
+  {
+    absl::MutexLock lock(&mu_);
+    if (schedule_ != nullptr) return CheckLength(num_samples);
+    if (num_samples == 0) {
+      return absl::InvalidArgumentError(
+          "The source of refurbish has no elements. Check the file names, "
+          "filters and splits it is made from.");
+    }
+    options_.num_samples = num_samples;
+    // It is unknown how many of the samples read before the restore fit.
+    if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
+      return absl::OkStatus();
+    }
+    const uint32_t capacity =
+        fitting_.Count(options_.schedule.seed, num_samples);
+    // It begins with the epoch begun last, so that no generation is used by an
+    // epoch before the schedule and again by one under it: alone, within this
+    // lock. (With other jobs `Job` ensures this.)
+    schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
+                                          capacity, last_begun_);
+    if (job_->alone()) {
+      AdoptSchedule(std::move(schedule));
+      return absl::OkStatus();
+    }
+    store = store_;
+    terms = TermsOf(options_, shard_);
+  }
+  if (store->CheckDirectory().ok()) {
+    Cooperation& jobs = store->cooperation();
+    auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
+    if (absl::IsFailedPrecondition(agreed.status())) {
+      // Another job has ended its first pass before us. Its schedule is as
+      // good.
+      RTF_ASSIGN_OR_RETURN(schedule,
+                           jobs.Agree(terms, nullptr, kPatienceOfAStep));
+    } else if (!agreed.ok()) {
+      // On a full disk, or if another process is stopped while it writes, the
+      // schedule is not recorded; the next run makes a new one.
+      LOG(WARNING) << agreed.status().message();
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  AdoptSchedule(std::move(schedule));
+  return schedule_ == nullptr ? absl::OkStatus() : CheckLength(num_samples);
+}
+
+absl::Status Stage::CheckLength(int64_t num_samples) const {
+  // Two first passes at once may end one after the other.
+  if (num_samples == options_.num_samples) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "The source of refurbish yielded ", num_samples,
+      " elements to one iterator and ", options_.num_samples,
+      " to another, so its samples cannot be known by position. Use a source "
+      "that is the same in every epoch."));
+}
+
+void Stage::NoteLostPosition() {
+  absl::MutexLock lock(&mu_);
+  position_lost_ = true;
+}
+
+void Stage::NoteEndError(const absl::Status& error) {
+  absl::MutexLock lock(&mu_);
+  end_error_ = error;
+}
+
+absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
+                                Generation generation, const Sample& sample,
+                                uint32_t source_sum) {
+  SampleStore& sample_store = epoch.sample_store();
+  CacheStore<Sample>& store = sample_store.store();
+  const uint64_t key = epoch.keys().InWhole(index);
+  const bool is_bounded = sizes_vary_ && store.max_bytes() != kUnlimited;
+  if (const int64_t bytes = is_bounded ? sample_store.Bytes(sample) : 0;
+      bytes > store.max_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The partially augmented sample ", index, " takes ", bytes,
+        " bytes, more than max_bytes=", store.max_bytes(),
+        " of the CacheStore. Raise max_bytes to hold many samples, or use r=1 "
+        "without a store, which keeps none."));
+  }
+  bool put = true;
+  if (!epoch.scheduled()) {
+    put = PutInFirstPass(epoch, index, generation, sample);
+  } else if (epoch.ToKeep(index)) {
+    if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
+        !store.shared() && !NewerEpochIsAlive(epoch.number())) {
+      // A restore set the stage back to before the newer one was prepared, and
+      // no iterator is left that could use it.
+      store.Remove(key);
+      store.Put(key, generation, sample);
+    }
+  } else if (epoch.ToShare(index)) {
+    sample_store.PutInTransit(key, generation, sample);
+  } else {
+    put = false;
+  }
+  if (source_sum != 0) source_checks_.Note(index, source_sum, put);
+  return absl::OkStatus();
+}
+
+bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
+                           Generation generation, const Sample& sample) {
+  std::shared_ptr<const Schedule> schedule;
+  uint64_t seed;
+  {
+    absl::MutexLock lock(&mu_);
+    schedule = schedule_;
+    seed = options_.schedule.seed;
+    if (options_.schedule.reuse_factor == 1 && schedule == nullptr)
+      return false;
+  }
+  CacheStore<Sample>& store = epoch.sample_store().store();
+  const uint64_t key = epoch.keys().InWhole(index);
+  if (schedule != nullptr) {
+    // Another iterator has come to the end of its first pass meanwhile.
+    const bool kept =
+        epoch.number() == schedule->origin() && schedule->Kept(index);
+    if (kept) store.Put(key, generation, sample);
+    return kept;
+  }
+  if (store.max_bytes() == kUnlimited) {
+    store.Put(key, generation, sample);
+  } else {
+    fitting_.Put(seed, generation, index, sample, epoch.keys(), store);
+  }
+  return true;
+}
+
+bool Stage::NewerEpochIsAlive(uint64_t number) const {
+  absl::MutexLock lock(&mu_);
+  return std::any_of(epochs_.begin(), epochs_.end(), [&](const auto& epoch) {
+    return epoch.number > number && !epoch.alive.expired();
+  });
+}
+
+int64_t Stage::num_samples() const {
+  absl::MutexLock lock(&mu_);
+  return options_.num_samples;
+}
+
+uint64_t Stage::order_seed() const {
+  absl::MutexLock lock(&mu_);
+  return *options_.schedule.order_seed;
+}
+
+std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
+  absl::MutexLock lock(&mu_);
+  CountBytes();
+  return {counters_.begin(), counters_.end()};
+}
+
+int64_t Stage::BytesBesideStore() const {
+  int64_t bytes =
+      next_order_.bytes() + fitting_.bytes() + source_checks_.bytes_in_memory();
+  if (schedule_ != nullptr) bytes += schedule_->bytes();
+  if (job_ != nullptr) bytes += job_->bytes();
+  for (const BegunEpoch& begun : epochs_) {
+    const std::shared_ptr<const std::atomic<int64_t>> alive =
+        begun.alive.lock();
+    if (alive != nullptr) bytes += *alive;
+  }
+  return bytes;
+}
+
+NamedNumbers Stage::Describe() const {
+  absl::MutexLock lock(&mu_);
+  const ScheduleOptions& schedule = options_.schedule;
+  const int64_t num_kept =
+      schedule_ == nullptr ? kUnknownSamples : schedule_->capacity();
+  int64_t num_in_transit = store_->cooperation().num_in_transit();
+  if (num_in_transit > 0 && options_.sample_bytes < 0) {
+    num_in_transit = kUnknownSamples;
+  }
+  return {{"num_samples", options_.num_samples},
+          {"num_kept", num_kept},
+          {"sample_bytes", options_.sample_bytes},
+          {"num_in_transit", num_in_transit},
+          {"random_access", options_.random_access},
+          {"seed", static_cast<int64_t>(schedule.seed)},
+          {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
+          {"epochs_under_way", std::count_if(epochs_.begin(), epochs_.end(),
+                                             [](const auto& epoch) {
+                                               return !epoch.alive.expired();
+                                             })},
+          {"bytes_beside_store", BytesBesideStore()},
+          {"source_draws", source_checks_.draws()},
+          {"partial_inline", options_.partial_inline},
+          {"final_inline", options_.final_inline}};
+}
+
+}  // namespace refurbish_tf

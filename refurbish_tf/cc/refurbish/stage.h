@@ -1,0 +1,232 @@
+// The state of a refurbish stage, shared by the copies of its dataset op and by
+// all their iterators: what is the same for all epochs. That is the settings,
+// the seeds, the schedule, the store, and the number of the next epoch.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/cooperation/cooperation.h"
+#include "refurbish_tf/cc/cooperation/store_room.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/plan/source_shard.h"
+#include "refurbish_tf/cc/refurbish/epoch.h"
+#include "refurbish_tf/cc/refurbish/fitting_samples.h"
+#include "refurbish_tf/cc/refurbish/next_order.h"
+#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+#include "refurbish_tf/cc/refurbish/source_checks.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+struct StageOptions {
+  ScheduleOptions schedule;
+  int64_t num_samples = kUnknownSamples;
+  int64_t sample_bytes = -1;   // -1 when samples differ in size.
+  bool random_access = false;  // Of the source; else it is a stream.
+  // Whether the user gave no seed, so that a checkpoint's may be taken.
+  bool any_seed = false;
+  // Whether the functions run inline; for `Describe`.
+  bool partial_inline = true;
+  bool final_inline = true;
+};
+
+// A stage is found by its name, because rewriting a graph rebuilds its dataset.
+// A worker of a tf.data service makes the stage from the graph, in its own
+// process.
+//
+// Lock order: `mu_`, then those of the job or `FittingSamples`, then that of
+// the store. Files, other processes and puts are never under `mu_`.
+class Stage : public std::enable_shared_from_this<Stage> {
+ public:
+  static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
+
+  explicit Stage(std::string id) : id_(std::move(id)) {}
+
+  const std::string& id() const { return id_; }
+
+  // Called before `Configure`, with the shard of the source that CheckSource
+  // found. Fails if the stage was given another one before: samples are
+  // numbered from 0 in each shard.
+  absl::Status SetShard(const SourceShard& shard) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Called each time a dataset object is made for the stage. The first call
+  // counts, or, if the stage has not been used by then, the first one that
+  // knows the number of samples: where tf.data shards the source itself
+  // (SHARD_HINT), a dataset is made with a shard that is not filled in, and
+  // again with the one that counts.
+  absl::Status Configure(const StageOptions& options,
+                         std::shared_ptr<SampleStore> store,
+                         const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Begins the next epoch.
+  absl::StatusOr<std::shared_ptr<Epoch>> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // An iterator has read `epoch` to its end.
+  absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Notes an error of an epoch's end for the next `StartEpoch` to return, once:
+  // a consumer that knows the number of elements, as Keras does, never asks for
+  // the end, and drops what a `prefetch` has read there.
+  void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A checkpoint was restored that holds nothing of the stage: the one behind
+  // it had dropped its iterator at the end of an epoch, as `batch` does. The
+  // first epoch of this process is then an error, unless it is known otherwise
+  // which one comes.
+  void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For a checkpoint of an iterator that is in no epoch.
+  SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Sets the stage to where it was when the checkpoint was saved, and resumes
+  // its epoch; returns null if it had begun none. Iterators under way end
+  // their epochs undisturbed. Fails, and changes nothing, if the checkpoint is
+  // damaged or of another pipeline.
+  //
+  // A stage that was given no seed takes that of the checkpoint. It drops what
+  // it has kept, which was prepared with another seed, so no iterator may be
+  // under way.
+  absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Puts a sample that was prepared in `epoch` where it is used again: into the
+  // store, the ring for other jobs, or nowhere. `source_sum` is the checksum of
+  // the element that it was prepared from, or 0.
+  absl::Status PutPrepared(const Epoch& epoch, uint32_t index,
+                           Generation generation, const Sample& sample,
+                           uint32_t source_sum) ABSL_LOCKS_EXCLUDED(mu_);
+
+  SourceChecks& source_checks() { return source_checks_; }
+
+  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The one given, or that of a checkpoint.
+  uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_);
+  // By epoch.
+  std::vector<std::shared_ptr<const EpochCounters>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // For `rtf.describe`. Numbers of samples may be kUnknownSamples.
+  NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // To make an epoch takes time proportional to the number of samples, so that
+  // is done without the lock.
+  struct ToMake {
+    StageOptions options;
+    EpochParts parts;
+  };
+  struct BegunEpoch {
+    uint64_t number;
+    std::weak_ptr<std::atomic<int64_t>> alive;  // The bytes that it takes.
+  };
+  // `scheduled`: whether to follow the schedule, if there is one.
+  ToMake BeginEpoch(uint64_t number, bool scheduled)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);
+  // Fails unless the checkpoint's seeds are ours or may be taken.
+  absl::Status CheckSeeds(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes what a rewrite of the source has changed: it may have lost random
+  // access. Empty if the stage is still to be configured.
+  std::optional<absl::Status> Reconfigure(const StageOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the source was divided into another number of shards then; fails
+  // if the stage cannot go on for that.
+  bool IsMoved(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckMoved(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage may have another order than the one that was saved: the
+  // epoch begins anew, and each shard may have an order of its own.
+  bool KeepsOrder(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage follows the schedule that was saved; that schedule, as
+  // far as the shard can follow it, or null while none can be made.
+  bool HasSchedule(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<const Schedule> SavedSchedule(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether another worker of the same number has saved it, between two epochs:
+  // one whose shard has another size.
+  bool HasOtherSize(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage can go on where the checkpoint was saved.
+  absl::Status CheckFits(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Which samples of the whole source these are.
+  Shard numbering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return shard_.has_value() ? shard_->numbering() : Shard();
+  }
+  static Cooperation::Terms TermsOf(const StageOptions& options,
+                                    const std::optional<SourceShard>& shard) {
+    return {options.schedule, options.num_samples, shard};
+  }
+  static RoomOptions RoomOf(const StageOptions& options, SampleStore& store);
+  // Null while the schedule cannot be known.
+  static std::shared_ptr<const Schedule> MakeSchedule(
+      const StageOptions& options, const std::optional<SourceShard>& shard,
+      SampleStore& store);
+  // Does nothing if there is one.
+  void AdoptSchedule(std::shared_ptr<const Schedule> schedule)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes the stage a job, unless it is one.
+  absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
+  // Adopts the schedule that another job has begun meanwhile, if any.
+  absl::Status AdoptOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckLength(int64_t num_samples) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the store, for the newest epoch.
+  void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
+  // What the stage and its epochs take that grows with the number of samples.
+  int64_t BytesBesideStore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of `PutPrepared`, while no schedule is known. Returns whether it is kept,
+  // if there is room.
+  bool PutInFirstPass(const Epoch& epoch, uint32_t index, Generation generation,
+                      const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::string id_;
+  SourceChecks source_checks_;
+  NextOrder next_order_;
+  mutable absl::Mutex mu_;
+  bool configured_ ABSL_GUARDED_BY(mu_) = false;
+  // Empty until `shard` is filled in.
+  std::optional<SourceShard> shard_ ABSL_GUARDED_BY(mu_);
+  StageOptions options_ ABSL_GUARDED_BY(mu_);
+  // Otherwise samples were checked when the stage was built.
+  std::atomic<bool> sizes_vary_{false};
+  std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
+  // Null until the first epoch. Goes before `store_`.
+  std::shared_ptr<Job> job_ ABSL_GUARDED_BY(mu_);
+  absl::Status end_error_ ABSL_GUARDED_BY(mu_);
+  // `repeat` makes an iterator for a restore, and drops it for another one,
+  // which it restores.
+  bool position_lost_ ABSL_GUARDED_BY(mu_) = false;
+  bool restored_ ABSL_GUARDED_BY(mu_) = false;
+  // A restore may set it back.
+  uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  // The highest of all epochs that were begun.
+  uint64_t last_begun_ ABSL_GUARDED_BY(mu_) = 0;
+  // The epochs that iterators are in.
+  std::vector<BegunEpoch> epochs_ ABSL_GUARDED_BY(mu_);
+  // By epoch.
+  std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
+
+  // Made when both the number of samples and how many of them the store can
+  // hold are known: at once for samples of fixed size, else after the first
+  // whole pass. Until then every epoch prepares every sample.
+  std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
+  // Used until then, under a limit.
+  FittingSamples fitting_;
+};
+
+}  // namespace refurbish_tf

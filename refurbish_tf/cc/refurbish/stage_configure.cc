@@ -1,0 +1,146 @@
+// Configuring a stage: its settings, store and schedule.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
+
+namespace refurbish_tf {
+
+RoomOptions Stage::RoomOf(const StageOptions& options, SampleStore& store) {
+  return {options.schedule,      options.num_samples,
+          options.sample_bytes,  store.store().max_bytes(),
+          options.random_access, store.store().shared()};
+}
+
+absl::Status Stage::SetShard(const SourceShard& shard) {
+  absl::MutexLock lock(&mu_);
+  if (!shard_.has_value()) shard_ = shard;
+  if (shard_->names == shard.names) return absl::OkStatus();
+  const auto name = [](const std::string& which) {
+    return which.empty() ? std::string("the whole source")
+                         : absl::StrCat("shard ", which, " of the source");
+  };
+  return absl::FailedPreconditionError(absl::StrCat(
+      "A refurbish stage that is in use on ", name(shard_->names),
+      " was also built on ", name(shard.names),
+      ". A sample is known by its position, so the two cannot share cached "
+      "samples. Run each worker of a tf.data service in its own process."));
+}
+
+absl::Status Stage::Configure(const StageOptions& options,
+                              std::shared_ptr<SampleStore> store,
+                              const SampleTypes& types) {
+  std::optional<SourceShard> shard;
+  {
+    absl::MutexLock lock(&mu_);
+    const std::optional<absl::Status> configured = Reconfigure(options);
+    if (configured.has_value()) return *configured;
+    shard = shard_;
+  }
+  const int64_t max_bytes = store->store().max_bytes();
+  const bool limited = max_bytes != kUnlimited;
+  if (options.num_samples > MostSamples()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", options.num_samples,
+        " elements; refurbish takes at most ", MostSamples(),
+        ", as many as this machine has memory for. If the source repeats, as "
+        "by Grain's .repeat(), leave that out, and put .repeat() after "
+        "refurbish. Else use a machine with more, or shard it over several."));
+  }
+  if (limited && options.sample_bytes > max_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A partially augmented sample takes ", options.sample_bytes,
+        " bytes, more than max_bytes=", max_bytes,
+        " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
+        "many samples, or use r=1 without a store, which keeps none."));
+  }
+  const int64_t whole =
+      WholeOf(shard.value_or(SourceShard()), options.num_samples);
+  // Their seeds are made from their numbers, of which these have 32 bits.
+  if (whole > static_cast<int64_t>(kMaxSamples)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", whole,
+        " elements in all shards together; refurbish takes at most ",
+        kMaxSamples,
+        ". Divide it by take and skip, with one stage for each part."));
+  }
+  const SampleStore::Limits limits = store->limits();
+  if (whole > limits.samples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", whole,
+        " elements; a cache store on disk takes at most ", limits.samples,
+        ", in all shards together. Divide it by take and skip, with one stage "
+        "and one store for each part, or keep the samples in memory."));
+  }
+  if (options.sample_bytes > limits.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A partially augmented sample takes ", options.sample_bytes,
+        " bytes; a cache store on disk takes samples of at most ", limits.bytes,
+        ". Keep them in memory with store=None, or make them smaller."));
+  }
+  RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
+  Cooperation& jobs = store->cooperation();
+  const Cooperation::Terms terms = TermsOf(options, shard);
+  RTF_RETURN_IF_ERROR(jobs.TakeOver(terms, NumKept(RoomOf(options, *store))));
+  RTF_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Schedule> schedule,
+      jobs.Agree(terms, MakeSchedule(options, shard, *store), kPatience));
+  RTF_RETURN_IF_ERROR(
+      jobs.PlanTransit(TransitBytes(RoomOf(options, *store), schedule.get()),
+                       options.sample_bytes));
+  absl::MutexLock lock(&mu_);
+  // By another thread meanwhile.
+  const std::optional<absl::Status> configured = Reconfigure(options);
+  if (configured.has_value()) return *configured;
+  options_ = options;
+  sizes_vary_ = options.sample_bytes < 0;
+  store_ = std::move(store);
+  AdoptSchedule(std::move(schedule));
+  configured_ = true;
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Schedule> Stage::MakeSchedule(
+    const StageOptions& options, const std::optional<SourceShard>& shard,
+    SampleStore& store) {
+  const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
+  if (!num_kept.has_value()) return nullptr;
+  // What others have agreed on stays, if it fits.
+  std::shared_ptr<const Schedule> earlier =
+      store.cooperation().Agreed(TermsOf(options, shard));
+  if (earlier != nullptr &&
+      (*num_kept == options.num_samples ||
+       (options.sample_bytes > 0 &&
+        earlier->capacity() <=
+            store.store().max_bytes() / options.sample_bytes))) {
+    return earlier;
+  }
+  return std::make_shared<Schedule>(options.schedule, options.num_samples,
+                                    *num_kept);
+}
+
+std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
+  const bool length_became_known = options.num_samples != kUnknownSamples &&
+                                   options_.num_samples == kUnknownSamples &&
+                                   counters_.empty();
+  if (!configured_ || length_became_known) return std::nullopt;
+  // TensorFlow may have fused `map` and `batch`, which loses random access.
+  // While a shard is not filled in this is unknown.
+  options_.random_access &=
+      options.random_access || options.num_samples == kUnknownSamples;
+  if (options.num_samples == kUnknownSamples ||
+      options_.num_samples == kUnknownSamples ||
+      options.num_samples == options_.num_samples) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "A refurbish stage was built on a source of ", options_.num_samples,
+      " elements, which a later rewrite of the pipeline changed to ",
+      options.num_samples,
+      ". Shard before the stage, source.shard(n, i).refurbish(...), and set "
+      "experimental_distribute.auto_shard_policy to OFF."));
+}
+
+}  // namespace refurbish_tf

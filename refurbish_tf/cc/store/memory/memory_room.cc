@@ -1,0 +1,76 @@
+#include "refurbish_tf/cc/store/memory/memory_room.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{100};
+// By how much a pause is longer than what it took to look.
+constexpr int kPause = 10;
+// A part of what is free may be put before memory is read again.
+constexpr int64_t kPart = 16;
+
+}  // namespace
+
+MemoryRoom::MemoryRoom(int64_t max_bytes, ReadFunction read, WarnFunction warn)
+    : max_bytes_(max_bytes),
+      read_(std::move(read)),
+      warn_(std::move(warn)),
+      bytes_(max_bytes) {}
+
+std::optional<Memory> MemoryRoom::Read() {
+  if (!due_.exchange(false)) return std::nullopt;
+  const Clock::duration now = Clock::now().time_since_epoch();
+  if (!IsEnoughPut() && now.count() < next_) return std::nullopt;
+  put_ = 0;
+  next_ = std::numeric_limits<Clock::rep>::max();
+  Memory memory = read_();
+  // What was freed in pieces is still the allocator's. Where that is enough,
+  // nothing else need be done.
+  if (bytes_ > 0 && memory.free < memory.reserve() / (is_short_ ? 2 : 1)) {
+    ReturnFreedMemory();
+    memory = read_();
+  }
+  const Clock::duration end = Clock::now().time_since_epoch();
+  next_ = (end + std::max<Clock::duration>(kInterval, kPause * (end - now)))
+              .count();
+  enough_ = std::max(memory.free, memory.reserve() / 2) / kPart;
+  return memory;
+}
+
+double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
+  const int64_t reserve = memory.reserve();
+  if (!is_short_ && memory.free < reserve) {
+    is_short_ = true;
+    bytes_ = std::min(max_bytes_, held);
+  } else if (memory.free >=
+             std::min(2 * reserve, (memory.limit + reserve) / 2)) {
+    is_short_ = false;
+    lost_ = false;
+    bytes_ = max_bytes_;
+  }
+  const int64_t surplus = std::min(reserve / 2 - memory.free, held);
+  if (surplus <= 0) return 0;
+  lost_ = true;
+  bytes_ = std::min<int64_t>(bytes_, held - surplus);
+  return static_cast<double>(surplus) / held;
+}
+
+void MemoryRoom::Warn(const Memory& memory, const CacheStoreStats& held) {
+  if (!lost_ || warned_.exchange(true)) return;
+  warn_(absl::StrCat(
+      "Memory is short: this process can still have ", memory.free >> 20,
+      " MiB. A cache store in memory keeps the ", held.entries, " samples (",
+      held.bytes >> 20,
+      " MiB) that it holds, and all others are prepared again "
+      "at each use. store=rtf.CacheStore(max_bytes=...) spreads these evenly "
+      "over the epoch, and a directory of a local disk as store keeps them. ",
+      kSilence));
+}
+
+}  // namespace refurbish_tf

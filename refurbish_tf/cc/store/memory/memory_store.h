@@ -1,0 +1,248 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/attributes.h"
+#include "absl/base/thread_annotations.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/memory/memory_room.h"
+
+namespace refurbish_tf {
+
+// Holds the samples themselves: with a reference-counted `Sample` nothing is
+// copied. Beside them it takes sizeof(Sample) + 4 bytes an entry, in pages of
+// consecutive indices.
+//
+// A hit costs three misses of the processor's caches, one after the other: the
+// entry, its tensor, its buffer. So the epoch decides eight places at a time,
+// and `LookUp` prefetches all of this for all eight at once.
+template <class Sample>
+class MemoryStore : public CacheStore<Sample> {
+ public:
+  using SizeFunction = std::function<int64_t(const Sample&)>;
+  using PrefetchFunction =
+      std::function<void(const Sample* const* samples, size_t count)>;
+
+  // `prefetch` is called with samples that are about to be copied, and
+  // prefetches the memory that they refer to.
+  MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch,
+              MemoryRoom::ReadFunction read = ReadMemory,
+              MemoryRoom::WarnFunction warn = WarnInPython)
+      : max_bytes_(max_bytes),
+        size_(std::move(size)),
+        prefetch_(std::move(prefetch)),
+        room_(max_bytes, std::move(read), std::move(warn)) {}
+
+  int64_t max_bytes() const override { return max_bytes_; }
+
+  using Lookup = typename CacheStore<Sample>::Lookup;
+
+  void LookUp(Lookup* lookups, size_t count) override ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    for (size_t i = 0; i < count; i += kAtOnce) {
+      LookUpAtOnce(lookups + i, std::min(count - i, kAtOnce));
+    }
+  }
+
+  bool Contains(uint64_t index, GenerationRange wanted) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return Hit(Find(index), wanted);
+  }
+
+  Generation StoredGeneration(uint64_t index) const override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    return entry.page == nullptr ? kNoGeneration : entry.generation();
+  }
+
+  PutResult Put(uint64_t index, Generation generation, Sample sample) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
+    const int64_t bytes = size_(sample);
+    // Destroyed after the lock is released: freeing a large sample takes time.
+    Sample replaced;
+    std::lock_guard<std::mutex> lock(mu_);
+    room_.Count();
+    Entry entry = Find(index);
+    if (entry.present()) {
+      if (entry.generation() > generation) return PutResult::kNewerKept;
+      if (entry.generation() < generation) ++stats_.evictions;
+      replaced = Extract(entry);
+    }
+    const PutResult result = room_.Offer(stats_.bytes + bytes);
+    if (result != PutResult::kStored) return result;
+    if (entry.page == nullptr) {
+      std::unique_ptr<Page>& page = pages_[index / kPageSize];
+      if (page == nullptr) page = std::make_unique<Page>();
+      entry = {page.get(), index % kPageSize};
+    }
+    entry.sample() = std::move(sample);
+    entry.page->generations[entry.offset] = generation;
+    ++stats_.entries;
+    stats_.bytes += bytes;
+    room_.CountBytes(bytes);
+    return PutResult::kStored;
+  }
+
+  bool HasRoom(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_) {
+    LookAtMemory();
+    std::lock_guard<std::mutex> lock(mu_);
+    return room_.Offer(stats_.bytes + bytes) == PutResult::kStored;
+  }
+
+  void LookAtMemory() override {
+    if (room_.due()) Look();
+  }
+
+  bool Evict(uint64_t index) override { return Remove(index, /*evict=*/true); }
+
+  bool Remove(uint64_t index) override {
+    return Remove(index, /*evict=*/false);
+  }
+
+  void Clear() override ABSL_LOCKS_EXCLUDED(mu_) {
+    Pages cleared;
+    std::lock_guard<std::mutex> lock(mu_);
+    cleared.swap(pages_);
+    stats_.entries = 0;
+    stats_.bytes = 0;
+  }
+
+  CacheStoreStats Stats() const override ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return stats_;
+  }
+
+ private:
+  static constexpr uint64_t kPageSize = 1024;
+  static constexpr size_t kAtOnce = 16;
+
+  struct Page {
+    Page() { generations.fill(kNoGeneration); }
+    std::array<Sample, kPageSize> samples;
+    std::array<Generation, kPageSize> generations;
+  };
+  using Pages = std::unordered_map<uint64_t, std::unique_ptr<Page>>;
+
+  struct Entry {
+    Page* page = nullptr;
+    uint64_t offset = 0;
+    Generation generation() const { return page->generations[offset]; }
+    Sample& sample() const { return page->samples[offset]; }
+    bool present() const {
+      return page != nullptr && generation() != kNoGeneration;
+    }
+  };
+
+  Entry Find(uint64_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto page = pages_.find(index / kPageSize);
+    if (page == pages_.end()) return {};
+    return {page->second.get(), index % kPageSize};
+  }
+
+  void LookUpAtOnce(Lookup* lookups, size_t count)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Entry entries[kAtOnce];
+    const Sample* samples[kAtOnce];
+    size_t num_samples = 0;
+    for (size_t i = 0; i < count; ++i) {
+      entries[i] = Find(lookups[i].index);
+      if (entries[i].page == nullptr) continue;
+      samples[num_samples++] = &entries[i].sample();
+      __builtin_prefetch(&entries[i].sample());
+      __builtin_prefetch(&entries[i].page->generations[entries[i].offset]);
+    }
+    if (count > 1) prefetch_(samples, num_samples);
+    for (size_t i = 0; i < count; ++i) {
+      const Entry& entry = entries[i];
+      Lookup& lookup = lookups[i];
+      lookup.hit = Hit(entry, lookup.wanted);
+      if (!lookup.hit) continue;
+      ++stats_.hits;
+      lookup.generation = entry.generation();
+      if (lookup.last_use) {
+        ++stats_.evictions;
+        lookup.sample = Extract(entry);
+      } else {
+        lookup.sample = entry.sample();
+      }
+    }
+  }
+
+  // Whether the entry has a wanted generation; counts a miss if not. An empty
+  // entry has `kNoGeneration`, which is never wanted.
+  bool Hit(const Entry& entry, GenerationRange wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    room_.Count();
+    const bool hit =
+        entry.page != nullptr && wanted.Contains(entry.generation());
+    if (!hit) ++stats_.misses;
+    return hit;
+  }
+
+  Sample Extract(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Sample sample = std::exchange(entry.sample(), Sample());
+    entry.page->generations[entry.offset] = kNoGeneration;
+    --stats_.entries;
+    stats_.bytes -= size_(sample);
+    return sample;
+  }
+
+  bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(mu_) {
+    Sample removed;
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    if (!entry.present()) return false;
+    removed = Extract(entry);
+    if (evict) ++stats_.evictions;
+    return true;
+  }
+
+  ABSL_ATTRIBUTE_NOINLINE void Look() ABSL_LOCKS_EXCLUDED(mu_) {
+    const std::optional<Memory> memory = room_.Read();
+    if (!memory.has_value()) return;
+    if (!Adjust(*memory).empty()) ReturnFreedMemory();
+    room_.Warn(*memory, Stats());
+  }
+
+  // Returns those that must go, spread evenly over the order of an epoch.
+  std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<Sample> dropped;
+    std::lock_guard<std::mutex> lock(mu_);
+    const double part = room_.Adjust(memory, stats_.bytes);
+    if (part == 0) return dropped;
+    double due = 0;
+    for (const auto& [number, page] : pages_) {
+      for (uint64_t offset = 0; offset < kPageSize; ++offset) {
+        const Entry entry = {page.get(), offset};
+        if (!entry.present() || (due += part) < 1) continue;
+        --due;
+        dropped.push_back(Extract(entry));
+        ++stats_.evictions;
+      }
+    }
+    return dropped;
+  }
+
+  const int64_t max_bytes_;
+  const SizeFunction size_;
+  const PrefetchFunction prefetch_;
+  mutable std::mutex mu_;
+  MemoryRoom room_;
+  Pages pages_ ABSL_GUARDED_BY(mu_);
+  CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
