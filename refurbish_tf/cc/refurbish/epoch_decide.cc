@@ -38,8 +38,8 @@
 namespace refurbish_tf {
 namespace {
 
-// How many places are decided at once for a store in memory, unless they hold
-// more bytes than this.
+// How many places are decided at once for a store in memory, once it is known
+// that they do not hold more bytes than this.
 constexpr size_t kDecidedAtOnce = 8;
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
@@ -105,10 +105,9 @@ void Epoch::DecideFromMemory() {
       bytes += SampleBytes(place.sample);
       DecidePlace(Occasion::kLookedUp, slots[i], std::move(place));
     }
-    num_at_once_ =
-        bytes * kDecidedAtOnce <= kMostDecidedBytes * count
-            ? kDecidedAtOnce
-            : std::max<int64_t>(1, kMostDecidedBytes * count / bytes);
+    if (bytes == 0) continue;
+    num_at_once_ = std::clamp<int64_t>(kMostDecidedBytes * count / bytes, 1,
+                                       kDecidedAtOnce);
   }
 }
 
