@@ -80,7 +80,7 @@ class CacheStore {
     // counts as evicted.
     bool last_use = false;
     bool hit = false;
-    Sample sample;
+    Sample sample = {};
     Generation generation = kNoGeneration;
   };
   // Copies those samples of which the store has a wanted generation. Counts a

@@ -59,7 +59,7 @@ class StageAloneTest : public testing::Test {
     }
     EXPECT_EQ(came.size(), kSamples);
     for (const auto& [index, times] : came) EXPECT_EQ(times, 1) << index;
-    if (to_the_end) EXPECT_TRUE(stage_->EndEpoch(*epoch).ok());
+    EXPECT_TRUE(!to_the_end || stage_->EndEpoch(*epoch).ok());
     return num_fresh;
   }
 
@@ -78,7 +78,7 @@ class StageAloneTest : public testing::Test {
       EXPECT_TRUE(stage_->PutPrepared(epoch, *index, generation, place->sample, 0).ok());
     }
     ++(*came)[*index];
-    ++uses_[{*index, place->sample[0].scalar<int64_t>()()}];
+    ++uses_[{*index, *static_cast<const int64_t*>(place->sample[0].data())}];
     epoch.HandedOut(index);
     return fresh;
   }
