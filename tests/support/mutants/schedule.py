@@ -20,8 +20,6 @@ MUTANTS = [
            MANY + "test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again"),
     Mutant("alone, the schedule begins after an epoch that it does not know", "refurbish_tf/cc/refurbish/stage.cc",
            "    if (job_->alone()) {", "    if (false) {", "tests/cc/test_cc.py::test_a_stage_in_memory_alone"),
-    Mutant("of many that are looked up none is removed", "refurbish_tf/cc/store/memory/memory_store.h",
-           "      if (lookup.last_use) {", "      if (false) {", "tests/cc/test_cc.py::test_cc[plain-memory_store_test]"),
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/plan/schedule.cc",
            "Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);", "false && before.longer.rounds;", SCHEDULE),

@@ -15,6 +15,8 @@ STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 
 MUTANTS = [
+    Mutant("of many that are looked up none is removed", "refurbish_tf/cc/store/memory/memory_store.h",
+           "      if (lookup.last_use) {", "      if (false) {", MEMORY),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory/memory_store.h",
            "result = room_.Offer(stats_.bytes + bytes)", "result = room_.Offer(stats_.bytes)",
