@@ -1,5 +1,4 @@
-// The policies of a schedule, by name. A new one comes last, as checkpoints
-// have their numbers; `schedule.cc` does it, and `refurbish_op.py` offers it.
+// Policies of a schedule, by name.
 #pragma once
 
 #include <string>
@@ -10,9 +9,6 @@
 #include "absl/strings/str_join.h"
 
 namespace refurbish_tf {
-
-enum class Eviction { kBalanced, kReferenceCount };
-enum class Shuffle { kCacheAware, kUniform };
 
 template <class Policy>
 struct Policies {
@@ -33,8 +29,8 @@ struct Policies {
   }
 };
 
-inline const Policies<Eviction> kEvictions = {"eviction",
-                                              {"balanced", "reference_count"}};
+// A new one comes last, as checkpoints have their numbers.
+enum class Shuffle { kCacheAware, kUniform };
 inline const Policies<Shuffle> kShuffles = {"shuffle",
                                             {"cache_aware", "uniform"}};
 

@@ -3,13 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace refurbish_tf {
 namespace {
-
-__extension__ typedef unsigned __int128 Wide;
 
 // What the schedule and an epoch take while they are made, measured.
 constexpr int64_t kBytesPerSample = 16;
@@ -62,21 +59,6 @@ int64_t MostSamples() {
              ? most
              : std::min(most,
                         pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
-}
-
-uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
-  // A double is a whole number times a power of two, so the quotient can be
-  // taken in whole numbers. In floating point it would now and then land on
-  // the wrong side of a whole number, and a sample would be used once too
-  // often.
-  int exponent;
-  const double fraction = std::frexp(reuse_factor, &exponent);
-  const uint64_t mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));
-  const int shift = 53 - exponent;
-  const Wide product = static_cast<Wide>(count) * samples;
-  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);
-  if (shift <= -127) return 0;
-  return static_cast<uint64_t>((product >> -shift) / mantissa);
 }
 
 uint64_t EvictionKey(uint64_t seed, uint32_t index) {
@@ -170,17 +152,8 @@ void Schedule::Sort() const {
 }
 
 EvictionHand Schedule::HandAt(uint64_t epoch, uint64_t length) const {
-  const uint64_t count = epoch - origin_;
-  switch (options_.eviction) {
-    case Eviction::kReferenceCount:
-      return {EvictionsUntil(count, 1, options_.reuse_factor), 0};
-    case Eviction::kBalanced:
-      break;
-  }
-  if (length == 0) return {};
-  const uint64_t evictions =
-      EvictionsUntil(count, length, options_.reuse_factor);
-  return {evictions / length, static_cast<uint32_t>(evictions % length)};
+  return HandAfter(options_.eviction, epoch - origin_, length,
+                   options_.reuse_factor);
 }
 
 EvictionHands Schedule::HandsAt(uint64_t epoch) const {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/plan/eviction.h"
 #include "refurbish_tf/cc/plan/policies.h"
 #include "refurbish_tf/cc/plan/random.h"
 
@@ -41,10 +42,6 @@ int64_t MostSamples();
 // value is left to mean "none".
 inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
-// floor(count * samples / reuse_factor), exactly. `count` must be at most
-// kMaxEpochs.
-uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
-
 // Where a sample stands in the eviction order, before it is known how many
 // samples there are: those with the smallest keys are evicted first. All keys
 // of one seed differ.
@@ -57,14 +54,6 @@ struct Slot {
 };
 
 class Schedule;
-
-// How far balanced eviction has come: the kept samples that stand before
-// `position` in the eviction order have been evicted `rounds + 1` times, the
-// others `rounds` times.
-struct EvictionHand {
-  uint64_t rounds = 0;
-  uint32_t position = 0;
-};
 
 // Those of all eviction orders of a schedule: of the longer ones, and of those
 // with one sample less, if there are such.
@@ -190,7 +179,7 @@ class Schedule {
   uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
     const EvictionHand& hand =
         InShorterOrder(index) ? hands.shorter : hands.longer;
-    return hand.rounds + (hand.position > 0 && position(index) < hand.position);
+    return hand.is_between() ? hand.Evictions(position(index)) : hand.rounds;
   }
   // The first of the former shards may have a sample more than the others.
   bool InShorterOrder(uint32_t index) const {
