@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/plan.h"
 
 namespace refurbish_tf {
 
@@ -28,6 +29,25 @@ class TargetCanvas : public Canvas {
  private:
   // By a distortion that moves pixels.
   virtual void MoveBy(const PreparedDistortion& distortion) = 0;
+};
+
+// Of the pixels of a map.
+class MapCanvas : public TargetCanvas {
+ public:
+  void Crop(const Box& part, bool reflects, FillColor /*color*/) final {
+    Plan plan(size());
+    plan.Crop(part, reflects);
+    Take(plan);
+  }
+  void Flip(bool vertically) final {
+    Plan plan(size());
+    plan.Flip(vertically);
+    Take(plan);
+  }
+
+ private:
+  // Makes it of the rows and columns of a plan; where there is none, of 0.
+  virtual void Take(const Plan& plan) = 0;
 };
 
 }  // namespace refurbish_tf
