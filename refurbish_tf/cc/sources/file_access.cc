@@ -34,12 +34,8 @@ int64_t Nanos(const timespec& time) {
 }
 
 FileIdentity IdentityOf(const struct stat& found) {
-  FileIdentity identity;
-  identity.size = static_cast<uint64_t>(found.st_size);
-  identity.mtime_nanos = Nanos(found.st_mtim);
-  identity.ctime_nanos = Nanos(found.st_ctim);
-  identity.inode = static_cast<uint64_t>(found.st_ino);
-  return identity;
+  return {static_cast<uint64_t>(found.st_size), Nanos(found.st_mtim),
+          Nanos(found.st_ctim), static_cast<uint64_t>(found.st_ino)};
 }
 
 class LocalFile : public RandomFile {

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -72,16 +71,15 @@ class OpenFiles {
 
  private:
   struct Entry {
-    std::string path;
     std::shared_ptr<OpenFile> file;
+    uint64_t last_use = 0;
   };
 
   const size_t most_;
   const Clock clock_;
   mutable std::mutex mu_;
-  std::list<Entry> open_ ABSL_GUARDED_BY(mu_);  // The last used first.
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_path_
-      ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Entry> open_ ABSL_GUARDED_BY(mu_);
+  uint64_t num_uses_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Reads a record of a file into what `allocate` returns for its length, checks
