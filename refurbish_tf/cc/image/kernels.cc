@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/base/casts.h"
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
@@ -47,11 +48,7 @@ void BlendColumns(const std::array<const int16_t*, 2>& from, int64_t channels,
                                  pixels, to);
 }
 
-uint32_t Bits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
+uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
 
 }  // namespace
 
@@ -104,8 +101,7 @@ uint16_t RoundToFloat16(float value) {
   if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65520 and above.
   if (magnitude < 0x38800000) {  // Below 2^-14: a multiple of 2^-24.
     // Adding 2^-1 leaves just these multiples of a float's digits, rounded.
-    float scaled;
-    std::memcpy(&scaled, &magnitude, sizeof scaled);
+    const float scaled = absl::bit_cast<float>(magnitude);
     return sign | static_cast<uint16_t>(Bits(scaled + 0.5f) - Bits(0.5f));
   }
   const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);

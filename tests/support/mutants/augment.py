@@ -166,7 +166,7 @@ MUTANTS = [
     Mutant("an operation draws from the seed that drew it", "refurbish_tf/cc/image/layers/policy.cc",
            "words = FirstWords(~first, ~second);", "words = FirstWords(first, second);",
            "tests/augment/test_deep_auto_augment.py::TestOperations::test_resized_crop_is_pillows_of_the_drawn_box"),
-    Mutant("draws are not TensorFlow's", "refurbish_tf/cc/image/philox.h", "constexpr int kRounds = 10;",
+    Mutant("draws are not TensorFlow's", "refurbish_tf/cc/image/layers/policy.cc", "constexpr int kRounds = 10;",
            "constexpr int kRounds = 9;", "tests/augment/test_augment.py::TestRandAugment::test_draws_tensorflows_numbers"),
     Mutant("what is empty is distorted with the image", "refurbish_tf/cc/image/walk.cc",
            "  if (!steps_.empty() && plan_.has_empty) EmptyPieces(begin, count, to);\n", "", POLICY),

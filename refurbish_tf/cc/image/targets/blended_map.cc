@@ -49,7 +49,7 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
     ValueResizer<Value>(from, before.width, channels_, part,
                         BilinearSpans(part.height, size.height, antialias),
                         BilinearSpans(part.width, size.width, antialias))
-        .MakeRows(0, size.height, to);
+        .Rows(0, size.height, reinterpret_cast<uint8_t*>(to));
   });
   for (Value& value : values_) value = rounded_(value);
 }
