@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant("vectors mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",
            "to + bytes * pixels - kFilled;", "to + bytes * (pixels - 1) - kFilled;", IMAGE),
     Mutant("a draw beyond the padding is taken", "refurbish_tf/cc/image/layer_chain.cc",
-           "      if (draws[i] < 0 || draws[i] >= end) {", "      if (draws[i] < 0) {", IMAGE),
+           "      if (own[i] < 0 || own[i] >= end) {", "      if (own[i] < 0) {", IMAGE),
     Mutant("each layer of a final augmentation is a pair of ops", "refurbish_tf/augment/composition.py",
            "    if chain and (not isinstance(layer, NativeLayer)", "    if chain and (isinstance(layer, NativeLayer)",
            "tests/augment/test_final_layers.py::TestComposition::test_is_one_op"),
