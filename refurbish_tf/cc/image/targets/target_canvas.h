@@ -15,12 +15,9 @@ class TargetCanvas : public Canvas {
               int64_t /*right*/, FillColor /*color*/) final {}
   void Blur(const Gaussian& /*gaussian*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
-  // Such a part has whole numbers. Only the image is resized by cubes.
-  void ResizeBicubic(const FloatBox& part) final {
-    Resize(
-        {static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
-         static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
-        size(), /*antialias=*/true);
+  // Only the image is resized by cubes.
+  void ResizeBicubic(const Box& part) final {
+    Resize(part, size(), /*antialias=*/true);
   }
   void Distort(const PreparedDistortion& distortion, uint8_t /*fill*/) final {
     if (MovesPixels(distortion.distortion)) MoveBy(distortion);
