@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     const auto found = open_.find(file.path);
     if (found != open_.end()) {
       Entry& entry = found->second;
-      if (entry.file->identity() == file.identity) {
+      if (entry.file->identity == file.identity) {
         entry.last_use = ++num_uses_;
         return entry.file;
       }
@@ -88,16 +88,16 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
   const int64_t believed = file.access->identity_nanos();
   const int64_t now = believed > 0 ? clock_() : 0;
   if (believed > 0) {
-    const int64_t looked_at = open->looked_at_.load(std::memory_order_relaxed);
+    const int64_t looked_at = open->looked_at.load(std::memory_order_relaxed);
     if (looked_at >= since && now - looked_at < believed) {
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<FileIdentity> identity = open->file().Identity();
+  absl::StatusOr<FileIdentity> identity = open->file->Identity();
   if (absl::IsNotFound(identity.status())) return Changed(file);
   if (!identity.ok()) return identity.status();
   if (*identity != file.identity) return Changed(file);
-  if (believed > 0) open->looked_at_.store(now, std::memory_order_relaxed);
+  if (believed > 0) open->looked_at.store(now, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -117,8 +117,8 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
   char* const record = allocate(length);
   RTF_ASSIGN_OR_RETURN(
       size_t read,
-      open->file().ReadFramed(location.span.offset, header, sizeof(header),
-                              record, length, footer, sizeof(footer)));
+      open->file->ReadFramed(location.span.offset, header, sizeof(header),
+                             record, length, footer, sizeof(footer)));
   // First: that the file has changed says more than that a checksum is wrong.
   RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
   if (read != length + kFrameSize) return Changed(file);

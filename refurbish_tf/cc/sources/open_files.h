@@ -26,21 +26,15 @@
 
 namespace refurbish_tf {
 
-class OpenFile {
- public:
+struct OpenFile {
   OpenFile(std::unique_ptr<RandomFile> file, FileIdentity identity,
            int64_t looked_at)
-      : file_(std::move(file)), identity_(identity), looked_at_(looked_at) {}
+      : file(std::move(file)), identity(identity), looked_at(looked_at) {}
 
-  RandomFile& file() { return *file_; }
-  const FileIdentity& identity() const { return identity_; }
-
- private:
-  friend class OpenFiles;
-
-  const std::unique_ptr<RandomFile> file_;
-  const FileIdentity identity_;
-  std::atomic<int64_t> looked_at_;
+  const std::unique_ptr<RandomFile> file;
+  const FileIdentity identity;
+  // When it was last found to be in that state.
+  std::atomic<int64_t> looked_at;
 };
 
 // Thread-safe. No lock is held while a file is opened, closed or checked.
