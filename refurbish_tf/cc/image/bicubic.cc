@@ -19,10 +19,10 @@ float Keys(float x) {
   return ((1.5f * x - 2.5f) * x) * x + 1.0f;
 }
 
-FloatSpans BicubicSpans(int64_t size, float part, float corner) {
-  const float scale = static_cast<float>(size) / part;
+FloatSpans BicubicSpans(int64_t size, int64_t part, int64_t corner) {
+  const float scale = static_cast<float>(size) / static_cast<float>(part);
   // As the operation gets its arguments, before it inverts them.
-  const float translation = -corner * scale;
+  const float translation = -static_cast<float>(corner) * scale;
   const float inverse = static_cast<float>(1.0 / scale);
   return SpansOf(size, size, inverse, -inverse * translation, kRadius, Keys);
 }
@@ -42,7 +42,7 @@ void Pair(FloatSpans* spans) {
 
 }  // namespace
 
-FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
+Box BicubicBox(const int32_t* draws, ImageSize size) {
   const auto unit = [draws](int i) {
     return static_cast<float>(draws[i]) / (1 << 23);
   };
@@ -52,26 +52,27 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
   constexpr float kLogOfWidest = 0.28768208f;  // log(4 / 3).
   const float aspect =
       static_cast<float>(Exp(kLogOfWidest * (2 * unit(1) - 1)));
-  FloatBox box;
-  box.height = std::nearbyint(std::sqrt(area / aspect));
-  box.width = std::nearbyint(std::sqrt(area * aspect));
-  const bool fits = box.height <= height && box.height > 0 &&
-                    box.width <= width && box.width > 0;
+  float box_height = std::nearbyint(std::sqrt(area / aspect));
+  float box_width = std::nearbyint(std::sqrt(area * aspect));
+  const bool fits = box_height <= height && box_height > 0 &&
+                    box_width <= width && box_width > 0;
   float unit_y = unit(2), unit_x = unit(3), more = 1;
   if (!fits) {
     // The largest in the middle.
     constexpr float kWidest = static_cast<float>(4.0 / 3);
-    box.height = std::min(height, std::nearbyint(width * kWidest));
-    box.width = std::min(width, std::nearbyint(height * kWidest));
+    box_height = std::min(height, std::nearbyint(width * kWidest));
+    box_width = std::min(width, std::nearbyint(height * kWidest));
     unit_y = unit_x = 0.5f;
     more = 0;
   }
-  box.y = std::floor(unit_y * (height - box.height + more));
-  box.x = std::floor(unit_x * (width - box.width + more));
-  return box;
+  const auto begin = [more](float unit, float side, float part) {
+    return static_cast<int64_t>(std::floor(unit * (side - part + more)));
+  };
+  return {begin(unit_y, height, box_height), begin(unit_x, width, box_width),
+          static_cast<int64_t>(box_height), static_cast<int64_t>(box_width)};
 }
 
-void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
+void ResizeBicubic(const uint8_t* image, ImageSize size, const Box& box,
                    const PixelKernels& kernels, uint8_t* to) {
   const FloatSpans rows = BicubicSpans(size.height, box.height, box.y);
   FloatSpans columns = BicubicSpans(size.width, box.width, box.x);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -13,10 +12,10 @@ namespace refurbish_tf {
 
 // The part of an image that a resized crop takes. `draws`: four numbers below
 // 2^23.
-FloatBox BicubicBox(const int32_t* draws, ImageSize size);
+Box BicubicBox(const int32_t* draws, ImageSize size);
 
 // Resizes the part to the size of the image, of 3 channels.
-void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
+void ResizeBicubic(const uint8_t* image, ImageSize size, const Box& box,
                    const PixelKernels& kernels, uint8_t* to);
 
 }  // namespace refurbish_tf

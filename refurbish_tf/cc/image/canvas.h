@@ -12,11 +12,6 @@
 
 namespace refurbish_tf {
 
-// A part of an image, in pixels, as it is computed: in float32.
-struct FloatBox {
-  float y, x, height, width;
-};
-
 class Canvas {
  public:
   virtual ~Canvas() = default;
@@ -35,7 +30,7 @@ class Canvas {
   // Resizes a part to a size, by bilinear interpolation.
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the image, by bicubic interpolation.
-  virtual void ResizeBicubic(const FloatBox& part) = 0;
+  virtual void ResizeBicubic(const Box& part) = 0;
   // Blurs it. What is beyond its edges is reflected about the outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
   // Of three channels. The color of one channel cannot change.

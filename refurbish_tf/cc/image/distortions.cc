@@ -46,18 +46,7 @@ struct Contrast {
 
   // Of the values that occur.
   void FillTable(uint8_t* table) const {
-    if (span == 0) {
-      table[lowest] = static_cast<uint8_t>(lowest);
-      return;
-    }
-    const int multiplier = (Fraction() + span - 1) / span;
-    for (int u = 0; u <= span; ++u) {
-      table[lowest + u] =
-          static_cast<uint8_t>(u * whole + ((u * multiplier) >> 16));
-    }
-    for (int k = 1; k <= wholes; ++k) {
-      if (IsBelow(k)) --table[lowest + k * (span / wholes)];
-    }
+    for (int u = 0; u <= span; ++u) table[lowest + u] = Of(lowest + u);
   }
 
   int Fraction() const { return (255 - whole * span) * 65536; }

@@ -67,7 +67,7 @@ void Reverse(FloatSpans* spans);
 // Values in memory, any number of channels. Sums are in double. Products of two
 // float32 are exact in it, so that no compiler can make other sums of them.
 template <class Value>
-class ValueResizer {
+class ValueResizer : public Resizer {
  public:
   ValueResizer(const Value* image, int64_t width, int64_t channels,
                const Box& box, FloatSpans rows, FloatSpans columns)
@@ -80,9 +80,9 @@ class ValueResizer {
         sums_(box.width * channels_),
         row_(sums_.size()) {}
 
-  void Mirror() { Reverse(&columns_); }
-
-  void MakeRows(int64_t begin, int64_t count, Value* to) {
+  void Mirror() override { Reverse(&columns_); }
+  void Rows(int64_t begin, int64_t count, uint8_t* bytes) override {
+    Value* to = reinterpret_cast<Value*>(bytes);
     for (int64_t y = begin; y < begin + count; ++y) {
       SumRows(y);
       for (int64_t x = 0; x < width_; ++x, to += channels_) SumPixels(x, to);
@@ -135,25 +135,6 @@ class ValueResizer {
   FloatSpans rows_, columns_;
   std::vector<double> sums_;
   std::vector<Held> row_;
-};
-
-// Of the pixels of an image.
-template <class Value>
-class FloatResizer : public Resizer {
- public:
-  FloatResizer(const PixelRows& image, const Box& box, FloatSpans rows,
-               FloatSpans columns)
-      : resizer_(reinterpret_cast<const Value*>(image.memory), image.width,
-                 image.pixel.channels, box, std::move(rows),
-                 std::move(columns)) {}
-
-  void Mirror() override { resizer_.Mirror(); }
-  void Rows(int64_t begin, int64_t count, uint8_t* to) override {
-    resizer_.MakeRows(begin, count, reinterpret_cast<Value*>(to));
-  }
-
- private:
-  ValueResizer<Value> resizer_;
 };
 
 }  // namespace refurbish_tf

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "refurbish_tf/cc/image/jpeg.h"
 
 namespace refurbish_tf {
 namespace {
@@ -30,12 +28,37 @@ int64_t Big(absl::string_view file, size_t at, int bytes) {
   return value;
 }
 
+// libjpeg, to tell the size, would prepare to decode, and of a progressive file
+// decode most.
 void ReadJpeg(absl::string_view file, ImageFile* read) {
-  const std::optional<JpegHeader> header = ReadJpegHeader(file);
-  if (!header.has_value()) return;
-  read->size = header->size;
-  read->components = header->components;
-  read->orientation = ExifOrientation(header->exif);
+  absl::string_view exif;
+  size_t at = 2;
+  while (true) {
+    // As libjpeg, passes over what is between two segments.
+    while (at < file.size() && Byte(file, at) != 0xff) ++at;
+    while (at < file.size() && Byte(file, at) == 0xff) ++at;
+    if (at == file.size()) return;
+    const int64_t marker = Byte(file, at++);
+    const bool is_alone =
+        marker == 0 || marker == 1 || (marker >= 0xd0 && marker <= 0xd7);
+    if (is_alone) continue;
+    if (file.size() - at < 8) return;
+    const bool is_frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 &&
+                          marker != 0xc8 && marker != 0xcc;
+    if (is_frame) {
+      const ImageSize size = {Big(file, at + 3, 2), Big(file, at + 5, 2)};
+      if (size.height == 0 || size.width == 0) return;
+      read->size = size;
+      read->components = Byte(file, at + 7);
+      read->orientation = ExifOrientation(exif);
+      return;
+    }
+    absl::string_view segment = file.substr(at, Big(file, at, 2));
+    at += segment.size();
+    if (marker != 0xe1 || !exif.empty() || segment.size() <= 2) continue;
+    segment.remove_prefix(2);
+    if (absl::ConsumePrefix(&segment, kExifPrefix)) exif = segment;
+  }
 }
 
 void ReadPng(absl::string_view file, ImageFile* read) {

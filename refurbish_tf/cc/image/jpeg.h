@@ -1,25 +1,10 @@
 // What of a JPEG file is decoded, and at which of libjpeg's scales.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
-#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
-
-struct JpegHeader {
-  ImageSize size;
-  int64_t components;
-  // The EXIF block, empty if there is none. A part of the file.
-  absl::string_view exif;
-};
-
-// Reads the header of a file alone: libjpeg, to tell the size, would prepare to
-// decode, and of a progressive file decode most. Nothing if there is none.
-std::optional<JpegHeader> ReadJpegHeader(absl::string_view file);
 
 // The part of an image at a scale of 1 / ratio that a box of the image lies in.
 struct ScaledPart {

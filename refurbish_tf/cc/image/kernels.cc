@@ -2,8 +2,8 @@
 
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
+#include "absl/base/casts.h"
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
@@ -14,78 +14,41 @@ void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   std::memcpy(to, from, bytes);
 }
 
-template <size_t bytes>
+template <size_t unit, bool any = false>
 void Mirror(const uint8_t* from, int64_t from_stride, int64_t pixels,
-            int64_t /*pixel_bytes*/, int64_t rows, uint8_t* to,
-            int64_t to_stride) {
+            int64_t pixel_bytes, int64_t rows, uint8_t* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row) {
-    plain::MirrorRowOf<bytes>(from + row * from_stride, pixels,
-                              to + row * to_stride);
-  }
-}
-
-template <size_t unit>
-void MirrorInUnits(const uint8_t* from, int64_t from_stride, int64_t pixels,
-                   int64_t pixel_bytes, int64_t rows, uint8_t* to,
-                   int64_t to_stride) {
-  for (int64_t row = 0; row < rows; ++row) {
-    plain::MirrorRow<unit>(from + row * from_stride, pixels,
-                           static_cast<size_t>(pixel_bytes),
-                           to + row * to_stride);
+    plain::MirrorRow<unit, any>(from + row * from_stride, pixels,
+                                to + row * to_stride,
+                                static_cast<size_t>(pixel_bytes));
   }
 }
 
 void MirrorAny(const uint8_t* from, int64_t from_stride, int64_t pixels,
                int64_t pixel_bytes, int64_t rows, uint8_t* to,
                int64_t to_stride) {
-  const auto mirror = pixel_bytes >= 16  ? MirrorInUnits<16>
-                      : pixel_bytes >= 8 ? MirrorInUnits<8>
-                                         : MirrorInUnits<4>;
+  const auto mirror = pixel_bytes >= 16  ? Mirror<16, true>
+                      : pixel_bytes >= 8 ? Mirror<8, true>
+                                         : Mirror<4, true>;
   mirror(from, from_stride, pixels, pixel_bytes, rows, to, to_stride);
-}
-
-template <class From, class To>
-float Normalize(const void* from, int64_t count, const Pattern& pattern,
-                void* to) {
-  return plain::Normalize(static_cast<const From*>(from), 0, count, pattern,
-                          static_cast<To*>(to));
 }
 
 template <class From>
 constexpr PixelKernels::NormalizeTo NormalizeFrom() {
-  return PixelKernels::ToFloats(Normalize<From, float>,
-                                Normalize<From, plain::Bfloat16>,
-                                Normalize<From, plain::Float16>);
+  return PixelKernels::ToFloats(plain::Normalize<From, float>,
+                                plain::Normalize<From, plain::Bfloat16>,
+                                plain::Normalize<From, plain::Float16>);
 }
 
-void BlendRows(const uint8_t* const* rows, const int16_t* weights,
-               int64_t pairs, int64_t count, int16_t* to) {
-  plain::BlendRows(rows, weights, pairs, 0, count, to);
-}
-
-// 0: as many as it is told.
 template <int known>
 void BlendColumns(const std::array<const int16_t*, 2>& from, int64_t channels,
                   const int32_t* start, const int16_t* weights, int64_t pairs,
                   int64_t pixels, const std::array<uint8_t*, 2>& to) {
-  if constexpr (known == 0) {
-    plain::BlendColumns(from, channels, start, weights, pairs, 0, pixels, to);
-  } else {
-    plain::BlendColumns(from, std::integral_constant<int64_t, known>(), start,
-                        weights, pairs, 0, pixels, to);
-  }
+  plain::BlendColumnsFrom<known>(0, from, channels, start, weights, pairs,
+                                 pixels, to);
 }
 
-void SumRows(const uint8_t* from, int64_t count, const float* weights,
-             int64_t rows, float* to) {
-  plain::SumRows(from, 0, count, weights, rows, to);
-}
-
-uint32_t Bits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
+uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
 
 }  // namespace
 
@@ -111,10 +74,10 @@ const PixelKernels& PlainKernels() {
         NormalizeFrom<uint16_t>(),
         NormalizeFrom<int16_t>(),
         NormalizeFrom<float>()}},
-      BlendRows,
+      plain::BlendRows,
       {BlendColumns<0>, BlendColumns<1>, nullptr, BlendColumns<3>,
        BlendColumns<4>},
-      SumRows,
+      plain::SumRows,
       plain::SumPixels,
       plain::MixBytes,
       plain::MixFloats,
@@ -138,8 +101,7 @@ uint16_t RoundToFloat16(float value) {
   if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65520 and above.
   if (magnitude < 0x38800000) {  // Below 2^-14: a multiple of 2^-24.
     // Adding 2^-1 leaves just these multiples of a float's digits, rounded.
-    float scaled;
-    std::memcpy(&scaled, &magnitude, sizeof scaled);
+    const float scaled = absl::bit_cast<float>(magnitude);
     return sign | static_cast<uint16_t>(Bits(scaled + 0.5f) - Bits(0.5f));
   }
   const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);

@@ -55,6 +55,7 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
       arguments.Fail("unknown name");
     }
     RTF_RETURN_IF_ERROR(arguments.Check());
+    link.first_draw = chain.num_draws_;
     chain.num_draws_ += link.layer->num_draws();
     chain.links_.push_back(std::move(link));
   }
@@ -68,7 +69,7 @@ int LayerChain::Version() {
 LayerChain LayerChain::UpToLastPolicy() const {
   LayerChain made = *this;
   while (!made.links_.empty() && !made.links_.back().layer->is_policy()) {
-    made.num_draws_ -= made.links_.back().layer->num_draws();
+    made.num_draws_ = made.links_.back().first_draw;
     made.links_.pop_back();
   }
   return made;
@@ -110,41 +111,39 @@ absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
 void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
   const int32_t* before = nullptr;
   for (const Link& link : links_) {
+    int32_t* const own = draws + link.first_draw;
     link.layer->Draw(link.position < 0 ? seed : seed.SeedAt(link.position),
-                     before, draws);
-    before = draws;
-    draws += link.layer->num_draws();
+                     before, own);
+    before = own;
   }
 }
 
 absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
   for (const Link& link : links_) {
+    const int32_t* const own = draws + link.first_draw;
     const int num_draws = link.layer->num_draws();
     for (int i = 0; i < num_draws; ++i) {
-      const int64_t end = link.layer->EndOfDraw(i, draws);
-      if (draws[i] < 0 || draws[i] >= end) {
+      const int64_t end = link.layer->EndOfDraw(i, own);
+      if (own[i] < 0 || own[i] >= end) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "A draw must be from 0 to ", end - 1, ", got ", draws[i],
+            "A draw must be from 0 to ", end - 1, ", got ", own[i],
             ". Draws must come from the same layers as the pixels."));
       }
     }
-    draws += num_draws;
   }
   return absl::OkStatus();
 }
 
 bool LayerChain::ChangesNothing(const int32_t* draws) const {
   for (const Link& link : links_) {
-    if (!link.layer->ChangesNothing(draws)) return false;
-    draws += link.layer->num_draws();
+    if (!link.layer->ChangesNothing(draws + link.first_draw)) return false;
   }
   return true;
 }
 
 void LayerChain::Apply(const int32_t* draws, Canvas* canvas) const {
   for (const Link& link : links_) {
-    link.layer->Apply(draws, canvas);
-    draws += link.layer->num_draws();
+    link.layer->Apply(draws + link.first_draw, canvas);
   }
 }
 

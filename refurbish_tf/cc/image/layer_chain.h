@@ -28,6 +28,8 @@ class LayerChain {
     // In `compose`, from which the layer's seed is made; -1: it takes the seed
     // as it is.
     int64_t position;
+    // How many numbers the layers before it draw.
+    int first_draw;
     std::shared_ptr<const Layer> layer;
   };
 

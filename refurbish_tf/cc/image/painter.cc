@@ -86,7 +86,7 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
                 size);
 }
 
-void Painter::ResizeBicubic(const FloatBox& part) {
+void Painter::ResizeBicubic(const Box& part) {
   Make();
   const ImageSize size = walk_->size();
   const uint8_t* const image = walk_->memory();

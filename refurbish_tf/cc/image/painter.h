@@ -43,7 +43,7 @@ class Painter : private Canvas {
   void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
-  void ResizeBicubic(const FloatBox& part) override;
+  void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void Normalize(const Normalization& normalization) override;

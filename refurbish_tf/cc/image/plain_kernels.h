@@ -27,10 +27,13 @@ inline void Store(float value, Float16* to) {
   to->bits = RoundToFloat16(value);
 }
 
-// Of pixels of `bytes`, at least `unit`, which are copied at once: the last
-// ones of a pixel once more. So memcpy is an instruction.
-template <size_t unit, class Bytes>
-void MirrorRow(const uint8_t* from, int64_t pixels, Bytes bytes, uint8_t* to) {
+// Of pixels of `unit` bytes; or, if `any`, of `bytes`, at least `unit`, which
+// are copied at once: the last ones of a pixel once more. So memcpy is an
+// instruction.
+template <size_t unit, bool any = false>
+void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to,
+               size_t bytes = unit) {
+  if (!any) bytes = unit;
   const uint8_t* last = from + (pixels - 1) * bytes;
   for (int64_t i = 0; i < pixels; ++i) {
     for (size_t k = 0; k + unit <= bytes; k += unit) {
@@ -42,17 +45,14 @@ void MirrorRow(const uint8_t* from, int64_t pixels, Bytes bytes, uint8_t* to) {
   }
 }
 
-template <size_t bytes>
-void MirrorRowOf(const uint8_t* from, int64_t pixels, uint8_t* to) {
-  MirrorRow<bytes>(from, pixels, std::integral_constant<size_t, bytes>(), to);
-}
-
-// From value `begin` on, a multiple of the pattern's length.
+// The pattern begins with the first value.
 template <class From, class To>
-float Normalize(const From* from, int64_t begin, int64_t count,
-                const Pattern& pattern, To* to) {
+float Normalize(const void* untyped_from, int64_t count, const Pattern& pattern,
+                void* untyped_to) {
+  const From* const from = static_cast<const From*>(untyped_from);
+  To* const to = static_cast<To*>(untyped_to);
   float largest = 0;
-  for (int64_t i = begin; i < count;) {
+  for (int64_t i = 0; i < count;) {
     for (int64_t k = 0; k < pattern.length && i < count; ++k, ++i) {
       // A double holds the product exactly, so that no compiler can fuse it
       // with the sum into one operation that rounds once.
@@ -67,21 +67,22 @@ float Normalize(const From* from, int64_t begin, int64_t count,
 }
 
 inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
-                      int64_t pairs, int64_t begin, int64_t count,
-                      int16_t* to) {
-  for (int64_t i = begin; i < count; ++i) {
+                      int64_t pairs, int64_t count, int16_t* to) {
+  for (int64_t i = 0; i < count; ++i) {
     int32_t sum = 1 << (kWeightBits - kFractionBits - 1);
     for (int64_t k = 0; k < 2 * pairs; ++k) sum += rows[k][i] * weights[k];
     to[i] = static_cast<int16_t>(sum >> (kWeightBits - kFractionBits));
   }
 }
 
-template <class Channels>
-void BlendColumns(const std::array<const int16_t*, 2>& from, Channels channels,
-                  const int32_t* start, const int16_t* weights, int64_t pairs,
-                  int64_t begin, int64_t pixels,
-                  const std::array<uint8_t*, 2>& to) {
+// From pixel `begin` on. `known`: how many channels there are, or 0.
+template <int known>
+void BlendColumnsFrom(int64_t begin, const std::array<const int16_t*, 2>& from,
+                      int64_t channels, const int32_t* start,
+                      const int16_t* weights, int64_t pairs, int64_t pixels,
+                      const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
+  if (known > 0) channels = known;
   for (int row = 0; row < 2; ++row) {
     for (int64_t i = begin; i < pixels; ++i) {
       const int16_t* const first = from[row] + start[i] * channels;
@@ -98,9 +99,9 @@ void BlendColumns(const std::array<const int16_t*, 2>& from, Channels channels,
   }
 }
 
-inline void SumRows(const uint8_t* from, int64_t begin, int64_t count,
-                    const float* weights, int64_t rows, float* to) {
-  for (int64_t i = begin; i < count; ++i) {
+inline void SumRows(const uint8_t* from, int64_t count, const float* weights,
+                    int64_t rows, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
     for (int64_t k = 0; k < rows; ++k) {
       sum += weights[k] * static_cast<float>(from[k * count + i]);

@@ -65,16 +65,12 @@ void Axis::Append(const Strips& old, int64_t begin, int64_t length,
 }
 
 void Axis::AppendReversed(const Strips& old, int64_t begin, int64_t length) {
-  int64_t at = size_;
-  for (auto strip = old.rbegin(); strip != old.rend(); ++strip) {
-    at -= strip->length;
-    const int64_t first = std::max<int64_t>(begin - at, 0);
-    const int64_t end = std::min(begin + length - at, strip->length);
-    if (first < end) {
-      Append(Strip{end - first, strip->from + strip->step * (end - 1),
-                   -strip->step, strip->cutouts});
-    }
+  Strips reversed(old.rbegin(), old.rend());
+  for (Strip& strip : reversed) {
+    strip.from += strip.step * (strip.length - 1);
+    strip.step = -strip.step;
   }
+  Append(reversed, size_ - begin - length, length, 0);
 }
 
 void Axis::Crop(int64_t begin, int64_t length, bool reflects) {

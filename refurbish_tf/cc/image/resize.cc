@@ -181,8 +181,10 @@ class ByteResizer : public Resizer {
 std::unique_ptr<Resizer> MakeOfFloats(const PixelRows& image, const Box& box,
                                       FloatSpans rows, FloatSpans columns) {
   const auto made = [&](auto value) -> std::unique_ptr<Resizer> {
-    return std::make_unique<FloatResizer<decltype(value)>>(
-        image, box, std::move(rows), std::move(columns));
+    using Value = decltype(value);
+    return std::make_unique<ValueResizer<Value>>(
+        reinterpret_cast<const Value*>(image.memory), image.width,
+        image.pixel.channels, box, std::move(rows), std::move(columns));
   };
   switch (image.pixel.type) {
     case ValueType::kUint16:

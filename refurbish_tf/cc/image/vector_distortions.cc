@@ -48,7 +48,7 @@ REFURBISH_TF_AVX2 void Mask(const uint8_t* from, int64_t bytes, uint8_t mask,
                             uint8_t* to) {
   const __m256i bits = Repeated(mask);
   ForVectors(from, bytes, to, [bits](__m256i value) REFURBISH_TF_AVX2_INLINE {
-    return _mm256_and_si256(value, bits);
+    return value & bits;
   });
 }
 
@@ -56,12 +56,11 @@ REFURBISH_TF_AVX2 void Solarize(const uint8_t* from, int64_t bytes,
                                 uint8_t threshold, uint8_t* to) {
   const __m256i lowest = Repeated(threshold);
   ForVectors(from, bytes, to, [lowest](__m256i value) REFURBISH_TF_AVX2_INLINE {
-    return _mm256_xor_si256(
-        value, _mm256_cmpeq_epi8(_mm256_max_epu8(value, lowest), value));
+    return value ^ _mm256_cmpeq_epi8(_mm256_max_epu8(value, lowest), value);
   });
 }
 
-// 32 bytes as words, in the order in which bytes are unpacked.
+// 32 words, in the order in which bytes are unpacked.
 struct Unpacked {
   REFURBISH_TF_AVX2_INLINE explicit Unpacked(const uint16_t* from)
       : low(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x20)),
@@ -69,62 +68,50 @@ struct Unpacked {
   __m256i low, high;
 };
 
-REFURBISH_TF_AVX2_INLINE inline __m256i Stretched(__m256i value, __m256i whole,
-                                                  __m256i multiplier) {
-  return _mm256_add_epi16(_mm256_mullo_epi16(value, whole),
-                          _mm256_mulhi_epu16(value, multiplier));
+REFURBISH_TF_AVX2_INLINE inline Words Stretched(Words words, __m256i whole,
+                                                __m256i multiplier) {
+  const __m256i value = __m256i(words);
+  return Words(_mm256_add_epi16(_mm256_mullo_epi16(value, whole),
+                                _mm256_mulhi_epu16(value, multiplier)));
 }
 
 REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
                                     const StretchPlan& stretch, uint8_t* to) {
-  const __m256i zero = _mm256_setzero_si256();
   const Unpacked whole[3] = {Unpacked(stretch.whole),
                              Unpacked(stretch.whole + 32),
                              Unpacked(stretch.whole + 64)};
   const Unpacked multiplier[3] = {Unpacked(stretch.multiplier),
                                   Unpacked(stretch.multiplier + 32),
                                   Unpacked(stretch.multiplier + 64)};
-  ForBlocks(from, bytes, to,
-            [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
-              for (int k = 0; k < 3; ++k) {
-                const __m256i value = _mm256_sub_epi8(
-                    Load(from + 32 * k), Load(stretch.lowest + 32 * k));
-                Store(to + 32 * k,
-                      _mm256_packus_epi16(
-                          Stretched(_mm256_unpacklo_epi8(value, zero),
-                                    whole[k].low, multiplier[k].low),
-                          Stretched(_mm256_unpackhi_epi8(value, zero),
-                                    whole[k].high, multiplier[k].high)));
-              }
-            });
+  ForBlocks(
+      from, bytes, to,
+      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+        for (int k = 0; k < 3; ++k) {
+          const __m256i value = _mm256_sub_epi8(Load(from + 32 * k),
+                                                Load(stretch.lowest + 32 * k));
+          Store(to + 32 * k,
+                Packed(
+                    Stretched(Low(value), whole[k].low, multiplier[k].low),
+                    Stretched(High(value), whole[k].high, multiplier[k].high)));
+        }
+      });
 }
 
 template <class By>
 REFURBISH_TF_AVX2_INLINE inline __m256i BlendBytes(const By& by, __m256i from,
                                                    __m256i to) {
-  const __m256i zero = _mm256_setzero_si256();
-  return _mm256_packus_epi16(
-      by(_mm256_unpacklo_epi8(from, zero), _mm256_unpacklo_epi8(to, zero)),
-      by(_mm256_unpackhi_epi8(from, zero), _mm256_unpackhi_epi8(to, zero)));
-}
-
-template <class By>
-REFURBISH_TF_AVX2 void BlendWith(const By by, const uint8_t* from,
-                                 int64_t bytes, uint8_t grey, uint8_t* to) {
-  const __m256i greys = Repeated(grey);
-  ForVectors(from, bytes, to, [&](__m256i value) REFURBISH_TF_AVX2_INLINE {
-    return BlendBytes(by, greys, value);
-  });
+  return Packed(by(Low(from), Low(to)), by(High(from), High(to)));
 }
 
 REFURBISH_TF_AVX2 void BlendAll(const uint8_t* from, int64_t bytes,
                                 const BlendPlan& plan, uint8_t grey,
                                 uint8_t* to) {
-  if (plan.in_words) {
-    BlendWith(WordBlend(plan), from, bytes, grey, to);
-  } else {
-    BlendWith(FloatBlend(plan), from, bytes, grey, to);
-  }
+  const __m256i greys = Repeated(grey);
+  WithBlend(plan, [&](const auto by) REFURBISH_TF_AVX2_INLINE {
+    ForVectors(from, bytes, to, [&](__m256i value) REFURBISH_TF_AVX2_INLINE {
+      return BlendBytes(by, greys, value);
+    });
+  });
 }
 
 // The grey values of the 8 pixels in 24 bytes, as 32-bit words. The weight
@@ -146,9 +133,8 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
   return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(32768)), 16);
 }
 
-template <class By>
-REFURBISH_TF_AVX2 void ColorBy(const By by, const uint8_t* from, int64_t bytes,
-                               uint8_t* to) {
+REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
+                             const BlendPlan& plan, uint8_t* to) {
   const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   // Each grey value three times.
   const __m256i first =
@@ -160,31 +146,26 @@ REFURBISH_TF_AVX2 void ColorBy(const By by, const uint8_t* from, int64_t bytes,
   const __m256i third = _mm256_setr_epi8(
       5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10,  //
       10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15);
-  ForBlocks(
-      from, bytes, to,
-      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
-        const __m256i greys = _mm256_permutevar8x32_epi32(
-            _mm256_packus_epi16(
-                _mm256_packs_epi32(Greys(from), Greys(from + 24)),
-                _mm256_packs_epi32(Greys(from + 48), Greys(from + 72))),
-            in_order);
-        const __m256i low = _mm256_permute2x128_si256(greys, greys, 0x00);
-        const __m256i high = _mm256_permute2x128_si256(greys, greys, 0x11);
-        Store(to, BlendBytes(by, _mm256_shuffle_epi8(low, first), Load(from)));
-        Store(to + 32, BlendBytes(by, _mm256_shuffle_epi8(greys, second),
-                                  Load(from + 32)));
-        Store(to + 64, BlendBytes(by, _mm256_shuffle_epi8(high, third),
-                                  Load(from + 64)));
-      });
-}
-
-REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
-                             const BlendPlan& plan, uint8_t* to) {
-  if (plan.in_words) {
-    ColorBy(WordBlend(plan), from, bytes, to);
-  } else {
-    ColorBy(FloatBlend(plan), from, bytes, to);
-  }
+  const auto block = [&](const auto& by, const uint8_t* from,
+                         uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+    const __m256i greys = _mm256_permutevar8x32_epi32(
+        _mm256_packus_epi16(
+            _mm256_packs_epi32(Greys(from), Greys(from + 24)),
+            _mm256_packs_epi32(Greys(from + 48), Greys(from + 72))),
+        in_order);
+    const __m256i low = _mm256_permute2x128_si256(greys, greys, 0x00);
+    const __m256i high = _mm256_permute2x128_si256(greys, greys, 0x11);
+    Store(to, BlendBytes(by, _mm256_shuffle_epi8(low, first), Load(from)));
+    Store(to + 32,
+          BlendBytes(by, _mm256_shuffle_epi8(greys, second), Load(from + 32)));
+    Store(to + 64,
+          BlendBytes(by, _mm256_shuffle_epi8(high, third), Load(from + 64)));
+  };
+  WithBlend(plan, [&](const auto by) REFURBISH_TF_AVX2_INLINE {
+    ForBlocks(from, bytes, to,
+              [&](const uint8_t* from, uint8_t* to)
+                  REFURBISH_TF_AVX2_INLINE { block(by, from, to); });
+  });
 }
 
 // Subtracting 16 again and again makes an index negative, for which a shuffle
@@ -192,14 +173,14 @@ REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
 REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(__m256i value,
                                                const uint8_t (*steps)[32]) {
   const __m256i sixteen = Repeated(16);
-  __m256i at = _mm256_and_si256(value, Repeated(127));
+  __m256i at = value & Repeated(127);
   __m256i low = _mm256_shuffle_epi8(Load(steps[0]), at);
   __m256i high = _mm256_shuffle_epi8(Load(steps[8]), at);
 #pragma GCC unroll 7
   for (int k = 1; k < 8; ++k) {
     at = _mm256_sub_epi8(at, sixteen);
-    low = _mm256_xor_si256(low, _mm256_shuffle_epi8(Load(steps[k]), at));
-    high = _mm256_xor_si256(high, _mm256_shuffle_epi8(Load(steps[k + 8]), at));
+    low ^= _mm256_shuffle_epi8(Load(steps[k]), at);
+    high ^= _mm256_shuffle_epi8(Load(steps[k + 8]), at);
   }
   return _mm256_blendv_epi8(low, high, value);
 }
@@ -249,52 +230,43 @@ REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
 }
 
 struct Pixels {
-  __m256i red, green, blue;
+  Words red, green, blue;
 };
 
-// As `plain::TurnHue`, of words.
+REFURBISH_TF_AVX2_INLINE inline Words Least(Words a, Words b) {
+  return a < b ? a : b;
+}
+
+REFURBISH_TF_AVX2_INLINE inline Words Most(Words a, Words b) {
+  return a > b ? a : b;
+}
+
+// As `plain::TurnHue`.
 REFURBISH_TF_AVX2_INLINE inline Pixels HueTurned(Pixels pixels, __m256i turn) {
   const auto [red, green, blue] = pixels;
-  const __m256i most = _mm256_max_epi16(_mm256_max_epi16(red, green), blue);
-  const __m256i spread = _mm256_sub_epi16(
-      most, _mm256_min_epi16(_mm256_min_epi16(red, green), blue));
-  const __m256i twice = _mm256_slli_epi16(spread, 1);
-  const __m256i from_green =
-      _mm256_add_epi16(twice, _mm256_sub_epi16(blue, red));
-  const __m256i from_blue = _mm256_add_epi16(_mm256_slli_epi16(spread, 2),
-                                             _mm256_sub_epi16(red, green));
-  __m256i hue = _mm256_blendv_epi8(from_blue, from_green,
-                                   _mm256_cmpeq_epi16(most, green));
-  hue = _mm256_blendv_epi8(hue, _mm256_sub_epi16(green, blue),
-                           _mm256_cmpeq_epi16(most, red));
-  hue =
-      _mm256_add_epi16(_mm256_slli_epi16(hue, 4),
-                       _mm256_mulhrs_epi16(_mm256_slli_epi16(spread, 7), turn));
-  const __m256i zero = _mm256_setzero_si256();
-  const __m256i sixth = _mm256_slli_epi16(spread, 4);
-  const __m256i third = _mm256_slli_epi16(spread, 5);
-  const __m256i circle = _mm256_add_epi16(_mm256_slli_epi16(third, 1), third);
-  hue = _mm256_add_epi16(
-      hue, _mm256_and_si256(_mm256_cmpgt_epi16(zero, hue), circle));
-  hue = _mm256_sub_epi16(
-      hue, _mm256_andnot_si256(_mm256_cmpgt_epi16(circle, hue), circle));
-  const __m256i rounded =
-      _mm256_add_epi16(_mm256_slli_epi16(most, 4), Repeated16(8));
-  const auto channel = [&](__m256i distance) REFURBISH_TF_AVX2_INLINE {
-    const __m256i less = _mm256_min_epi16(
-        _mm256_max_epi16(_mm256_sub_epi16(distance, sixth), zero), sixth);
-    return _mm256_srli_epi16(_mm256_sub_epi16(rounded, less), 4);
+  const Words most = Most(Most(red, green), blue);
+  const Words spread = most - Least(Least(red, green), blue);
+  Words hue = most == red     ? green - blue
+              : most == green ? 2 * spread + blue - red
+                              : 4 * spread + red - green;
+  hue = 16 * hue + Words(_mm256_mulhrs_epi16(__m256i(128 * spread), turn));
+  const Words zero = {}, sixth = 16 * spread, circle = 6 * sixth;
+  hue += hue < 0 ? circle : zero;
+  hue -= hue >= circle ? circle : zero;
+  const auto channel = [&](Words distance) REFURBISH_TF_AVX2_INLINE {
+    return (16 * most + 8 - Least(Most(distance - sixth, zero), sixth)) >> 4;
   };
-  return {channel(_mm256_min_epi16(hue, _mm256_sub_epi16(circle, hue))),
-          channel(_mm256_abs_epi16(_mm256_sub_epi16(hue, third))),
-          channel(_mm256_abs_epi16(
-              _mm256_sub_epi16(hue, _mm256_slli_epi16(third, 1))))};
+  const auto apart = [&](Words own) REFURBISH_TF_AVX2_INLINE {
+    return channel(Words(_mm256_abs_epi16(__m256i(hue - own))));
+  };
+  return {channel(Least(hue, circle - hue)), apart(2 * sixth),
+          apart(4 * sixth)};
 }
 
 REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
                            uint8_t* to) {
   const __m256i zero = Thirds(0), one = Thirds(1), two = Thirds(2);
-  const __m256i none = _mm256_setzero_si256(), turns = Repeated16(turn);
+  const __m256i turns = _mm256_set1_epi16(static_cast<int16_t>(turn));
   ForBlocks(
       from, bytes, to,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
@@ -304,19 +276,12 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
         const __m256i red = Merged(c, b, one, a, zero);
         const __m256i green = MovedDown(Merged(c, b, two, a, one));
         const __m256i blue = MovedDown(MovedDown(Merged(c, b, zero, a, two)));
-        const Pixels low = HueTurned(
-            {_mm256_unpacklo_epi8(red, none), _mm256_unpacklo_epi8(green, none),
-             _mm256_unpacklo_epi8(blue, none)},
-            turns);
-        const Pixels high = HueTurned(
-            {_mm256_unpackhi_epi8(red, none), _mm256_unpackhi_epi8(green, none),
-             _mm256_unpackhi_epi8(blue, none)},
-            turns);
-        const __m256i reds = _mm256_packus_epi16(low.red, high.red);
-        const __m256i greens =
-            MovedUp(_mm256_packus_epi16(low.green, high.green));
-        const __m256i blues =
-            MovedUp(MovedUp(_mm256_packus_epi16(low.blue, high.blue)));
+        const Pixels low = HueTurned({Low(red), Low(green), Low(blue)}, turns);
+        const Pixels high =
+            HueTurned({High(red), High(green), High(blue)}, turns);
+        const __m256i reds = Packed(low.red, high.red);
+        const __m256i greens = MovedUp(Packed(low.green, high.green));
+        const __m256i blues = MovedUp(MovedUp(Packed(low.blue, high.blue)));
         Store(to, Merged(blues, greens, one, reds, zero));
         Store(to + 32, Merged(blues, greens, two, reds, one));
         Store(to + 64, Merged(blues, greens, zero, reds, two));

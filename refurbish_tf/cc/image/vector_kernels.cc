@@ -39,107 +39,38 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   copy(bytes - 32);
 }
 
-REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  const __m128i order =
-      _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  if (pixels < 16) return plain::MirrorRowOf<1>(from, pixels, to);
-  int64_t i = 0;
-  for (; i + 16 <= pixels; i += 16) {
-    StoreHalf(to + i,
-              _mm_shuffle_epi8(LoadHalf(from + pixels - i - 16), order));
+// Where each byte of a vector comes from, so that its last pixels are the
+// first.
+struct MirrorOrder {
+  constexpr explicit MirrorOrder(int bytes) : from() {
+    for (int i = 0; i < 16; ++i)
+      from[i] = 16 - bytes * (i / bytes + 1) + i % bytes;
   }
-  StoreHalf(to + pixels - 16, _mm_shuffle_epi8(LoadHalf(from), order));
-}
+  int8_t from[16];
+};
 
-// Five pixels in a vector. Each store but the last writes a byte too many,
-// which the next one overwrites; each load also reads the byte before its
-// pixels.
-REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  if (pixels < 6) return plain::MirrorRowOf<3>(from, pixels, to);
-  const __m128i order =
-      _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1);
-  int64_t i = 0;
-  for (const uint8_t* end = from + 3 * pixels; i + 6 <= pixels;
-       i += 5, end -= 15) {
-    StoreHalf(to + 3 * i, _mm_shuffle_epi8(LoadHalf(end - 16), order));
+// As many pixels of `bytes` as fit into a vector at a time. Where they do not
+// fill it, each load also reads the bytes before its pixels, and each store but
+// the last writes as many too many, which the next one overwrites.
+template <int bytes>
+REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
+                                 uint8_t* to) {
+  constexpr int kPixels = 16 / bytes, kFilled = kPixels * bytes;
+  constexpr int kLeast = (16 + bytes - 1) / bytes;
+  if (pixels < kLeast) return plain::MirrorRow<bytes>(from, pixels, to);
+  static constexpr MirrorOrder kOrder(bytes);
+  const __m128i order = LoadHalf(kOrder.from);
+  const uint8_t* end = from + bytes * pixels;
+  uint8_t* const last = to + bytes * pixels - kFilled;
+#pragma GCC unroll 4
+  for (; end - from >= 16; end -= kFilled, to += kFilled) {
+    StoreHalf(to, _mm_shuffle_epi8(LoadHalf(end - 16), order));
   }
-  const __m128i first =
-      _mm_setr_epi8(12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1);
-  const __m128i last = _mm_shuffle_epi8(LoadHalf(from), first);
-  uint8_t* const end = to + 3 * (pixels - 5);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(end), last);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(end + 7),
-                   _mm_srli_si128(last, 7));
-}
-
-REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  if (pixels < 4) return plain::MirrorRowOf<4>(from, pixels, to);
-  int64_t i = 0;
-  const auto four = [&](int64_t i) REFURBISH_TF_AVX2 {
-    StoreHalf(to + 4 * i,
-              _mm_shuffle_epi32(LoadHalf(from + 4 * (pixels - i - 4)), 0x1b));
-  };
-  for (; i + 16 <= pixels; i += 16) {
-    // As `AskFor`, of what is most often the row behind.
-    _mm_prefetch(from + 4 * (2 * pixels - i - 16), _MM_HINT_T0);
-    four(i);
-    four(i + 4);
-    four(i + 8);
-    four(i + 12);
-  }
-  for (; i + 4 <= pixels; i += 4) four(i);
-  StoreHalf(to + 4 * (pixels - 4), _mm_shuffle_epi32(LoadHalf(from), 0x1b));
-}
-
-REFURBISH_TF_AVX2 void MirrorRow2(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  if (pixels < 8) return plain::MirrorRowOf<2>(from, pixels, to);
-  const __m128i order =
-      _mm_setr_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1);
-  for (int64_t i = 0; i + 8 <= pixels; i += 8) {
-    StoreHalf(to + 2 * i,
-              _mm_shuffle_epi8(LoadHalf(from + 2 * (pixels - i - 8)), order));
-  }
-  StoreHalf(to + 2 * (pixels - 8), _mm_shuffle_epi8(LoadHalf(from), order));
-}
-
-// Two pixels in a vector. Each store but the last writes four bytes too many,
-// which the next one overwrites; each load also reads the four bytes before.
-REFURBISH_TF_AVX2 void MirrorRow6(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  const __m128i order =
-      _mm_setr_epi8(10, 11, 12, 13, 14, 15, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1);
-  int64_t i = 0;
-  for (; i + 4 <= pixels; i += 2) {
-    StoreHalf(
-        to + 6 * i,
-        _mm_shuffle_epi8(LoadHalf(from + 6 * (pixels - i - 2) - 4), order));
-  }
-  plain::MirrorRowOf<6>(from, pixels - i, to + 6 * i);
-}
-
-REFURBISH_TF_AVX2 void MirrorRow8(const uint8_t* from, int64_t pixels,
-                                  uint8_t* to) {
-  int64_t i = 0;
-  for (; i + 2 <= pixels; i += 2) {
-    StoreHalf(to + 8 * i,
-              _mm_shuffle_epi32(LoadHalf(from + 8 * (pixels - i - 2)), 0x4e));
-  }
-  plain::MirrorRowOf<8>(from, pixels - i, to + 8 * i);
-}
-
-// A pixel in a vector. Each store but the last writes four bytes too many,
-// which the next one overwrites; each load also reads the four bytes before its
-// pixel.
-REFURBISH_TF_AVX2 void MirrorRow12(const uint8_t* from, int64_t pixels,
-                                   uint8_t* to) {
-  for (int64_t i = pixels - 1; i > 0; --i, to += 12) {
-    StoreHalf(to, _mm_srli_si128(LoadHalf(from + 12 * i - 4), 4));
-  }
-  std::memcpy(to, from, 12);
+  const __m128i first = _mm_slli_si128(LoadHalf(from), 16 - kFilled);
+  const __m128i made = _mm_shuffle_epi8(first, order);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(last), made);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(last + kFilled - 8),
+                   _mm_srli_si128(made, kFilled - 8));
 }
 
 // The processor foresees rising addresses better than falling ones. So a row is
@@ -152,15 +83,14 @@ inline void AskFor(const uint8_t* row, int64_t bytes) {
   }
 }
 
-template <void (*mirror_row)(const uint8_t*, int64_t, uint8_t*),
-          bool asks = false>
+template <int bytes>
 REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
-                              int64_t pixels, int64_t pixel_bytes, int64_t rows,
-                              uint8_t* to, int64_t to_stride) {
+                              int64_t pixels, int64_t /*pixel_bytes*/,
+                              int64_t rows, uint8_t* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row, from += from_stride) {
-    if (asks && row + 1 < rows)
-      AskFor(from + from_stride, pixels * pixel_bytes);
-    mirror_row(from, pixels, to + row * to_stride);
+    if (bytes >= 4 && row + 1 < rows)
+      AskFor(from + from_stride, pixels * bytes);
+    MirrorRow<bytes>(from, pixels, to + row * to_stride);
   }
 }
 
@@ -180,12 +110,11 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, float* to) {
 
 REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
   const __m256i bits = _mm256_castps_si256(value);
-  const __m256i odd =
-      _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i odd = _mm256_srli_epi32(bits, 16) & _mm256_set1_epi32(1);
   const __m256i sum =
       _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   // What is no number is not rounded, but made quiet.
-  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i quiet = bits | _mm256_set1_epi32(0x400000);
   const __m256i is_none =
       _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
   const __m256i rounded =
@@ -217,13 +146,14 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
   const float* const offset = pattern.offset.data();
   // Three, as one would wait for itself.
   __m256 most[3] = {};
-  const auto normalize = [=](int64_t i, __m256 by, __m256 plus,
-                             __m256& largest) REFURBISH_TF_AVX2 {
-    const __m256 values = Floats(from + i);
-    // What is no number leaves the second one.
-    if constexpr (kFloats) largest = _mm256_max_ps(values, largest);
-    StoreAs(_mm256_add_ps(_mm256_mul_ps(values, by), plus), to + i);
-  };
+  const auto normalize = [=](int64_t i, __m256 by, __m256 plus, __m256& largest)
+                             REFURBISH_TF_AVX2 {
+                               const __m256 values = Floats(from + i);
+                               // What is no number leaves the second one.
+                               if constexpr (kFloats)
+                                 largest = _mm256_max_ps(values, largest);
+                               StoreAs(values * by + plus, to + i);
+                             };
   int64_t i = 0;
   if (pattern.length == 24) {
     __m256 scales[3], offsets[3];
@@ -244,7 +174,8 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
       }
     }
   }
-  float each[25] = {plain::Normalize(from, i, count, pattern, to)};
+  float each[25] = {
+      plain::Normalize<From, To>(from + i, count - i, pattern, to + i)};
   for (int k = 0; k < 3; ++k) _mm256_storeu_ps(each + 1 + 8 * k, most[k]);
   const float largest = *std::max_element(each, each + 25);
   return largest > pattern.limit ? largest : 0;
@@ -282,11 +213,13 @@ REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
 REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
                                  const int16_t* weights, int64_t pairs,
                                  int64_t count, int16_t* to) {
+  if (count < 32) return plain::BlendRows(rows, weights, pairs, count, to);
   const __m256i half =
       _mm256_set1_epi32(1 << (kWeightBits - kFractionBits - 1));
   const __m256i zero = _mm256_setzero_si256();
-  int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
+  for (int64_t begin = 0; begin < count; begin += 32) {
+    // The last ones may be made twice.
+    const int64_t i = std::min(begin, count - 32);
     __m256i one = half, two = half, three = half, four = half;
     for (int64_t k = 0; k < pairs; ++k) {
       const __m256i above = Load(rows[2 * k] + i);
@@ -302,7 +235,6 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
     StoreWords(one, two, to + i, to + i + 16);
     StoreWords(three, four, to + i + 8, to + i + 24);
   }
-  plain::BlendRows(rows, weights, pairs, i, count, to);
 }
 
 // Four pixels of both rows at a time, a row in each half of a vector.
@@ -349,22 +281,22 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
     StoreHalf(to[0] + channels * i, _mm256_castsi256_si128(bytes));
     StoreHalf(to[1] + channels * i, _mm256_extracti128_si256(bytes, 1));
   }
-  plain::BlendColumns(from, std::integral_constant<int64_t, channels>(), start,
-                      weights, pairs, i, pixels, to);
+  plain::BlendColumnsFrom<channels>(i, from, channels, start, weights, pairs,
+                                    pixels, to);
 }
 
 REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
                                const float* weights, int64_t rows, float* to) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+  if (count < 8) return plain::SumRows(from, count, weights, rows, to);
+  for (int64_t begin = 0; begin < count; begin += 8) {
+    // The last ones may be made twice.
+    const int64_t i = std::min(begin, count - 8);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
-      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[k]),
-                                             Floats(from + k * count + i)));
+      sum += _mm256_set1_ps(weights[k]) * Floats(from + k * count + i);
     }
     _mm256_storeu_ps(to + i, sum);
   }
-  plain::SumRows(from, i, count, weights, rows, to);
 }
 
 // `taps` is the number of points that are summed up, or 0: `most`.
@@ -385,11 +317,9 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
     __m128 sum = _mm_setzero_ps(), next_sum = sum;
 #pragma GCC unroll 5
     for (int64_t k = 0; k < most; ++k) {
-      sum = _mm_add_ps(sum, _mm_mul_ps(_mm_loadu_ps(first + 3 * k),
-                                       _mm_loadu_ps(weights + 8 * k)));
-      next_sum =
-          _mm_add_ps(next_sum, _mm_mul_ps(_mm_loadu_ps(next_first + 3 * k),
-                                          _mm_loadu_ps(weights + 8 * k + 4)));
+      sum += _mm_loadu_ps(first + 3 * k) * _mm_loadu_ps(weights + 8 * k);
+      next_sum +=
+          _mm_loadu_ps(next_first + 3 * k) * _mm_loadu_ps(weights + 8 * k + 4);
     }
     // Truncated behind the clamp, a sum and a half is rounded down.
     const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
@@ -424,17 +354,14 @@ REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
 REFURBISH_TF_AVX2 void MixBytes(const uint8_t* from, const uint8_t* partner,
                                 int64_t count, int32_t lambda, uint8_t* to) {
   static_assert(kLambdaBits == 15, "What `mulhrs` divides by, rounded.");
-  const __m256i by = Repeated16(lambda);
+  const __m256i by = __m256i(Repeated16(lambda));
   const auto mixed = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
-    const __m256i one = _mm256_cvtepu8_epi16(LoadHalf(from + i));
-    const __m256i other = _mm256_cvtepu8_epi16(LoadHalf(partner + i));
-    return _mm256_add_epi16(
-        other, _mm256_mulhrs_epi16(_mm256_sub_epi16(one, other), by));
+    const Words one = InOrder(from + i), other = InOrder(partner + i);
+    return other + Words(_mm256_mulhrs_epi16(__m256i(one - other), by));
   };
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
-    const __m256i both = _mm256_packus_epi16(mixed(i), mixed(i + 16));
-    Store(to + i, _mm256_permute4x64_epi64(both, 0xd8));
+    StoreInOrder(to + i, mixed(i), mixed(i + 16));
   }
   plain::MixBytes(from + i, partner + i, count - i, lambda, to + i);
 }
@@ -445,9 +372,7 @@ REFURBISH_TF_AVX2 void MixFloats(const float* from, const float* partner,
   const __m256 partner_by = _mm256_set1_ps(1 - lambda);
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    StoreAs(_mm256_add_ps(_mm256_mul_ps(by, Floats(from + i)),
-                          _mm256_mul_ps(partner_by, Floats(partner + i))),
-            to + i);
+    StoreAs(by * Floats(from + i) + partner_by * Floats(partner + i), to + i);
   }
   plain::MixFloats(from + i, partner + i, count - i, lambda, to + i);
 }
@@ -460,13 +385,13 @@ const PixelKernels* VectorKernels() {
     PixelKernels kernels = PlainKernels();
     kernels.copy = vectors::Copy;
     kernels.mirrors[0] = vectors::MirrorAny;
-    kernels.mirrors[1] = vectors::Mirror<vectors::MirrorRow1>;
-    kernels.mirrors[2] = vectors::Mirror<vectors::MirrorRow2>;
-    kernels.mirrors[3] = vectors::Mirror<vectors::MirrorRow3>;
-    kernels.mirrors[4] = vectors::Mirror<vectors::MirrorRow4>;
-    kernels.mirrors[6] = vectors::Mirror<vectors::MirrorRow6, true>;
-    kernels.mirrors[8] = vectors::Mirror<vectors::MirrorRow8, true>;
-    kernels.mirrors[12] = vectors::Mirror<vectors::MirrorRow12, true>;
+    kernels.mirrors[1] = vectors::Mirror<1>;
+    kernels.mirrors[2] = vectors::Mirror<2>;
+    kernels.mirrors[3] = vectors::Mirror<3>;
+    kernels.mirrors[4] = vectors::Mirror<4>;
+    kernels.mirrors[6] = vectors::Mirror<6>;
+    kernels.mirrors[8] = vectors::Mirror<8>;
+    kernels.mirrors[12] = vectors::Mirror<12>;
     kernels.normalize[static_cast<int>(ValueType::kUint8)] =
         vectors::NormalizeFrom<uint8_t>();
     kernels.normalize[static_cast<int>(ValueType::kFloat32)] =

@@ -167,10 +167,6 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
 }
 
-REFURBISH_TF_AVX2_INLINE inline __m256i Words(const uint8_t* from) {
-  return _mm256_cvtepu8_epi16(LoadHalf(from));
-}
-
 // Sharpens `count` bytes, at least 32, of a row.
 template <class By>
 REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
@@ -179,33 +175,30 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
   constexpr int64_t kChunk = 1024;
   // Of the rows above, here and below, from a pixel before the chunk on.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
-  const __m256i six = Repeated16(6), inverse = Repeated16(5042);
   for (int64_t done = 0; done < count;) {
     const int64_t begin = std::min(done, count - 32);
     const int64_t n = std::min(kChunk, count - begin);
     const uint8_t* const from = row + begin;
     const auto add = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
       const uint8_t* const at = from + i - kColors;
-      Store(sums + i,
-            _mm256_add_epi16(
-                _mm256_add_epi16(Words(at - plan.row_bytes), Words(at)),
-                Words(at + plan.row_bytes)));
+      Store(sums + i, __m256i(InOrder(at - plan.row_bytes) + InOrder(at) +
+                              InOrder(at + plan.row_bytes)));
     };
     const int64_t num_sums = n + 2 * kColors;
     for (int64_t i = 0; i + 16 < num_sums; i += 16) add(i);
     add(num_sums - 16);
     const auto sharpened = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
-      const __m256i middle = Words(from + i);
-      const __m256i sum = _mm256_add_epi16(
-          _mm256_add_epi16(
-              _mm256_add_epi16(Load(sums + i), Load(sums + i + kColors)),
-              _mm256_add_epi16(Load(sums + i + 2 * kColors), six)),
-          _mm256_slli_epi16(middle, 2));
-      return by(_mm256_mulhi_epu16(sum, inverse), middle);
+      const Words middle = InOrder(from + i);
+      const Words sum = Words(Load(sums + i)) +
+                        Words(Load(sums + i + kColors)) +
+                        Words(Load(sums + i + 2 * kColors)) + 4 * middle + 6;
+      // A thirteenth.
+      return by(
+          Words(_mm256_mulhi_epu16(__m256i(sum), _mm256_set1_epi16(5042))),
+          middle);
     };
     const auto sharpen = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
-      const __m256i both = _mm256_packus_epi16(sharpened(i), sharpened(i + 16));
-      Store(to + begin + i, _mm256_permute4x64_epi64(both, 0xd8));
+      StoreInOrder(to + begin + i, sharpened(i), sharpened(i + 16));
     };
     for (int64_t i = 0; i + 32 < n; i += 32) sharpen(i);
     sharpen(n - 32);
@@ -224,10 +217,10 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
   const int64_t bytes = inner.to - inner.from;
   if (bytes < 32) {
     plain::Sharpen(plan, row, inner.from, inner.to, inner_to);
-  } else if (plan.blend.in_words) {
-    SharpenBy(WordBlend(plan.blend), plan, row + inner.from, bytes, inner_to);
   } else {
-    SharpenBy(FloatBlend(plan.blend), plan, row + inner.from, bytes, inner_to);
+    WithBlend(plan.blend, [&](const auto by) REFURBISH_TF_AVX2_INLINE {
+      SharpenBy(by, plan, row + inner.from, bytes, inner_to);
+    });
   }
   CopyBytes(row + inner.to, end - inner.to, to + (inner.to - begin));
 }

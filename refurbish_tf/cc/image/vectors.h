@@ -16,6 +16,9 @@
 
 namespace refurbish_tf::vectors {
 
+// Added and multiplied by operators, of which none may overflow.
+using Words = int16_t __attribute__((vector_size(32)));
+
 REFURBISH_TF_AVX2_INLINE inline __m256i Load(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
@@ -36,12 +39,36 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Repeated(uint8_t byte) {
   return _mm256_set1_epi8(static_cast<char>(byte));
 }
 
-REFURBISH_TF_AVX2_INLINE inline __m256i Repeated16(int word) {
-  return _mm256_set1_epi16(static_cast<int16_t>(word));
+REFURBISH_TF_AVX2_INLINE inline Words Repeated16(int word) {
+  return Words(_mm256_set1_epi16(static_cast<int16_t>(word)));
 }
 
 REFURBISH_TF_AVX2_INLINE inline __m256i Repeated32(int64_t word) {
   return _mm256_set1_epi32(static_cast<int32_t>(word));
+}
+
+// Each lane's first eight bytes as words, its last ones, and both as bytes
+// again: at least 0, at most 255.
+REFURBISH_TF_AVX2_INLINE inline Words Low(__m256i bytes) {
+  return Words(_mm256_unpacklo_epi8(bytes, _mm256_setzero_si256()));
+}
+
+REFURBISH_TF_AVX2_INLINE inline Words High(__m256i bytes) {
+  return Words(_mm256_unpackhi_epi8(bytes, _mm256_setzero_si256()));
+}
+
+REFURBISH_TF_AVX2_INLINE inline __m256i Packed(Words low, Words high) {
+  return _mm256_packus_epi16(__m256i(low), __m256i(high));
+}
+
+// Sixteen bytes as words, in their order, and two such vectors as bytes again.
+REFURBISH_TF_AVX2_INLINE inline Words InOrder(const uint8_t* bytes) {
+  return Words(_mm256_cvtepu8_epi16(LoadHalf(bytes)));
+}
+
+REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
+                                                  Words second) {
+  Store(to, _mm256_permute4x64_epi64(Packed(first, second), 0xd8));
 }
 
 // Blends 16 words each; the result is beyond 0 to 255 in part.
@@ -50,15 +77,12 @@ struct WordBlend {
       : whole(Repeated16(plan.whole)),
         up(Repeated16(plan.up)),
         more(Repeated16(plan.down - plan.up)) {}
-  REFURBISH_TF_AVX2_INLINE __m256i operator()(__m256i from, __m256i to) const {
-    const __m256i d = _mm256_sub_epi16(to, from);
-    const __m256i multiplier =
-        _mm256_add_epi16(up, _mm256_and_si256(_mm256_srai_epi16(d, 15), more));
-    return _mm256_add_epi16(
-        _mm256_add_epi16(from, _mm256_mullo_epi16(d, whole)),
-        _mm256_mulhi_epi16(d, multiplier));
+  REFURBISH_TF_AVX2_INLINE Words operator()(Words from, Words to) const {
+    const Words d = to - from;
+    const __m256i multiplier = __m256i(up + ((d < 0) & more));
+    return from + d * whole + Words(_mm256_mulhi_epi16(__m256i(d), multiplier));
   }
-  __m256i whole, up, more;
+  Words whole, up, more;
 };
 
 struct FloatBlend {
@@ -67,19 +91,29 @@ struct FloatBlend {
   REFURBISH_TF_AVX2_INLINE __m256i Half(__m128i from, __m128i to) const {
     const __m256 d =
         _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_sub_epi16(to, from)));
-    return _mm256_cvttps_epi32(
-        _mm256_add_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(from)),
-                      _mm256_mul_ps(factor, d)));
+    return _mm256_cvttps_epi32(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(from)) +
+                               factor * d);
   }
-  REFURBISH_TF_AVX2_INLINE __m256i operator()(__m256i from, __m256i to) const {
-    const __m256i low =
-        Half(_mm256_castsi256_si128(from), _mm256_castsi256_si128(to));
-    const __m256i high = Half(_mm256_extracti128_si256(from, 1),
-                              _mm256_extracti128_si256(to, 1));
-    return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+  REFURBISH_TF_AVX2_INLINE Words operator()(Words from, Words to) const {
+    const __m256i low = Half(_mm256_castsi256_si128(__m256i(from)),
+                             _mm256_castsi256_si128(__m256i(to)));
+    const __m256i high = Half(_mm256_extracti128_si256(__m256i(from), 1),
+                              _mm256_extracti128_si256(__m256i(to), 1));
+    return Words(_mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8));
   }
   __m256 factor;
 };
+
+// Calls work(by) with what blends as the plan says.
+template <class Work>
+REFURBISH_TF_AVX2_INLINE inline void WithBlend(const BlendPlan& plan,
+                                               const Work& work) {
+  if (plan.in_words) {
+    work(WordBlend(plan));
+  } else {
+    work(FloatBlend(plan));
+  }
+}
 
 }  // namespace refurbish_tf::vectors
 

@@ -54,14 +54,15 @@ int MaxParallelism(IteratorContext* ctx, int num_calls) {
   return most > 0 ? most : tensorflow::port::MaxParallelism();
 }
 
+// Without a runner: with that of `ctx`.
 IteratorContext WithRunner(
     IteratorContext* ctx, CancellationManager* manager,
-    const std::function<void(std::function<void()>)>* runner) {
+    const std::function<void(std::function<void()>)>& runner) {
   IteratorContext::Params params(ctx);
   params.cancellation_manager = manager;
   // A function does not advance the input.
   params.symbolic_checkpoint = false;
-  if (runner != nullptr) params.runner = *runner;
+  if (runner != nullptr) params.runner = runner;
   return IteratorContext(std::move(params));
 }
 
@@ -124,10 +125,7 @@ absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
                                    CancellationManager* manager, int num_calls)
     : usual(WithRunner(ctx, manager, nullptr)),
-      runs_inline([ctx, manager] {
-        const std::function<void(std::function<void()>)> runner = RunAtOnce;
-        return WithRunner(ctx, manager, &runner);
-      }()),
+      runs_inline(WithRunner(ctx, manager, RunAtOnce)),
       max_parallelism(MaxParallelism(ctx, num_calls)) {}
 
 absl::Status InlineFunction::Create(

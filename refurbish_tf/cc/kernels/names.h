@@ -17,7 +17,6 @@ using tensorflow::CancellationManager;
 using tensorflow::DataType;
 using tensorflow::DataTypeString;
 using tensorflow::DataTypeVector;
-using tensorflow::DEVICE_CPU;
 using tensorflow::DT_INT64;
 using tensorflow::DT_STRING;
 using tensorflow::NameAttrList;

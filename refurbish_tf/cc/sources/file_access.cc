@@ -34,12 +34,8 @@ int64_t Nanos(const timespec& time) {
 }
 
 FileIdentity IdentityOf(const struct stat& found) {
-  FileIdentity identity;
-  identity.size = static_cast<uint64_t>(found.st_size);
-  identity.mtime_nanos = Nanos(found.st_mtim);
-  identity.ctime_nanos = Nanos(found.st_ctim);
-  identity.inode = static_cast<uint64_t>(found.st_ino);
-  return identity;
+  return {static_cast<uint64_t>(found.st_size), Nanos(found.st_mtim),
+          Nanos(found.st_ctim), static_cast<uint64_t>(found.st_ino)};
 }
 
 class LocalFile : public RandomFile {
@@ -74,23 +70,19 @@ class LocalFile : public RandomFile {
  private:
   // Changes `parts`.
   absl::StatusOr<size_t> ReadParts(uint64_t offset, iovec* parts, int count) {
+    size_t wanted = 0;
+    for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
     size_t total = 0;
-    while (count > 0) {
+    while (total < wanted) {
       const ssize_t read =
           preadv(descriptor_, parts, count, static_cast<off_t>(offset + total));
       if (read < 0 && errno == EINTR) continue;
       if (read < 0) return SystemError("read", path_);
-      if (read == 0) {
-        size_t left = 0;
-        for (int i = 0; i < count; ++i) left += parts[i].iov_len;
-        if (left > 0) return total;
-      }
+      if (read == 0) break;
       total += static_cast<size_t>(read);
       size_t done = static_cast<size_t>(read);
-      while (count > 0 && done >= parts->iov_len) {
+      for (; count > 0 && done >= parts->iov_len; ++parts, --count) {
         done -= parts->iov_len;
-        ++parts;
-        --count;
       }
       if (count > 0) {
         parts->iov_base = static_cast<char*>(parts->iov_base) + done;

@@ -18,10 +18,7 @@ constexpr char kIndexMagic[8] = {'R', 'T', 'F', 'I', 'N', 'D', 'X', '1'};
 
 struct IndexHeader {
   char magic[sizeof(kIndexMagic)];
-  uint64_t size;
-  int64_t mtime_nanos;
-  int64_t ctime_nanos;
-  uint64_t inode;
+  FileIdentity identity;
   uint64_t num_records;
 };
 static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
@@ -106,12 +103,7 @@ void FileIndex::Trim() {
 }
 
 std::string FileIndex::Serialize(const FileIdentity& identity) const {
-  IndexHeader header = {{},
-                        identity.size,
-                        identity.mtime_nanos,
-                        identity.ctime_nanos,
-                        identity.inode,
-                        lengths_.size()};
+  IndexHeader header = {{}, identity, lengths_.size()};
   std::memcpy(header.magic, kIndexMagic, sizeof(kIndexMagic));
   const size_t lengths = lengths_.size() * sizeof(lengths_[0]);
   std::string text(sizeof(header) + lengths + sizeof(uint32_t), '\0');
@@ -130,13 +122,8 @@ std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
   if (text.size() < sizeof(header) + sizeof(uint32_t)) return std::nullopt;
   std::memcpy(&header, text.data(), sizeof(header));
   const size_t body = text.size() - sizeof(header) - sizeof(uint32_t);
-  FileIdentity found;
-  found.size = header.size;
-  found.mtime_nanos = header.mtime_nanos;
-  found.ctime_nanos = header.ctime_nanos;
-  found.inode = header.inode;
   if (std::memcmp(header.magic, kIndexMagic, sizeof(kIndexMagic)) != 0 ||
-      found != identity || body % sizeof(uint32_t) != 0 ||
+      header.identity != identity || body % sizeof(uint32_t) != 0 ||
       header.num_records != body / sizeof(uint32_t) ||
       Load<uint32_t>(text.data() + text.size() - sizeof(uint32_t)) !=
           Crc32c(text.data(), text.size() - sizeof(uint32_t))) {

@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/sources/open_files.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -44,16 +45,15 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
   std::vector<std::shared_ptr<OpenFile>> to_close;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    const auto found = by_path_.find(file.path);
-    if (found != by_path_.end()) {
-      const auto entry = found->second;
-      if (entry->file->identity() == file.identity) {
-        open_.splice(open_.begin(), open_, entry);
-        return entry->file;
+    const auto found = open_.find(file.path);
+    if (found != open_.end()) {
+      Entry& entry = found->second;
+      if (entry.file->identity == file.identity) {
+        entry.last_use = ++num_uses_;
+        return entry.file;
       }
-      to_close.push_back(std::move(entry->file));
-      open_.erase(entry);
-      by_path_.erase(found);
+      to_close.push_back(std::move(entry.file));
+      open_.erase(found);
     }
   }
   const int64_t now = clock_();
@@ -68,19 +68,17 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
   if (identity != file.identity) return Changed(file);
   auto open = std::make_shared<OpenFile>(std::move(*opened), identity, now);
   std::lock_guard<std::mutex> lock(mu_);
-  const auto other = by_path_.find(file.path);
-  if (other != by_path_.end()) {
-    // Another thread was faster.
-    to_close.push_back(std::move(other->second->file));
-    open_.erase(other->second);
-    by_path_.erase(other);
-  }
-  open_.push_front({file.path, open});
-  by_path_[file.path] = open_.begin();
+  // Another thread may have been faster.
+  Entry& entry = open_[file.path];
+  to_close.push_back(std::exchange(entry.file, open));
+  entry.last_use = ++num_uses_;
   while (open_.size() > most_) {
-    by_path_.erase(open_.back().path);
-    to_close.push_back(std::move(open_.back().file));
-    open_.pop_back();
+    const auto oldest = std::min_element(
+        open_.begin(), open_.end(), [](const auto& a, const auto& b) {
+          return a.second.last_use < b.second.last_use;
+        });
+    to_close.push_back(std::move(oldest->second.file));
+    open_.erase(oldest);
   }
   return open;
 }
@@ -90,16 +88,16 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
   const int64_t believed = file.access->identity_nanos();
   const int64_t now = believed > 0 ? clock_() : 0;
   if (believed > 0) {
-    const int64_t looked_at = open->looked_at_.load(std::memory_order_relaxed);
+    const int64_t looked_at = open->looked_at.load(std::memory_order_relaxed);
     if (looked_at >= since && now - looked_at < believed) {
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<FileIdentity> identity = open->file().Identity();
+  absl::StatusOr<FileIdentity> identity = open->file->Identity();
   if (absl::IsNotFound(identity.status())) return Changed(file);
   if (!identity.ok()) return identity.status();
   if (*identity != file.identity) return Changed(file);
-  if (believed > 0) open->looked_at_.store(now, std::memory_order_relaxed);
+  if (believed > 0) open->looked_at.store(now, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -119,8 +117,8 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
   char* const record = allocate(length);
   RTF_ASSIGN_OR_RETURN(
       size_t read,
-      open->file().ReadFramed(location.span.offset, header, sizeof(header),
-                              record, length, footer, sizeof(footer)));
+      open->file->ReadFramed(location.span.offset, header, sizeof(header),
+                             record, length, footer, sizeof(footer)));
   // First: that the file has changed says more than that a checksum is wrong.
   RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
   if (read != length + kFrameSize) return Changed(file);

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,21 +26,15 @@
 
 namespace refurbish_tf {
 
-class OpenFile {
- public:
+struct OpenFile {
   OpenFile(std::unique_ptr<RandomFile> file, FileIdentity identity,
            int64_t looked_at)
-      : file_(std::move(file)), identity_(identity), looked_at_(looked_at) {}
+      : file(std::move(file)), identity(identity), looked_at(looked_at) {}
 
-  RandomFile& file() { return *file_; }
-  const FileIdentity& identity() const { return identity_; }
-
- private:
-  friend class OpenFiles;
-
-  const std::unique_ptr<RandomFile> file_;
-  const FileIdentity identity_;
-  std::atomic<int64_t> looked_at_;
+  const std::unique_ptr<RandomFile> file;
+  const FileIdentity identity;
+  // When it was last found to be in that state.
+  std::atomic<int64_t> looked_at;
 };
 
 // Thread-safe. No lock is held while a file is opened, closed or checked.
@@ -72,16 +65,15 @@ class OpenFiles {
 
  private:
   struct Entry {
-    std::string path;
     std::shared_ptr<OpenFile> file;
+    uint64_t last_use = 0;
   };
 
   const size_t most_;
   const Clock clock_;
   mutable std::mutex mu_;
-  std::list<Entry> open_ ABSL_GUARDED_BY(mu_);  // The last used first.
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_path_
-      ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Entry> open_ ABSL_GUARDED_BY(mu_);
+  uint64_t num_uses_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Reads a record of a file into what `allocate` returns for its length, checks

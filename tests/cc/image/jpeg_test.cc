@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "refurbish_tf/cc/image/image_file.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
@@ -36,11 +36,11 @@ TEST(JpegHeaderTest, IsFoundBehindOtherSegments) {
     for (const char marker : {'\xc0', '\xc1', '\xc2', '\xc9'}) {
       std::string frame = kFrame;
       frame[1] = marker;
-      const std::optional<JpegHeader> header = ReadJpegHeader(kStart + before + frame);
-      ASSERT_TRUE(header.has_value());
-      EXPECT_EQ(header->size.height, 300);
-      EXPECT_EQ(header->size.width, 400);
-      EXPECT_EQ(header->components, 3);
+      const std::string file = kStart + Segment('\xe0', 16) + before + frame;
+      const ImageFile read = ReadImageFile(file);
+      EXPECT_EQ(read.size.height, 300);
+      EXPECT_EQ(read.size.width, 400);
+      EXPECT_EQ(read.components, 3);
     }
   }
 }
@@ -51,12 +51,12 @@ TEST(JpegHeaderTest, OfWhatIsNone) {
     // Exactly as long as it says, for the sanitizer to see what is read beyond.
     const std::unique_ptr<char[]> file(new char[length]);
     std::copy_n(whole.data(), length, file.get());
-    EXPECT_FALSE(ReadJpegHeader({file.get(), length}).has_value()) << length;
+    EXPECT_EQ(ReadImageFile({file.get(), length}).size.height, 0) << length;
   }
   std::string empty = kFrame;
   empty[5] = empty[6] = 0;
-  EXPECT_FALSE(ReadJpegHeader(kStart + empty).has_value());
-  EXPECT_FALSE(ReadJpegHeader("\x89PNG" + whole).has_value());
+  EXPECT_EQ(ReadImageFile(kStart + empty).size.height, 0);
+  EXPECT_EQ(ReadImageFile("\x89PNG" + whole).size.height, 0);
   std::mt19937_64 random(1);
   for (int round = 0; round < 2000; ++round) {
     std::string noise = whole;
@@ -64,7 +64,7 @@ TEST(JpegHeaderTest, OfWhatIsNone) {
     noise.resize(random() % (noise.size() + 1));
     const std::unique_ptr<char[]> file(new char[noise.size()]);
     std::copy(noise.begin(), noise.end(), file.get());
-    ReadJpegHeader({file.get(), noise.size()});
+    ReadImageFile({file.get(), noise.size()});
   }
 }
 

@@ -11,7 +11,7 @@ MUTANTS = [
     Mutant("a hue is turned the other way", f"{CC}/distortion_kernels.h", "hue = 16 * hue + ((spread", "hue = 16 * hue - ((spread", DRAWN),
     Mutant("a turned hue is not rounded", f"{CC}/distortion_kernels.h", "(16 * most + 8 - std::clamp(", "(16 * most - std::clamp(", DRAWN),
     Mutant("the blue of a hue that vectors turn is that of another pixel", f"{CC}/vector_distortions.cc",
-           "MovedUp(MovedUp(_mm256_packus_epi16(low.blue, high.blue)))", "MovedUp(_mm256_packus_epi16(low.blue, high.blue))",
+           "MovedUp(MovedUp(Packed(low.blue, high.blue)))", "MovedUp(Packed(low.blue, high.blue))",
            DISTORTIONS),
     Mutant("a hue is looked up in tables of values", f"{CC}/distortions.cc",
            "  if (form_ != Form::kTables || next.form_ == Form::kColor ||\n      next.form_ == Form::kHue) {",

@@ -8,7 +8,7 @@ STEPS = RESTART + "test_at_every_step"
 SAME = OFFLOAD + "test_behind_refurbish_the_images_are_those_of_its_final_augmentation"
 WORK = "refurbish_tf/cc/kernels/offload/offload_work.cc"
 ITERATOR = "refurbish_tf/cc/kernels/offload/offload_iterator.cc"
-SLOTS = "refurbish_tf/cc/image/table_limit.h"
+SLOTS = "refurbish_tf/cc/kernels/offload/offload_work.h"
 STAGE = "refurbish_tf/cc/kernels/offload/offload_stage.h"
 OP = "refurbish_tf/offload_op.py"
 

@@ -59,14 +59,11 @@ class RandomApply : public ChanceLayer {
   }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     if (i == 0) return Layer::EndOfDraw(i, draws);
-    --i, ++draws;
-    for (const LayerChain::Link& link : chain_->links()) {
-      const int num_draws = link.layer->num_draws();
-      if (i < num_draws) return link.layer->EndOfDraw(i, draws);
-      i -= num_draws;
-      draws += num_draws;
-    }
-    return 0;
+    const auto& links = chain_->links();
+    auto link = links.rbegin();
+    while (link->first_draw >= i) ++link;
+    return link->layer->EndOfDraw(i - 1 - link->first_draw,
+                                  draws + 1 + link->first_draw);
   }
   bool moves_pixels() const override {
     for (const LayerChain::Link& link : chain_->links()) {

@@ -23,13 +23,13 @@ void BlendedMap<Value>::Remake(ImageSize size, const Make& make) {
 }
 
 template <class Value>
-void BlendedMap<Value>::Take(const Axis& rows, const Axis& columns) {
-  const std::vector<int32_t> from_columns = columns.Sources();
-  Remake({rows.size(), columns.size()}, [&](const Value* from, Value* to) {
-    for (const int32_t row : rows.Sources()) {
+void BlendedMap<Value>::Take(const Plan& plan) {
+  const std::vector<int32_t> columns = plan.columns.Sources();
+  Remake(plan.size(), [&](const Value* from, Value* to) {
+    for (const int32_t row : plan.rows.Sources()) {
       const Value* const line =
           from + std::max<int64_t>(row, 0) * size_.width * channels_;
-      for (const int32_t column : from_columns) {
+      for (const int32_t column : columns) {
         if (row >= 0 && column >= 0) {
           for (int64_t c = 0; c < channels_; ++c) {
             to[c] = line[column * channels_ + c];
@@ -42,21 +42,6 @@ void BlendedMap<Value>::Take(const Axis& rows, const Axis& columns) {
 }
 
 template <class Value>
-void BlendedMap<Value>::Crop(const Box& part, bool reflects,
-                             FillColor /*color*/) {
-  Plan plan(size_);
-  plan.Crop(part, reflects);
-  Take(plan.rows, plan.columns);
-}
-
-template <class Value>
-void BlendedMap<Value>::Flip(bool vertically) {
-  Plan plan(size_);
-  plan.Flip(vertically);
-  Take(plan.rows, plan.columns);
-}
-
-template <class Value>
 void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
                                bool antialias) {
   const ImageSize before = size_;
@@ -64,7 +49,7 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
     ValueResizer<Value>(from, before.width, channels_, part,
                         BilinearSpans(part.height, size.height, antialias),
                         BilinearSpans(part.width, size.width, antialias))
-        .MakeRows(0, size.height, to);
+        .Rows(0, size.height, reinterpret_cast<uint8_t*>(to));
   });
   for (Value& value : values_) value = rounded_(value);
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/plan.h"
 #include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
@@ -14,7 +13,7 @@ namespace refurbish_tf {
 // After each layer the numbers are what would be stored, so that it makes no
 // difference where layers are split. `Value`: float or double.
 template <class Value>
-class BlendedMap : public TargetCanvas {
+class BlendedMap : public MapCanvas {
  public:
   // `values`: of `frames` maps of this size, which are moved alike. `rounded`:
   // to the nearest number that can be stored.
@@ -29,17 +28,14 @@ class BlendedMap : public TargetCanvas {
   const std::vector<Value>& values() const { return values_; }
 
   ImageSize size() const override { return size_; }
-  void Crop(const Box& part, bool reflects, FillColor color) override;
-  void Flip(bool vertically) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
  private:
+  void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
   // Makes maps of a size: `make(from, to)` each.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
-  // Makes them of these rows and columns; where there is none: 0.
-  void Take(const Axis& rows, const Axis& columns);
 
   ImageSize size_;
   const int64_t channels_, frames_;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/distortions.h"
-#include "refurbish_tf/cc/image/plan.h"
 
 namespace refurbish_tf {
 namespace {
@@ -38,15 +37,8 @@ MaskPoints::MaskPoints(ImageSize size, const PixelKernels& kernels)
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {}
 
-void MaskPoints::Crop(const Box& part, bool reflects, FillColor /*color*/) {
-  Plan plan(size());
-  plan.Crop(part, reflects);
+void MaskPoints::Take(const Plan& plan) {
   Follow(plan.rows.Sources(), plan.columns.Sources());
-}
-
-void MaskPoints::Flip(bool vertically) {
-  Line& line = vertically ? rows_ : columns_;
-  std::reverse(line.begin(), line.end());
 }
 
 void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {

@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPoints : public TargetCanvas {
+class MaskPoints : public MapCanvas {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
@@ -24,14 +24,13 @@ class MaskPoints : public TargetCanvas {
             static_cast<int64_t>(columns_.size())};
   }
 
-  void Crop(const Box& part, bool reflects, FillColor color) override;
-  void Flip(bool vertically) override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
 
   // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
+  void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
   // The point of each row, or column, before; negative: none.
   using Line = std::vector<int32_t>;

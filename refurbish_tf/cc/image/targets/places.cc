@@ -51,43 +51,4 @@ Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
   return source;
 }
 
-void PlaceCanvas::Crop(const Box& part, bool /*reflects*/,
-                       FillColor /*color*/) {
-  Affine to;
-  to.y = static_cast<double>(-part.y);
-  to.x = static_cast<double>(-part.x);
-  MoveTo(to, {part.height, part.width});
-}
-
-void PlaceCanvas::Flip(bool vertically) {
-  Affine to;
-  if (vertically) {
-    to.yy = -1;
-    to.y = static_cast<double>(size_.height);
-  } else {
-    to.xx = -1;
-    to.x = static_cast<double>(size_.width);
-  }
-  MoveTo(to, size_);
-}
-
-void PlaceCanvas::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
-  Affine to;
-  to.yy = static_cast<double>(size.height) / static_cast<double>(part.height);
-  to.xx = static_cast<double>(size.width) / static_cast<double>(part.width);
-  to.y = -to.yy * static_cast<double>(part.y);
-  to.x = -to.xx * static_cast<double>(part.x);
-  MoveTo(to, size);
-}
-
-void PlaceCanvas::MoveBy(const PreparedDistortion& distortion) {
-  MoveTo(SourceOf(distortion, size_).Inverse(), size_);
-}
-
-void PlaceCanvas::MoveTo(const Affine& to, ImageSize made) {
-  const ImageSize before = size_;
-  size_ = made;
-  Move(to, before);
-}
-
 }  // namespace refurbish_tf

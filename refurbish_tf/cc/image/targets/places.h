@@ -3,7 +3,6 @@
 
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
-#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 
@@ -27,25 +26,5 @@ struct Affine {
 // From places of the distorted image to where they were before. The distortion
 // must move pixels.
 Affine SourceOf(const PreparedDistortion& distortion, ImageSize size);
-
-// A canvas without pixels, for places alone.
-class PlaceCanvas : public TargetCanvas {
- public:
-  explicit PlaceCanvas(ImageSize size) : size_(size) {}
-
-  ImageSize size() const override { return size_; }
-  void Crop(const Box& part, bool reflects, FillColor color) override;
-  void Flip(bool vertically) override;
-  void Resize(const Box& part, ImageSize size, bool antialias) override;
-
- private:
-  void MoveBy(const PreparedDistortion& distortion) override;
-  // What is at a place of the image before, of this size, is now at
-  // `to(place)`. `size()` is that of now.
-  virtual void Move(const Affine& to, ImageSize before) = 0;
-  void MoveTo(const Affine& to, ImageSize made);
-
-  ImageSize size_;
-};
 
 }  // namespace refurbish_tf

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/plan.h"
 
 namespace refurbish_tf {
 
@@ -14,12 +15,9 @@ class TargetCanvas : public Canvas {
               int64_t /*right*/, FillColor /*color*/) final {}
   void Blur(const Gaussian& /*gaussian*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
-  // Such a part has whole numbers. Only the image is resized by cubes.
-  void ResizeBicubic(const FloatBox& part) final {
-    Resize(
-        {static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
-         static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
-        size(), /*antialias=*/true);
+  // Only the image is resized by cubes.
+  void ResizeBicubic(const Box& part) final {
+    Resize(part, size(), /*antialias=*/true);
   }
   void Distort(const PreparedDistortion& distortion, uint8_t /*fill*/) final {
     if (MovesPixels(distortion.distortion)) MoveBy(distortion);
@@ -28,6 +26,25 @@ class TargetCanvas : public Canvas {
  private:
   // By a distortion that moves pixels.
   virtual void MoveBy(const PreparedDistortion& distortion) = 0;
+};
+
+// Of the pixels of a map.
+class MapCanvas : public TargetCanvas {
+ public:
+  void Crop(const Box& part, bool reflects, FillColor /*color*/) final {
+    Plan plan(size());
+    plan.Crop(part, reflects);
+    Take(plan);
+  }
+  void Flip(bool vertically) final {
+    Plan plan(size());
+    plan.Flip(vertically);
+    Take(plan);
+  }
+
+ private:
+  // Makes it of the rows and columns of a plan; where there is none, of 0.
+  virtual void Take(const Plan& plan) = 0;
 };
 
 }  // namespace refurbish_tf

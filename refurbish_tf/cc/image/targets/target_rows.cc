@@ -37,7 +37,41 @@ absl::Status TargetRows::Begin() {
   return absl::OkStatus();
 }
 
-void TargetRows::Move(const Affine& to, ImageSize before) {
+void TargetRows::Crop(const Box& part, bool /*reflects*/, FillColor /*color*/) {
+  Affine to;
+  to.y = static_cast<double>(-part.y);
+  to.x = static_cast<double>(-part.x);
+  MoveTo(to, {part.height, part.width});
+}
+
+void TargetRows::Flip(bool vertically) {
+  Affine to;
+  if (vertically) {
+    to.yy = -1;
+    to.y = static_cast<double>(size_.height);
+  } else {
+    to.xx = -1;
+    to.x = static_cast<double>(size_.width);
+  }
+  MoveTo(to, size_);
+}
+
+void TargetRows::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
+  Affine to;
+  to.yy = static_cast<double>(size.height) / static_cast<double>(part.height);
+  to.xx = static_cast<double>(size.width) / static_cast<double>(part.width);
+  to.y = -to.yy * static_cast<double>(part.y);
+  to.x = -to.xx * static_cast<double>(part.x);
+  MoveTo(to, size);
+}
+
+void TargetRows::MoveBy(const PreparedDistortion& distortion) {
+  MoveTo(SourceOf(distortion, size_).Inverse(), size_);
+}
+
+void TargetRows::MoveTo(const Affine& to, ImageSize made) {
+  const ImageSize before = size_;
+  size_ = made;
   fits_ &= longest_side() <= type_.highest;
   for (int64_t i = 0; i < count_; ++i) {
     double* const row = numbers_ + i * columns_;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/image/targets/places.h"
+#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 
@@ -21,17 +22,22 @@ struct NumberType {
 
 // After each layer the numbers are what would be stored, so that it makes no
 // difference where layers are split.
-class TargetRows : public PlaceCanvas {
+class TargetRows : public TargetCanvas {
  public:
   // `numbers`: `columns` for each of `count` rows in an image of this size;
   // must outlive this.
   TargetRows(NumberType type, ImageSize size, int64_t count, int columns,
              double* numbers)
-      : PlaceCanvas(size),
-        type_(type),
+      : type_(type),
         count_(count),
         columns_(columns),
-        numbers_(numbers) {}
+        numbers_(numbers),
+        size_(size) {}
+
+  ImageSize size() const override { return size_; }
+  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Flip(bool vertically) override;
+  void Resize(const Box& part, ImageSize size, bool antialias) override;
 
   // Checks them, and makes of them what they are in the image. To be called
   // before any layer. An error, of row `refused()`, goes on from "they must ".
@@ -46,17 +52,21 @@ class TargetRows : public PlaceCanvas {
   double longest_side() const;
 
  private:
-  void Move(const Affine& to, ImageSize before) final;
+  void MoveBy(const PreparedDistortion& distortion) override;
+  // What was at a place is now at `to(place)`, in an image of size `made`.
+  void MoveTo(const Affine& to, ImageSize made);
   // Rows of -1 stay. A place alone, of two numbers, may have come to be there.
   bool IsPadding(const double* row) const;
   // The same of one row of finite numbers, which is no padding.
   virtual absl::Status BeginRow(double* row) = 0;
+  // `before`: the size of the image that it was in.
   virtual void MoveRow(const Affine& to, ImageSize before, double* row) = 0;
 
   const NumberType type_;
   const int64_t count_;
   const int columns_;
   double* const numbers_;
+  ImageSize size_;
   int64_t refused_ = 0;
   bool fits_ = true;
 };

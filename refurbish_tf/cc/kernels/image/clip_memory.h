@@ -43,8 +43,7 @@ class ClipMemory {
       TF_RETURN_IF_ERROR(ctx_->allocate_output(0, shape, &output_));
       made_ = made;
     }
-    *memory = reinterpret_cast<uint8_t*>(
-                  const_cast<char*>(output_->tensor_data().data())) +
+    *memory = static_cast<uint8_t*>(output_->data()) +
               frame_ * made_.height * made_.width * pixel_.bytes();
     return absl::OkStatus();
   }

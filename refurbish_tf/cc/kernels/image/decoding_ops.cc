@@ -434,8 +434,7 @@ class DecodeResizedOp : public OpKernel {
   }
 
   static uint8_t* BytesIn(const Tensor& tensor) {
-    return reinterpret_cast<uint8_t*>(
-        const_cast<char*>(tensor.tensor_data().data()));
+    return static_cast<uint8_t*>(tensor.data());
   }
   static Box AllOf(ImageSize size) { return {0, 0, size.height, size.width}; }
 

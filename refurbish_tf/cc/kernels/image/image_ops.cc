@@ -184,15 +184,11 @@ class ImageOp : public OpKernel {
       ctx->set_output(0, images);
       return;
     }
+    TensorShape shape = images.shape();
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made.height));
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made.width));
     Tensor* output;
-    if (made == size) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
-    } else {
-      TensorShape shape = images.shape();
-      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made.height));
-      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made.width));
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
-    }
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
     const char* const from = images.tensor_data().data();
     char* const to = const_cast<char*>(output->tensor_data().data());

@@ -64,15 +64,8 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   return absl::OkStatus();
 }
 
-absl::Status AllocateMap(const Moving& move, Tensor** output) {
-  TensorShape shape = move.given.shape();
-  const int dim = static_cast<int>(move.images.lead.size());
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim, move.images.made.height));
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim + 1, move.images.made.width));
-  return move.ctx->allocate_output(move.output, shape, output);
-}
-
-absl::Status CheckMap(const Moving& move) {
+// Checks a map, and allocates the one that it becomes.
+absl::Status MakeMap(const Moving& move, Tensor** output) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
   const ImageSize size = move.images.size;
@@ -97,7 +90,11 @@ absl::Status CheckMap(const Moving& move) {
                                      " pixels, got ", size.height, " x ",
                                      size.width));
   }
-  return absl::OkStatus();
+  TensorShape shape = move.given.shape();
+  const int dim = static_cast<int>(move.images.lead.size());
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim, move.images.made.height));
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim + 1, move.images.made.width));
+  return move.ctx->allocate_output(move.output, shape, output);
 }
 
 // What each draw has in `tensor`.
@@ -119,23 +116,20 @@ absl::Status ForEachDraw(const Moving& move, const Tensor& output,
 }
 
 absl::Status MoveMask(const Moving& move) {
-  TF_RETURN_IF_ERROR(CheckMap(move));
   // It is moved as bytes.
   if (!tensorflow::DataTypeCanUseMemcpy(move.given.dtype())) {
     return move.Refused("be of numbers");
   }
   Tensor* output;
-  TF_RETURN_IF_ERROR(AllocateMap(move, &output));
+  TF_RETURN_IF_ERROR(MakeMap(move, &output));
   if (output->NumElements() == 0) return absl::OkStatus();
   const ImageBatch& images = move.images;
   const int64_t from_bytes = BytesOfDraw(move, move.given) / images.frames;
   const int64_t to_bytes = BytesOfDraw(move, *output) / images.frames;
   const int64_t pixel_bytes =
       from_bytes / (images.size.height * images.size.width);
-  const auto* const from =
-      reinterpret_cast<const uint8_t*>(move.given.tensor_data().data());
-  auto* const to = reinterpret_cast<uint8_t*>(
-      const_cast<char*>(output->tensor_data().data()));
+  const auto* const from = static_cast<const uint8_t*>(move.given.data());
+  auto* const to = static_cast<uint8_t*>(output->data());
   return ForEachDraw(move, *output, [&](int64_t draw) {
     MaskPoints points(images.size, BestKernels());
     images.apply(draw, &points);
@@ -150,9 +144,8 @@ template <class Number>
 absl::Status MoveBlended(const Moving& move) {
   using Value =
       std::conditional_t<std::is_same_v<Number, double>, double, float>;
-  TF_RETURN_IF_ERROR(CheckMap(move));
   Tensor* output;
-  TF_RETURN_IF_ERROR(AllocateMap(move, &output));
+  TF_RETURN_IF_ERROR(MakeMap(move, &output));
   if (output->NumElements() == 0) return absl::OkStatus();
   const ImageBatch& images = move.images;
   const int64_t count = move.given.NumElements() / images.num_draws;

@@ -71,18 +71,15 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
   const int64_t bytes = options.image_bytes();
   try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
-    std::optional<Painter> painter;
+    Painter painter(options.policy_layers, options.size, kOffloadPixel,
+                    BestKernels());
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
       if (std::exchange(draws[0], 0) == 0) continue;
       if (options.policy_layers.links().empty()) continue;
-      if (!painter.has_value()) {
-        painter.emplace(options.policy_layers, options.size, kOffloadPixel,
-                        BestKernels());
-      }
       uint8_t* const to = batch->images + row * bytes;
       std::memcpy(image.get(), to, bytes);
-      painter->Paint(image.get(), draws + 1, to);
+      painter.Paint(image.get(), draws + 1, to);
     }
   } catch (const std::bad_alloc&) {
     return NoMemoryForAnImage();
@@ -235,7 +232,8 @@ OrderedWorkers::Outcome OffloadWork::Run(OrderedWorkers::Piece* piece) {
 absl::Status OffloadWork::MakeRows(const OffloadPiece& piece) const {
   OffloadBatch& batch = *piece.batch;
   const int64_t bytes = options_.image_bytes();
-  std::optional<Painter> painter;
+  Painter painter(options_.policy_layers, options_.size, kOffloadPixel,
+                  BestKernels());
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     const std::vector<Tensor>& element = piece.elements[row - piece.begin];
     const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
@@ -244,11 +242,7 @@ absl::Status OffloadWork::MakeRows(const OffloadPiece& piece) const {
     if (draws[0] == 1 || options_.policy_layers.links().empty()) {
       std::memcpy(to, from, bytes);
     } else {
-      if (!painter.has_value()) {
-        painter.emplace(options_.policy_layers, options_.size, kOffloadPixel,
-                        BestKernels());
-      }
-      painter->Paint(from, draws + 1, to);
+      painter.Paint(from, draws + 1, to);
     }
     for (size_t i = 0; i < options_.components.size(); ++i) {
       const int64_t component = options_.components[i];

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/image/table_limit.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/offload/offload_stage.h"
@@ -85,6 +85,63 @@ absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
 // Does the policy layers that are left, and shortens the batch to its rows.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
                                 OffloadBatch* batch);
+
+// Which images of a batch can have their policies done on an accelerator.
+//
+// There the tables of auto_contrast and equalize are made for a few of the
+// images of each group, as a program without branches makes them whether they
+// are drawn or not. The host does the policies of images that come too late.
+class TableLimit {
+ public:
+  // At most `tables` images get tables of any `group` images in a row, wherever
+  // the first of these stands: a batch is divided among replicas later, and
+  // each forms its groups from the first image that it gets. `chain` must
+  // outlive this.
+  TableLimit(const LayerChain& chain, int tables, int64_t group)
+      : tables_(tables), group_(group) {
+    for (const LayerChain::Link& link : chain.links()) {
+      if (link.layer->is_policy()) {
+        layers_.push_back({link.layer.get(), link.first_draw, {}});
+      }
+    }
+  }
+
+  // A new batch.
+  void Begin() {
+    for (PolicyLayer& layer : layers_) layer.reserved.clear();
+  }
+  // Whether there is a table for image `row` in each layer that needs one;
+  // reserves them. Rows of a batch come in rising order.
+  bool Reserve(int64_t row, const int32_t* draws) {
+    const auto needs = [draws](const PolicyLayer& policy) {
+      return policy.layer->NeedsTable(draws + policy.first_draw);
+    };
+    for (PolicyLayer& layer : layers_) {
+      std::deque<int64_t>& reserved = layer.reserved;
+      while (!reserved.empty() && reserved.front() <= row - group_)
+        reserved.pop_front();
+      if (needs(layer) && reserved.size() >= static_cast<size_t>(tables_)) {
+        return false;
+      }
+    }
+    for (PolicyLayer& layer : layers_) {
+      if (needs(layer)) layer.reserved.push_back(row);
+    }
+    return true;
+  }
+
+ private:
+  struct PolicyLayer {
+    const Layer* layer;
+    int first_draw;
+    // The last rows that got tables, at most `tables_`, in rising order.
+    std::deque<int64_t> reserved;
+  };
+
+  const int tables_;
+  const int64_t group_;
+  std::vector<PolicyLayer> layers_;
+};
 
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
