@@ -11,6 +11,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases
 from support import final_reference as reference
+from support.datasets import with_options
 from support.images import chi_square, make_seeds
 
 MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
@@ -93,9 +94,9 @@ def of_any_number_of_threads(function, value):
   """Applies `function` in a dataset with different numbers of threads, and checks that the results are the same."""
   made = []
   for threads in (1, 2, 7):
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = options.threading.max_intra_op_parallelism = threads
-    made += tf.data.Dataset.from_tensors(value).map(function).with_options(options).as_numpy_iterator()
+    dataset = tf.data.Dataset.from_tensors(value).map(function)
+    made += with_options(
+        dataset, "threading", private_threadpool_size=threads, max_intra_op_parallelism=threads).as_numpy_iterator()
   assert_same(made[1], made[0])
   assert_same(made[2], made[0])
   return made[0]

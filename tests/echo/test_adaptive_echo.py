@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
+from support.datasets import with_options
 from support.echoes import LIMIT, MANY, contents, failing_at, read
 
 
@@ -194,17 +195,15 @@ def test_adaptive_echo_tells_how_long_it_waited():
 
 
 def test_autotune_in_a_deterministic_pipeline():
-  options = tf.data.Options()
-  options.deterministic = True
   source = tf.data.Dataset.range(4)
+  deterministic = with_options(source, deterministic=True)
   message = "e=.*AUTOTUNE .*deterministic=True"
   with pytest.raises(ValueError, match=message):
-    source.with_options(options).echo(rtf.AUTOTUNE)
+    deterministic.echo(rtf.AUTOTUNE)
   with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-    contents(source.echo(rtf.AUTOTUNE).with_options(options))
-  assert contents(source.with_options(options).echo(2))
-  options.deterministic = False
-  assert contents(source.with_options(options).echo(rtf.AUTOTUNE))
+    contents(with_options(source.echo(rtf.AUTOTUNE), deterministic=True))
+  assert contents(deterministic.echo(2))
+  assert contents(with_options(source, deterministic=False).echo(rtf.AUTOTUNE))
 
 
 @pytest.fixture

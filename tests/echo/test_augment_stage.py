@@ -18,7 +18,7 @@ import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.datasets import CallsAtOnce, call_in_python
+from support.datasets import CallsAtOnce, call_in_python, with_options
 from support.echoes import read
 from support.checkpoint_states import set_state, state_of
 
@@ -29,12 +29,9 @@ Dataset = tf.data.Dataset
 
 def augmented(dataset, function, deterministic=None, threads=4):
   """Applies the stage that `echo(e, where)` uses in place of `map`."""
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = threads
-  options.autotune.enabled = False
-  if deterministic is not None:
-    options.deterministic = deterministic
-  return echo_op.AugmentDataset(dataset, function, None).with_options(options)
+  dataset = with_options(echo_op.AugmentDataset(dataset, function, None), "threading", private_threadpool_size=threads)
+  dataset = with_options(dataset, "autotune", enabled=False)
+  return dataset if deterministic is None else with_options(dataset, deterministic=deterministic)
 
 
 def called(function):
@@ -148,8 +145,6 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_restored_where_the_order_is_free(symbolic):
   """No element is lost or repeated, though results come as they are ready."""
-  options = tf.data.Options()
-  options.deterministic = False
   draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
 
   def dawdle(x):
@@ -157,7 +152,7 @@ def test_restored_where_the_order_is_free(symbolic):
     return x
 
   for step in (1, 5, 13):
-    dataset = with_checkpoints(augmented(Dataset.range(40), called(dawdle)).with_options(options), symbolic)
+    dataset = with_checkpoints(augmented(Dataset.range(40), called(dawdle), deterministic=False), symbolic)
     assert sorted(restored_after(step, dataset)) == list(range(40))
 
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import with_checkpoints
+from support.datasets import with_options
 from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
 from support.processes import run_forked
 
@@ -263,9 +264,9 @@ def test_what_cannot_be_saved_says_so(make):
 
 @pytest.mark.parametrize("prefetched", [0, 2])
 def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
-  options = tf.data.Options()
-  options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-  dataset = tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))).with_options(options)
+  dataset = with_options(
+      tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
+      experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)
   loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset)
   next(iter(loader))
   loader.load_state_dict(loader.state_dict())

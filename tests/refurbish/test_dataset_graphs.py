@@ -9,7 +9,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import OPTIONS, call_in_python, draw, draw_again, epochs, fresh, plus_one, stats, stream
+from support.datasets import OPTIONS, call_in_python, draw, draw_again, epochs, fresh, plus_one, stats, stream, with_options
 
 Dataset = tf.data.Dataset
 
@@ -65,9 +65,7 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
     dataset._as_serialized_graph(external_state_policy=Policy.FAIL)
   for policy in (Policy.WARN, Policy.IGNORE):
     assert dataset._as_serialized_graph(external_state_policy=policy).numpy()
-  options = tf.data.Options()
-  options.experimental_external_state_policy = Policy.FAIL
-  iterator = iter(dataset.with_options(options))
+  iterator = iter(with_options(dataset, experimental_external_state_policy=Policy.FAIL))
   next(iterator)
   iterator._save()
 
@@ -77,10 +75,8 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name, source):
   """With any option of the pipeline epochs are whole and counts unchanged; all rewritten copies are one stage."""
-  options = tf.data.Options()
-  OPTIONS[name](options)
-  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
-      tf.identity).repeat(1).batch(3).prefetch(2).with_options(options)
+  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(tf.identity)
+  dataset = with_options(dataset.repeat(1).batch(3).prefetch(2), **OPTIONS[name])
   for _ in range(3):
     assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
   assert fresh(dataset) == [20, 10, 10]
@@ -94,13 +90,11 @@ def shuffled_by_time(x):
 
 def test_deterministic_false():
   """Both maps may then give elements in any order, by argument or by option; identity and epochs stay."""
-  options = tf.data.Options()
-  options.deterministic = False
   for source in (Dataset.range(24), stream(24)):
-    for options_of_stage, whole in (({"deterministic": False}, tf.data.Options()), ({}, options)):
+    for of_stage, whole in (({"deterministic": False}, {}), ({}, {"deterministic": False})):
       store = rtf.CacheStore()
-      dataset = source.refurbish(
-          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **options_of_stage).with_options(whole)
+      dataset = with_options(source.refurbish(
+          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **of_stage), **whole)
       for _ in range(3):
         assert sorted(dataset.as_numpy_iterator()) == list(range(24))
         assert all(int(store.get(i)) == i for i in range(24) if i in store)
@@ -109,11 +103,9 @@ def test_deterministic_false():
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
   """Also if it is set after the stage, which is noticed when an iterator is created."""
-  options = tf.data.Options()
-  options.deterministic = False
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
-    list(dataset.with_options(options))
+    list(with_options(dataset, deterministic=False))
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
 
 

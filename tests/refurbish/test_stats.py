@@ -9,6 +9,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 from support import cases
+from support.datasets import without_prefetch
 
 
 class Stage:
@@ -69,11 +70,9 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
 def test_early_stop():
   """A stopped epoch counts the samples used; those it did not put into the store are missing in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
   used = 0
   for stop in (5, 3, 12, 12):
-    used += len(list(stage.dataset.take(stop).with_options(options)))
+    used += len(list(without_prefetch(stage.dataset.take(stop))))
     assert stage.stats.total.fresh == int(stage.partial_calls)
     assert stage.stats.total.fresh + stage.stats.total.cached == int(stage.final_calls) == used
   first, second, third, fourth = stage.stats.epochs
@@ -169,10 +168,8 @@ def test_waits(tmp_path):
     dataset = tf.data.Dataset.range(20).refurbish(
         lambda index: tf.ensure_shape(tf.numpy_function(slow, [index], tf.int64), []), r=4, store=store,
         num_parallel_calls=None)
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
     for _ in range(2):
-      list(dataset.with_options(options))
+      list(without_prefetch(dataset))
     first, second = rtf.stats(dataset)[0].epochs
     assert first.fresh_wait >= 20 * 0.02 and first.store_wait == 0
     assert 5 * 0.02 <= second.fresh_wait < first.fresh_wait

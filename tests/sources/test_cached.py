@@ -11,6 +11,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, take, with_checkpoints
+from support.datasets import with_options, without_prefetch
 from support.python_sources import Batched, Source
 
 Dataset = tf.data.Dataset
@@ -29,13 +30,6 @@ def recorded(source=None, store=None, readers=None):
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
   source.asked.clear()  # The first one tells the spec.
   return source, dataset
-
-
-def optimized(dataset, **optimizations):
-  options = tf.data.Options()
-  for name, value in optimizations.items():
-    setattr(options.experimental_optimization, name, value)
-  return dataset.with_options(options)
 
 
 def values(dataset):
@@ -101,7 +95,7 @@ def test_an_element_that_goes_while_the_source_reads_ahead_is_read_alone():
   values(dataset)
   for index in (0, 1):
     store.remove(index)
-  iterator = iter(optimized(dataset, inject_prefetch=False))
+  iterator = iter(without_prefetch(dataset))
   first = [int(next(iterator)) for _ in range(2)]
   # By now the source was told that the others are kept.
   store.clear()
@@ -183,7 +177,7 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   cached = rtf.sources.cached(source, store, num_parallel_reads=readers)
   assert len(cached) == N and cached.element_spec == source.element_spec
   # With the fusion it would be read as a stream, in another order.
-  assert epochs(cached) == epochs(optimized(SOURCES[kind](), map_and_batch_fusion=False))
+  assert epochs(cached) == epochs(with_options(SOURCES[kind](), "experimental_optimization", map_and_batch_fusion=False))
 
 
 def test_a_global_shuffle():
