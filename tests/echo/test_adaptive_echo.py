@@ -12,6 +12,7 @@ from tensorflow.python.framework import config
 import refurbish_tf as rtf
 from support.datasets import with_options
 from support.echoes import LIMIT, MANY, contents, failing_at, read
+from support.waiting import ends
 
 
 def test_adaptive_error_passes_once_in_its_place():
@@ -147,10 +148,7 @@ def test_adaptive_can_be_dropped_while_it_waits(behind):
     iterator = iter(behind(tf.data.Dataset.range(10).map(lambda _: elements.dequeue()).echo(rtf.AUTOTUNE, max_e=2)))
     next(iterator)
 
-  thread = threading.Thread(target=use, daemon=True)
-  thread.start()
-  thread.join(LIMIT)
-  assert not thread.is_alive()
+  assert ends(use, LIMIT)
 
 
 def test_adaptive_stops_reading_when_nobody_takes(upstream):

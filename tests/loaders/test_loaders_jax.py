@@ -1,7 +1,4 @@
 """`rtf.jax_loader` over several devices and processes; what a loader's stages do in the meantime."""
-import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +7,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.loaders import state as states
 from support import cases
-from support.processes import TIMEOUT, environment, killed_at_the_end
+from support.processes import environment, free_port, outputs_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -49,18 +46,9 @@ for epoch in range(2):
 @pytest.mark.parametrize("processes, local", [
     (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
 def test_a_batch_over_devices_of_all_processes(processes, local):
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  env = {**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"}
-  with killed_at_the_end() as started:
-    for index in range(processes):
-      arguments = map(str, (port, index, processes, local))
-      started.append(subprocess.Popen(
-          [sys.executable, "-c", SHARDED, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    for process in started:
-      output, _ = process.communicate(timeout=TIMEOUT)
-      assert process.returncode == 0, output
+  port = free_port()
+  outputs_of(*(["-c", SHARDED, port, index, processes, local] for index in range(processes)),
+             env={**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"})
 
 
 def make():

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
-from support import cases
+from support import cases, datasets
 from support.datasets import without_prefetch
+from support.pipelines import STREAMS, make_source
 
 
 class Stage:
@@ -19,12 +20,7 @@ class Stage:
     self.n = n
     self.partial_calls = tf.Variable(0, dtype=tf.int64)
     self.final_calls = tf.Variable(0, dtype=tf.int64)
-    source = tf.data.Dataset.range(n)
-    if kind != "range":
-      source = source.filter(lambda index: True)
-    if kind == "stream of known length":
-      source = source.apply(tf.data.experimental.assert_cardinality(n))
-    self.dataset = source.refurbish(self.partial_fn, self.final_fn, seed=1, **options)
+    self.dataset = make_source(kind, n).refurbish(self.partial_fn, self.final_fn, seed=1, **options)
 
   def partial_fn(self, index):
     self.partial_calls.assign_add(1)
@@ -36,11 +32,10 @@ class Stage:
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.dataset)
-    return stage
+    return datasets.stats(self.dataset)
 
 
-KINDS = ("range", "stream", "stream of known length")
+KINDS = ("range", *STREAMS)
 
 
 @given(kind=st.sampled_from(KINDS), n=st.integers(1, 20), r=st.sampled_from([1, 1.5, 2, 3, 7]), epochs=st.integers(0, 5),
