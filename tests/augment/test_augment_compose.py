@@ -12,6 +12,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.native_layers import HalfAugmented
+from support.checkpoints import restore, save
 from support.images import IMAGES, make_seeds, mapped
 from support.warned import told
 
@@ -309,15 +310,12 @@ class TestBatches:
     expected = [batch.tobytes() for batch in make().as_numpy_iterator()]
     iterator = iter(make())
     yielded = [next(iterator).numpy().tobytes() for _ in range(6)]
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
-    restored = iter(make())
-    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
-    yielded += [batch.numpy().tobytes() for batch in restored]
+    yielded += [batch.numpy().tobytes() for batch in restore(make(), save(iterator, tmp_path))]
     # This epoch continues unchanged; in epochs after a restore Dataset.random draws other numbers.
     assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == len(set(expected)) == 12
     unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
     with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
-      tf.train.Checkpoint(iterator=unseeded).write(str(tmp_path / "another"))
+      save(unseeded, tmp_path)
 
   @pytest.mark.parametrize("shape", [[None, 32, 48, 3], [4, None, 48, 3], [4, 32, None, None], [None] * 4])
   @pytest.mark.parametrize("normalisation", [(), (0.5, 0.25)])

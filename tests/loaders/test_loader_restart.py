@@ -7,21 +7,13 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import with_checkpoints
 from support.datasets import with_options
-from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
+from support.loaders import FRAMEWORKS, as_numpy, final, loader_of, numpy_loader, partial, values
 from support.processes import run_forked
 
 pytestmark = cases.slow
 
 N = 23
 BATCH = 4
-
-
-def partial(index, seed):
-  return index, tf.random.stateless_uniform([], seed)
-
-
-def final(index, value, seed):
-  return index, value + tf.random.stateless_uniform([], seed)
 
 
 def refurbished(n=N, **arguments):
@@ -60,10 +52,6 @@ ALIKE = ("batch", "no remainder", "several epochs", "shuffle", "symbolic, parall
 EACH = pytest.mark.parametrize("make", [
     pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
 AHEAD = pytest.mark.parametrize("num_ahead", [0, 1])
-
-
-def values(batches):
-  return [[array.tolist() for array in tf.nest.flatten(batch)] for batch in batches]
 
 
 def indices(batches):

@@ -1,12 +1,12 @@
 """`rtf.jax_loader` over several devices and processes; what a loader's stages do in the meantime."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.loaders import state as states
 from support import cases
+from support.loaders import values
 from support.processes import environment, free_port, outputs_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
@@ -55,17 +55,13 @@ def make():
   return tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
 
 
-def read(loader, epochs):
-  return [[np.asarray(batch).tolist() for batch in loader] for _ in range(epochs)]
-
-
 def test_an_epoch_that_is_left_takes_the_stage_no_further():
   """Its parallel map would begin the pipeline's second epoch after the state was loaded."""
   def new():
     return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))
 
-  expected = read(new(), 2)
-  loader = new()
+  whole, loader = new(), new()
+  expected = [values(whole), values(whole)]
   start = loader.state_dict()
   for _ in range(cases.examples(6)):
     left = iter(loader)
@@ -73,7 +69,7 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
       next(left)
     loader.load_state_dict(start)
     assert left.position() is None  # Nobody has its iterator, so nothing reads on.
-    assert read(loader, 2) == expected
+    assert [values(loader), values(loader)] == expected
     with pytest.raises(RuntimeError, match=r"iter\(\) again"):
       next(left)
 

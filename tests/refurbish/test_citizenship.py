@@ -16,6 +16,7 @@ import refurbish_tf as rtf
 from refurbish_tf._internal import native
 from support import cases
 from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream, with_options
+from support.waiting import until
 
 Dataset = tf.data.Dataset
 N = 12
@@ -261,10 +262,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
   memory = resident()
   make_and_read(200 if cases.exhaustive else 60)
-  deadline = time.monotonic() + 30
-  while len(os.listdir("/proc/self/task")) > before["threads"] and time.monotonic() < deadline:
-    time.sleep(0.05)
-  assert len(os.listdir("/proc/self/task")) <= before["threads"]
+  assert until(lambda: len(os.listdir("/proc/self/task")) <= before["threads"], 30)
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
   # One element of each would take more than 60 MB.
   assert resident() - memory < 40 * 2**20

@@ -1,4 +1,4 @@
-"""A refurbish stage in graphs, under options, in functions, with many iterators is the same stage, or clearly a new one."""
+"""A refurbish stage in graphs, under options, in functions, with many iterators is the same, or clearly a new one."""
 import gc
 import random
 import threading
@@ -11,7 +11,8 @@ from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import OPTIONS, call_in_python, draw, draw_again, epochs, fresh, plus_one, stats, stream, with_options
+from support.datasets import OPTIONS, draw, draw_again, epochs, fresh, in_python, plus_one, stats, stream, with_options
+from support.waiting import ends
 
 Dataset = tf.data.Dataset
 
@@ -36,7 +37,7 @@ def test_rebuilt_from_its_graph(source):
   assert fresh(original) == [10, 5, 5, 5]
   # The copy outlives the first dataset, with its samples.
   calls = []
-  dataset = source.refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  dataset = source.refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   list(dataset)
   copy = dataset_ops._VariantDataset(
       tf.raw_ops.DatasetFromGraph(graph_def=dataset._as_serialized_graph(
@@ -47,14 +48,10 @@ def test_rebuilt_from_its_graph(source):
   assert len(calls) == 10
 
 
-def in_python(x):
-  return call_in_python(lambda x: x, x)
-
-
 WITH_STATE = {
-    "partial_fn": lambda: Dataset.range(4).refurbish(in_python),
-    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python),
-    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python, batch_size=2),
+    "partial_fn": lambda: Dataset.range(4).refurbish(in_python(lambda x: x)),
+    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python(lambda x: x)),
+    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python(lambda x: x), batch_size=2),
 }
 
 
@@ -85,9 +82,11 @@ def test_options(name, source):
   assert stats(dataset).total.missing == 0
 
 
+@in_python
 def shuffled_by_time(x):
   """The later the sample, the sooner it is ready."""
-  return call_in_python(lambda x: time.sleep(0.002 * (3 - int(x) % 4)) or x, x)
+  time.sleep(0.002 * (3 - int(x) % 4))
+  return x
 
 
 def test_deterministic_false():
@@ -157,7 +156,7 @@ def test_built_in_a_function_of_a_dataset(parallel):
 def test_a_stage_captured_by_a_function_of_a_dataset():
   """One stage that an outer function iterates once for each of its elements: these are its epochs."""
   calls = []
-  stage = Dataset.range(5).refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  stage = Dataset.range(5).refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   outer = Dataset.range(3).flat_map(lambda i: stage.map(lambda x: x + 10 * i))
   assert sorted(outer.as_numpy_iterator()) == [x + 10 * i for i in range(3) for x in range(5)]
   assert len(calls) == 5
@@ -222,8 +221,7 @@ def test_a_blocked_epoch_takes_no_lock():
     return x
 
   store = rtf.CacheStore()
-  dataset = Dataset.range(10).refurbish(
-      lambda x: call_in_python(tf.autograph.experimental.do_not_convert(block), x), r=1000, seed=1, store=store)
+  dataset = Dataset.range(10).refurbish(in_python(block), r=1000, seed=1, store=store)
   list(dataset)
   store.remove(3)
   armed.append(True)
@@ -233,10 +231,7 @@ def test_a_blocked_epoch_takes_no_lock():
   store.put(3, tf.constant(3, tf.int64))
   result = []
   read_and_ask = lambda: result.append((sorted(dataset.as_numpy_iterator()), len(stats(dataset).epochs)))
-  other = threading.Thread(target=read_and_ask, daemon=True)
-  other.start()
-  other.join(30)
-  finished = not other.is_alive()
+  finished = ends(read_and_ask, 30)
   go.set()
   reader.join(30)
   assert finished and not reader.is_alive()

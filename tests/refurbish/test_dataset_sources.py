@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import fresh, plus_one, read, stats, stream, with_options, without_prefetch
+from support.datasets import fresh, in_python, plus_one, read, stats, stream, with_options, without_prefetch
 
 Dataset = tf.data.Dataset
 
@@ -342,8 +342,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
     elements.append(int(x))
     return x
 
-  return Dataset.range(n).map(
-      lambda x: element(tf.ensure_shape(tf.numpy_function(note, [x], tf.int64), []))).filter(lambda x: True)
+  return Dataset.range(n).map(in_python(note)).map(element).filter(lambda x: True)
 
 
 def in_the_buffer(dataset, elements, number):

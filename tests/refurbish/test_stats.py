@@ -9,7 +9,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 from support import cases, datasets
-from support.datasets import without_prefetch
+from support.datasets import in_python, without_prefetch
 from support.pipelines import STREAMS, make_source
 
 
@@ -161,8 +161,7 @@ def test_waits(tmp_path):
 
   for store in (None, tmp_path / "store"):
     dataset = tf.data.Dataset.range(20).refurbish(
-        lambda index: tf.ensure_shape(tf.numpy_function(slow, [index], tf.int64), []), r=4, store=store,
-        num_parallel_calls=None)
+        in_python(slow), r=4, store=store, num_parallel_calls=None)
     for _ in range(2):
       list(without_prefetch(dataset))
     first, second = rtf.stats(dataset)[0].epochs

@@ -11,7 +11,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, take, with_checkpoints
-from support.datasets import with_options, without_prefetch
+from support.datasets import in_python, with_options, without_prefetch
 from support.python_sources import Batched, Source
 
 Dataset = tf.data.Dataset
@@ -61,10 +61,7 @@ def test_behind_it_only_fresh_samples_that_are_not_kept_are_read():
   source, dataset = recorded(store=store)
   prepared = []
 
-  def partial_fn(x):
-    return tf.ensure_shape(tf.numpy_function(lambda x: (prepared.append(int(x) ** .5), x)[1], [x], tf.int64), [])
-
-  train = dataset.refurbish(partial_fn, r=2, seed=3, num_parallel_calls=None)
+  train = dataset.refurbish(in_python(lambda x: (prepared.append(int(x) ** .5), x)[1]), r=2, seed=3, num_parallel_calls=None)
   assert sorted(asked_by(source, train)) == list(range(N))
   kept = {i for i in range(N) if i in store}
   assert len(kept) == 5
@@ -138,8 +135,7 @@ def test_as_many_functions_of_the_source_run_as_there_are_reads():
     barrier.wait(timeout=60)
     return x
 
-  source = Dataset.range(128).map(
-      lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []), num_parallel_calls=64)
+  source = Dataset.range(128).map(in_python(read), num_parallel_calls=64)
   assert values(rtf.sources.cached(source, num_parallel_reads=64)) == list(range(128))
 
 

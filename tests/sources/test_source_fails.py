@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import call_in_python, with_options
+from support.datasets import in_python, with_options
 
 Dataset = tf.data.Dataset
 N, BATCH = 12, 3
@@ -24,7 +24,7 @@ class FailsOnce:
         raise OSError("once")
       return x
 
-    return call_in_python(tf.autograph.experimental.do_not_convert(check), x)
+    return in_python(check)(x)
 
 
 def reads_ahead(dataset):

@@ -19,7 +19,7 @@ from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import with_checkpoints
+from support.checkpoints import restore, save, with_checkpoints
 from support.waiting import ends
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
@@ -389,11 +389,11 @@ def test_damaged_checkpoint(tmp_path):
   iterator = iter(rtf.sources.tfrecord(write_files(tmp_path, 9)))
   for _ in range(7):
     next(iterator)
-  path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+  path = save(iterator, tmp_path)
   (tmp_path / "other").mkdir()
-  other = iter(rtf.sources.tfrecord(write_files(tmp_path / "other", 5)))
+  other = rtf.sources.tfrecord(write_files(tmp_path / "other", 5))
   with pytest.raises(tf.errors.DataLossError, match="rtf.sources.tfrecord"):
-    tf.train.Checkpoint(iterator=other).read(path)
+    restore(other, path)
 
 
 @pytest.mark.parametrize("shards", [2, 3, 30, 150])

@@ -69,9 +69,10 @@ def read(dataset, limit=1000):
   raise AssertionError(f"No end after {limit} calls; the last error is {errors[-1:]}.")
 
 
-def call_in_python(function, value, shape=()):
-  """Calls a Python function in a dataset."""
-  return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
+def in_python(function):
+  """A function for datasets that calls this one, which AutoGraph leaves as it is."""
+  function = tf.autograph.experimental.do_not_convert(function)
+  return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64, stateful=True), [])
 
 
 class CallsAtOnce:
@@ -83,9 +84,8 @@ class CallsAtOnce:
     self._now = self.most = 0
     self.order = []
 
-  @tf.autograph.experimental.do_not_convert
   def __call__(self, x):
-    return call_in_python(self._call, x)
+    return in_python(self._call)(x)
 
   def _call(self, x):
     with self._lock:

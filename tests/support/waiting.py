@@ -13,6 +13,14 @@ def ends(function, limit):
   return not thread.is_alive()
 
 
+def until(condition, limit):
+  """Whether the condition holds within so many seconds."""
+  deadline = time.monotonic() + limit
+  while not (holds := condition()) and time.monotonic() < deadline:
+    time.sleep(0.001)
+  return holds
+
+
 def until_asleep(thread, limit=3):
   """Waits until the thread has slept (not: been ready to run) for a tenth of a second, or has ended.
 
