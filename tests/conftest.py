@@ -49,6 +49,12 @@ def wheel(tmp_path_factory):
   return wheels.build_wheel.main(["--output", str(tmp_path_factory.mktemp("dist"))])
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  """A directory for the stores of a file of tests."""
+  return tmp_path_factory.mktemp("stores")
+
+
 def pytest_collection_modifyitems(config, items):
   if not cases.exhaustive:
     leaves = set(cases.left_out(items))

@@ -68,28 +68,20 @@ def fresh_samples_to_target(
       jit_compile=training.jit_compile(),
       # Keras takes a millisecond a call, a good part of a step of such a network.
       steps_per_execution=STEPS_PER_EXECUTION)
+
+  def stop_at_target(_, logs):
+    model.stop_training = logs["val_accuracy"] >= target
+
   # A multiple of STEPS_PER_EXECUTION, as Keras would round up.
   steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
   accuracies = model.fit(
       pipeline(images, where, e, batch_size, shuffle_buffer_size, seed), steps_per_epoch=steps,
-      epochs=max(1, most_steps // steps), validation_data=validation, callbacks=[_StopAt(target)], shuffle=False,
-      verbose=0).history["val_accuracy"]
+      epochs=max(1, most_steps // steps), validation_data=validation, shuffle=False, verbose=0,
+      callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=stop_at_target)]).history["val_accuracy"]
   seconds = time.perf_counter() - began
   reached = accuracies[-1] >= target
   taken = int(model.optimizer.iterations)
   keras.backend.clear_session()
   return {"fresh": taken * batch_size // e if reached else -1, "steps": taken if reached else -1,
           "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in accuracies), "seconds": round(seconds, 1)}
-
-
-class _StopAt(keras.callbacks.Callback):
-  """Ends a training when the validation accuracy reaches the target."""
-
-  def __init__(self, target):
-    super().__init__()
-    self._target = target
-
-  def on_epoch_end(self, epoch, logs=None):
-    if logs["val_accuracy"] >= self._target:
-      self.model.stop_training = True

@@ -227,7 +227,7 @@ def difference(ones, others):
     return middle, 0.0
   freedom = sum(variances)**2 / sum(
       variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
-  return middle, student_t(CONFIDENCE, freedom) * sum(variances)**0.5
+  return middle, student_t(freedom) * sum(variances)**0.5
 
 
 def quotient(ones, others):
@@ -242,7 +242,7 @@ def quotient(ones, others):
 def mean_interval(values):
   """The mean, and half the width of its 95 % interval by Student's t, which is None for a single value."""
   middle, spread = mean_and_spread(values)
-  return middle, student_t(CONFIDENCE, len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
+  return middle, student_t(len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
 
 
 def seeds_needed(half, spread):
@@ -251,20 +251,20 @@ def seeds_needed(half, spread):
   `spread` is the standard deviation of a training, in the same unit, the same in both settings.
   """
   count = 2
-  while student_t(CONFIDENCE, 2 * count - 2) * spread * (2 / count)**0.5 > half:
+  while student_t(2 * count - 2) * spread * (2 / count)**0.5 > half:
     count += 1
   return count
 
 
-def student_t(confidence, freedom):
-  """The number that Student's t is within, on both sides of 0, with the probability `confidence`."""
+def student_t(freedom):
+  """The number that Student's t is within, on both sides of 0, with the probability `CONFIDENCE`."""
   below, above = 0.0, 1e4
   for _ in range(60):
     t = (below + above) / 2
     # The probability of both tails.
     tails = float(tf.math.betainc(*(tf.constant(value, tf.float64) for value in (
         freedom / 2, 0.5, freedom / (freedom + t * t)))))
-    below, above = (t, above) if tails > 1 - confidence else (below, t)
+    below, above = (t, above) if tails > 1 - CONFIDENCE else (below, t)
   return below
 
 

@@ -176,14 +176,6 @@ class TestEveryLayer:
     with pytest.raises(error, match=f"image of {name} .*{said}"):
       dataset.map(lambda image: LAYERS[name](image, [7, 0]))
 
-  @pytest.mark.parametrize("seed, error, said", [
-      (7, ValueError, r"shape \(\)"),
-      ([1, 2, 3], ValueError, r"shape \(3,\)"),
-      ([0.5, 1.5], TypeError, "float32")])
-  def test_refuses_a_seed(self, name, seed, error, said):
-    with pytest.raises(error, match=f"seed of {name} .*{said}"):
-      LAYERS[name](np.zeros([4, 4, 3], np.uint8), seed)
-
 
 @pytest.mark.parametrize("number", [-1, 28, 2**31 - 1])
 def test_pixels_refuse_a_draw_that_no_layer_draws(number):

@@ -1,4 +1,4 @@
-"""Compositions of augmentation layers and their split in two: results, seeds, labels and errors."""
+"""Compositions of augmentation layers, their split in two, and batches of images: results, seeds, labels and errors."""
 import collections
 import functools
 import inspect
@@ -12,6 +12,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.native_layers import HalfAugmented
+from support.checkpoints import restore, save
 from support.images import IMAGES, make_seeds, mapped
 from support.warned import told
 
@@ -141,9 +142,10 @@ class TestCompose:
     with pytest.raises(ValueError, match=r"^image .*\['label', 'picture'\]"):
       augment.compose([_doubling])({"picture": IMAGES["noise"], "label": 3})
 
-  def test_refuses_a_seed(self):
-    with pytest.raises(ValueError, match=r"seed of a composed function .*\(\)"):
-      augment.compose([augment.random_flip()])(IMAGES["noise"], seed=7)
+  @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
+  def test_refuses_a_seed(self, seed, error):
+    with pytest.raises(error, match="seed of a composed function"):
+      augment.compose([augment.random_flip()])(IMAGES["noise"], seed=seed)
 
 
 class TestSplit:
@@ -277,3 +279,58 @@ def test_without_a_seed_a_composed_function_says_where_seeds_come_from():
     tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(fn)
   with pytest.raises(TypeError, match=r"\[lambda image: image\] caches the elements as they are"):
     tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).refurbish(None, [augment.random_flip()])
+
+
+def batched_layers(padding, *normalisation):
+  last = [augment.normalize(*normalisation)] if normalisation else []
+  return augment.compose([augment.random_crop(padding=padding), augment.random_flip(), *last], clips=False)
+
+
+def _images(count, height, width, channels=3):
+  return np.random.RandomState(0).randint(0, 256, (count, height, width, channels)).astype(np.uint8)
+
+
+class TestBatches:
+
+  def test_without_seed_draws_anew_for_each_batch_and_epoch(self):
+    tf.random.set_seed(3)
+    images = np.stack([IMAGES["noise"]] * 8)
+    dataset = tf.data.Dataset.from_tensor_slices(images).batch(4).map(batched_layers(4))
+    assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
+
+  def test_with_seeds_an_iterator_is_saved(self, tmp_path):
+    """As in docs/batches.md. Without seeds TensorFlow refuses to save it."""
+    batched = batched_layers(2, 0.5, 0.25)
+
+    def make():
+      batches = tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).refurbish(tf.identity, None, r=2, seed=1).batch(3)
+      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(4)
+      return tf.data.Dataset.zip(batches, seeds).map(lambda batch, seeds: batched(batch, seed=seeds[:2])).repeat(3)
+
+    expected = [batch.tobytes() for batch in make().as_numpy_iterator()]
+    iterator = iter(make())
+    yielded = [next(iterator).numpy().tobytes() for _ in range(6)]
+    yielded += [batch.numpy().tobytes() for batch in restore(make(), save(iterator, tmp_path))]
+    # This epoch continues unchanged; in epochs after a restore Dataset.random draws other numbers.
+    assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == len(set(expected)) == 12
+    unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
+      save(unseeded, tmp_path)
+
+  @pytest.mark.parametrize("shape", [[None, 32, 48, 3], [4, None, 48, 3], [4, 32, None, None], [None] * 4])
+  @pytest.mark.parametrize("normalisation", [(), (0.5, 0.25)])
+  def test_keeps_the_static_shape(self, shape, normalisation):
+    batched = batched_layers(4, *normalisation)
+    spec = tf.function(batched).get_concrete_function(tf.TensorSpec(shape, tf.uint8)).structured_outputs
+    assert spec.shape.as_list() == shape and spec.dtype == (tf.float32 if normalisation else tf.uint8)
+
+  def test_passes_labels_and_dicts_on(self):
+    batched = batched_layers(2)
+    images = _images(4, 8, 8)
+    alone = batched(images, seed=[7, 0])
+    result, labels = batched(images, [1, 2, 3, 4], seed=[7, 0])
+    assert labels == [1, 2, 3, 4]
+    np.testing.assert_array_equal(result, alone)
+    result = batched({"image": images, "label": 3}, seed=[7, 0])
+    assert result["label"] == 3
+    np.testing.assert_array_equal(result["image"], alone)

@@ -1,8 +1,9 @@
-"""`color_jitter`, `random_solarize` and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
+"""Layers of colours, and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
 import itertools
 import math
 
 import numpy as np
+from PIL import Image
 import pytest
 
 from refurbish_tf import augment
@@ -40,6 +41,11 @@ class TestRivals:
     if case["kernel"] > 6 * case["sigma"]:
       assert levels_apart(augment.gaussian_blur(sigma=case["sigma"])(IMAGE, SEED), case["torchvision"]) <= 1
 
+  def test_grey(self):
+    layer, one_channel = augment.random_grayscale(1), IMAGE[..., :1]
+    np.testing.assert_array_equal(layer(IMAGE, SEED), Image.fromarray(IMAGE).convert("L").convert("RGB"))
+    np.testing.assert_array_equal(layer(one_channel, SEED), one_channel)
+
 
 def pairs():
   """Layers of several forms, with their references."""
@@ -49,6 +55,7 @@ def pairs():
   yield augment.random_solarize(100, p=0.6), reference.Solarize(0.6, 100)
   yield augment.gaussian_blur(), reference.GaussianBlur()
   yield augment.gaussian_blur(9, (0.5, 4)), reference.GaussianBlur((0.5, 4), 9)
+  yield augment.random_grayscale(0.5), final_reference.Grayscale(0.5)
 
 
 def test_are_as_their_reference():
@@ -96,12 +103,12 @@ class TestDraws:
     assert abs(np.corrcoef(draws[:, 1:].T) - np.eye(4)).max() < 0.03
 
   def test_how_often(self):
-    draws = augment.random_solarize(p=0.3).draws(SEED, 20_000).numpy()
-    assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
     images = noise(50, 6, 7, 3)
-    for p, expected in ((0, 0), (1, 50)):
-      made = augment.random_solarize(p=p)(images, SEED).numpy()
-      assert (made != images).any((1, 2, 3)).sum() == expected
+    for layer in (augment.random_grayscale, augment.random_solarize):
+      draws = layer(p=0.3).draws(SEED, 20_000).numpy()
+      assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
+      for p, expected in ((0, 0), (1, 50)):
+        assert (layer(p=p)(images, SEED).numpy() != images).any((1, 2, 3)).sum() == expected
 
   def test_the_number_of_outcomes(self):
     assert augment.color_jitter(0.4).outcomes == (math.inf, math.inf)
@@ -112,10 +119,11 @@ class TestDraws:
 
 
 def test_whole_is_one_by_one():
-  """Random sequences with blurs, whose bytes have no exact reference: as each layer by itself."""
+  """Random sequences with blurs, whose bytes have no exact reference, and holes: as each layer by itself."""
   random = np.random.default_rng(3)
-  choices = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(5), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
-             augment.random_solarize(), augment.resize((17, 22)), augment.rand_augment(1)[0], augment.random_grayscale(0.3)]
+  choices = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(5),
+             augment.color_jitter(0.5, 0.5, 0.5, 0.2), augment.random_solarize(), augment.resize((17, 22)),
+             augment.rand_augment(1)[0], augment.random_grayscale(0.3), augment.random_erasing(1, value=(5, 6, 7))]
   for number in range(cases.examples(30)):
     layers = [choices[k] for k in random.integers(len(choices), size=6)]
     image = made = noise(int(random.integers(1, 40)), int(random.integers(1, 40)), 3)
@@ -149,12 +157,10 @@ class TestBadInput:
     for threshold, error in ((-1, ValueError), (257, ValueError), (1.5, TypeError)):
       with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
         augment.random_solarize(threshold)
-    with pytest.raises(ValueError, match="p of random_solarize must be a probability"):
-      augment.random_solarize(p=-1)
 
-  def test_other_pixels(self):
-    for layer in (augment.color_jitter(0.4), augment.random_solarize()):
-      with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype uint16"):
-        layer(np.zeros([4, 4, 3], np.uint16), SEED)
-      with pytest.raises(ValueError, match=f"image of {layer.__name__} must have 3 channels, got shape"):
-        layer(np.zeros([4, 4, 1], np.uint8), SEED)
+  @pytest.mark.parametrize("p, error", [
+      (-0.1, ValueError), (1.1, ValueError), (math.nan, ValueError), ("0.1", TypeError), (True, TypeError)])
+  def test_chance(self, p, error):
+    for layer in (augment.random_grayscale, augment.random_solarize):
+      with pytest.raises(error, match=f"p of {layer.__name__} must be a probability"):
+        layer(p=p)

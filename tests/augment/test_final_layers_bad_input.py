@@ -126,6 +126,23 @@ class TestEveryLayer:
       LAYERS[name].pixels(IMAGE, tf.zeros(LAYERS[name].draws([7, 0]).shape, tf.float32))
 
 
+@pytest.mark.parametrize("layer, dtype, shape, error, said", [
+    (augment.color_jitter(0.4), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
+    (augment.color_jitter(0.4), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
+    (augment.random_solarize(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
+    (augment.random_solarize(), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
+    (augment.random_grayscale(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
+    (augment.random_grayscale(), np.uint8, [4, 4, 4], ValueError, r"1 or 3 channels, got shape \(4, 4, 4\)"),
+    (augment.random_erasing(value=3), np.float32, [4, 4, 3], TypeError, "uint8"),
+    (augment.random_erasing(value=(1, 2, 3)), np.uint8, [4, 4, 1], ValueError, "3 channels"),
+    (augment.random_affine(5), np.float32, [4, 4, 3], TypeError, "uint8"),
+    (augment.random_affine(5), np.uint8, [4, 4, 2], ValueError, "1 or 3 channels"),
+    (augment.random_affine(5), np.uint8, [1, 40_000, 1], ValueError, "sides of at most 32767 pixels, got 1 x 40000. Crop or")])
+def test_pixels_that_few_layers_take(layer, dtype, shape, error, said):
+  with pytest.raises(error, match=f"image of {layer.__name__} must (be|have) {said}"):
+    layer(np.zeros(shape, dtype), [7, 0])
+
+
 def test_composed_layers_say_whose_image_it_is():
   with pytest.raises(ValueError, match="image of random_crop "):
     COMPOSED(np.zeros([4, 4, 65], np.uint8), seed=[7, 0])
@@ -135,43 +152,33 @@ def test_composed_layers_say_whose_image_it_is():
     COMPOSED(np.zeros([4, 4, 1], np.uint8), seed=[7, 0])
 
 
-class TestReflected:
+class TestTooSmall:
 
-  @pytest.mark.parametrize("shape", [(3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1)])
-  def test_refuses_a_padding_beyond_the_image(self, shape):
-    layer = augment.random_crop(padding=3, padding_mode="reflect")
-    images = np.zeros(shape, np.uint8)
-    with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
+  @pytest.mark.parametrize("shape, arguments, said", [
+      *((shape, {"padding": 3, "padding_mode": "reflect"}, "sides above the padding, 3, ")
+        for shape in ((3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1))),
+      ((5, 9, 3), {"size": (8, 9), "padding": 1},
+       "a height of at least 6 pixels for a crop to 8 x 9 with padding=1, got 5. Pass pad_if_needed=True"),
+      ((2, 6, 6, 3), {"size": (8, 9), "padding": 1},
+       "a width of at least 7 pixels for a crop to 8 x 9 with padding=1, got 6. Pass pad_if_needed=True")])
+  def test_for_a_crop(self, shape, arguments, said):
+    layer, images = augment.random_crop(**arguments), np.zeros(shape, np.uint8)
+    with pytest.raises(ValueError, match=f"image of random_crop must have {said}"):
       layer(images, [7, 0])
-    with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
+    with pytest.raises(ValueError, match=f"image of random_crop must have {said}"):
       tf.data.Dataset.from_tensors(images).map(lambda images: layer(images, [7, 0]))
     traced = tf.function(layer, autograph=False).get_concrete_function(
         tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="padding"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
       traced(tf.constant(images), tf.constant([7, 0]))
 
-  def test_refuses_it_behind_a_resized_crop(self):
+  def test_to_be_reflected_behind_a_resized_crop(self):
     fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(padding=3, padding_mode="reflect")])
     with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
       fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
 
   def test_zeros_know_no_such_limit(self):
     assert augment.random_crop(padding=3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
-
-
-class TestTooSmall:
-
-  @pytest.mark.parametrize("shape, said", [
-      ((5, 9, 3), "height of at least 6 pixels for a crop to 8 x 9 with padding=1, got 5. Pass pad_if_needed=True"),
-      ((2, 6, 6, 3), "width of at least 7 pixels for a crop to 8 x 9 with padding=1, got 6. Pass pad_if_needed=True")])
-  def test_for_a_crop_to_a_size(self, shape, said):
-    layer, images = augment.random_crop((8, 9), padding=1), np.zeros(shape, np.uint8)
-    with pytest.raises(ValueError, match=f"image of random_crop must have a {said}"):
-      layer(images, [7, 0])
-    traced = tf.function(layer, autograph=False).get_concrete_function(
-        tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
-      traced(tf.constant(images), tf.constant([7, 0]))
 
   def test_to_be_reflected(self):
     layer = augment.random_crop(16, padding_mode="reflect", pad_if_needed=True)
@@ -204,7 +211,8 @@ class TestArguments:
         (augment.random_crop(8, padding=2), "random_crop((8, 8), padding=2, padding_mode='constant', pad_if_needed=False)", None),
         (augment.random_crop(padding=4), "random_crop(padding=4, padding_mode='constant')", (81, 81)),
         (augment.random_flip(), "random_flip()", (2, 2)), (augment.random_flip("vertical", 0.25), "random_flip('vertical', p=0.25)", (2, 1.6)),
-        (augment.random_flip("horizontal_and_vertical"), "random_flip('horizontal_and_vertical', p=0.5)", (4, 4))):
+        (augment.random_flip("horizontal_and_vertical"), "random_flip('horizontal_and_vertical', p=0.5)", (4, 4)),
+        (augment.resize((224, 224)), "resize((224, 224), antialias=True)", (1, 1))):
       assert (repr(layer), layer.outcomes) == (shown, outcomes)
 
   @pytest.mark.parametrize("mode", ["zeros", "", None, 0, b"constant"])

@@ -14,6 +14,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from support import cases
+from support.checkpoints import restore, save
 from support.datasets import read
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
 
@@ -62,10 +63,7 @@ class TestBytes:
       iterator = iter(make())
       for _ in range(stop):
         next(iterator)
-      saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
-      iterator = iter(make())
-      tf.train.Checkpoint(iterator=iterator).restore(saved)
-      assert [each.numpy().tobytes() for each in iterator] == expected[stop:]
+      assert [each.numpy().tobytes() for each in restore(make(), save(iterator, tmp_path))] == expected[stop:]
 
   def test_in_a_map_and_among_layers(self):
     layer = augment.numpy_layer(noise, processes=2)

@@ -21,6 +21,7 @@ from refurbish_tf._internal.processes import channel, pool
 from support import cases
 from support.programs import Server
 from support.python_layers import IMAGES, N, SOURCE, epochs_of, noise
+from support.waiting import until
 
 pytestmark = cases.slow
 
@@ -125,10 +126,7 @@ def times_woken(process):
 
 
 def assert_end(processes):
-  deadline = time.monotonic() + 5
-  while set(processes) & set(processes_of(None)) and time.monotonic() < deadline:
-    time.sleep(0.1)
-  assert not set(processes) & set(processes_of(None))
+  assert until(lambda: not set(processes) & set(processes_of(None)), 5)
 
 
 def memory_files():
@@ -257,10 +255,7 @@ class TestProcesses:
     assert mine and processes_of(os.getpid()) == mine and sum(map(times_woken, mine)) - woken <= 5 * len(mine)
     del iterator
     gc.collect()
-    deadline = time.monotonic() + 10
-    while memory_files() and time.monotonic() < deadline:
-      time.sleep(0.1)
-    assert memory_files() == [] and not layer.pool().num_alive() and processes_of(os.getpid()) == []
+    assert until(lambda: not memory_files(), 10) and not layer.pool().num_alive() and processes_of(os.getpid()) == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
   def test_beside_many_open_files(self):

@@ -17,6 +17,7 @@ import refurbish_tf_launcher
 from refurbish_tf._internal import version
 from refurbish_tf.cli import startup
 from support import ROOT
+from support.datasets import without_prefetch
 from support.processes import TIMEOUT, end_of, start_forked
 
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
@@ -231,10 +232,8 @@ def test_prints_what_is_in_a_store(path, capsys):
 
 def hold_a_job(path, count, connection):
   """Reads one epoch and `count` samples of the next, and then waits for a word."""
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
-  dataset = tf.data.Dataset.range(640).refurbish(
-      lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None).with_options(options)
+  dataset = without_prefetch(tf.data.Dataset.range(640).refurbish(
+      lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None))
   list(dataset)
   iterator = iter(dataset)
   for _ in range(count):

@@ -10,7 +10,9 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
+from support.datasets import with_options
 from support.echoes import LIMIT, MANY, contents, failing_at, read
+from support.waiting import ends
 
 
 def test_adaptive_error_passes_once_in_its_place():
@@ -146,10 +148,7 @@ def test_adaptive_can_be_dropped_while_it_waits(behind):
     iterator = iter(behind(tf.data.Dataset.range(10).map(lambda _: elements.dequeue()).echo(rtf.AUTOTUNE, max_e=2)))
     next(iterator)
 
-  thread = threading.Thread(target=use, daemon=True)
-  thread.start()
-  thread.join(LIMIT)
-  assert not thread.is_alive()
+  assert ends(use, LIMIT)
 
 
 def test_adaptive_stops_reading_when_nobody_takes(upstream):
@@ -194,17 +193,15 @@ def test_adaptive_echo_tells_how_long_it_waited():
 
 
 def test_autotune_in_a_deterministic_pipeline():
-  options = tf.data.Options()
-  options.deterministic = True
   source = tf.data.Dataset.range(4)
+  deterministic = with_options(source, deterministic=True)
   message = "e=.*AUTOTUNE .*deterministic=True"
   with pytest.raises(ValueError, match=message):
-    source.with_options(options).echo(rtf.AUTOTUNE)
+    deterministic.echo(rtf.AUTOTUNE)
   with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-    contents(source.echo(rtf.AUTOTUNE).with_options(options))
-  assert contents(source.with_options(options).echo(2))
-  options.deterministic = False
-  assert contents(source.with_options(options).echo(rtf.AUTOTUNE))
+    contents(with_options(source.echo(rtf.AUTOTUNE), deterministic=True))
+  assert contents(deterministic.echo(2))
+  assert contents(with_options(source, deterministic=False).echo(rtf.AUTOTUNE))
 
 
 @pytest.fixture

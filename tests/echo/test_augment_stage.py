@@ -18,7 +18,7 @@ import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.datasets import CallsAtOnce, call_in_python
+from support.datasets import CallsAtOnce, in_python, with_options
 from support.echoes import read
 from support.checkpoint_states import set_state, state_of
 
@@ -29,18 +29,9 @@ Dataset = tf.data.Dataset
 
 def augmented(dataset, function, deterministic=None, threads=4):
   """Applies the stage that `echo(e, where)` uses in place of `map`."""
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = threads
-  options.autotune.enabled = False
-  if deterministic is not None:
-    options.deterministic = deterministic
-  return echo_op.AugmentDataset(dataset, function, None).with_options(options)
-
-
-def called(function):
-  """A Python function of an int64 scalar, as TensorFlow calls it."""
-  function = tf.autograph.experimental.do_not_convert(function)
-  return lambda x: call_in_python(function, x)
+  dataset = with_options(echo_op.AugmentDataset(dataset, function, None), "threading", private_threadpool_size=threads)
+  dataset = with_options(dataset, "autotune", enabled=False)
+  return dataset if deterministic is None else with_options(dataset, deterministic=deterministic)
 
 
 def fails_at(*failures):
@@ -89,7 +80,7 @@ def test_order(deterministic, first):
       go.wait(20 if deterministic is False else 0.3)
     return x
 
-  iterator = iter(augmented(Dataset.range(8), called(wait), deterministic))
+  iterator = iter(augmented(Dataset.range(8), in_python(wait), deterministic))
   assert (int(next(iterator)) == 0) == (first == 0)
   go.set()
   assert len(list(iterator)) == 7
@@ -148,8 +139,6 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_restored_where_the_order_is_free(symbolic):
   """No element is lost or repeated, though results come as they are ready."""
-  options = tf.data.Options()
-  options.deterministic = False
   draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
 
   def dawdle(x):
@@ -157,22 +146,16 @@ def test_restored_where_the_order_is_free(symbolic):
     return x
 
   for step in (1, 5, 13):
-    dataset = with_checkpoints(augmented(Dataset.range(40), called(dawdle)).with_options(options), symbolic)
+    dataset = with_checkpoints(augmented(Dataset.range(40), in_python(dawdle), deterministic=False), symbolic)
     assert sorted(restored_after(step, dataset)) == list(range(40))
 
 
 def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
   """It waits for the element that is being read, but a slow input is not read further."""
-  read = []
-
-  def slow(x):
-    read.append(int(x))
-    time.sleep(0.02)
-    return x
-
-  iterator = iter(augmented(Dataset.range(100).map(called(slow)), lambda x: x))
+  read = CallsAtOnce(0.02)
+  iterator = iter(augmented(Dataset.range(100).map(read), lambda x: x))
   next(iterator)
-  before = len(read)
+  before = len(read.order)
   # One was handed out.
   assert state_of(iterator, "Augment", {}).values["num_ready"] + 1 <= before + 2
 
@@ -214,9 +197,9 @@ def test_a_dropped_iterator_does_not_wait(where):
 
   source = Dataset.range(1000)
   if where == "input":
-    dataset = augmented(source.map(called(wait)), lambda x: x)
+    dataset = augmented(source.map(in_python(wait)), lambda x: x)
   else:
-    dataset = augmented(source, called(wait))
+    dataset = augmented(source, in_python(wait))
   iterator = iter(dataset)
   assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
   waiting.wait(20)
@@ -253,14 +236,8 @@ class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteriz
 @pytest.mark.parametrize("taken", [0, 1, 7])
 def test_what_is_under_way_is_saved(taken):
   """A checkpoint waits for the calls in progress and holds their results: none of them is repeated."""
-  calls = []
-
-  def slow(x):
-    calls.append(int(x))
-    time.sleep(0.01)
-    return x
-
-  dataset = augmented(Dataset.range(40), called(slow))
+  calls = CallsAtOnce(0.01)
+  dataset = augmented(Dataset.range(40), calls)
   iterator = iter(dataset)
   assert [int(next(iterator)) for _ in range(taken)] == list(range(taken))
   state = state_of(iterator, "Augment", {})
@@ -268,11 +245,11 @@ def test_what_is_under_way_is_saved(taken):
   assert list(state.values)[2::2] == [f"ready_{k}_0" for k in range(num_ready)]
   assert num_ready >= (taken > 0)
   del iterator
-  calls.clear()
+  calls.order.clear()
   restored = iter(dataset)
   set_state(restored, state)
   assert [int(x) for x in restored] == list(range(taken, 40))
-  assert sorted(calls) == list(range(taken + num_ready, 40))
+  assert sorted(calls.order) == list(range(taken + num_ready, 40))
 
 
 def with_results():

@@ -161,18 +161,6 @@ def test_the_data_of_another_machine(tmp_path):
     cifar10.load(path, PLAN)
 
 
-def test_it_needs_a_gpu(monkeypatch, capsys):
-  monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))
-  with pytest.raises(SystemExit):
-    full_length.main(["cifar10"])
-  assert "cifar10 needs a GPU, and Keras on jax 0.1 finds none." in capsys.readouterr().err
-
-
-def test_a_copy_without_git_names_its_commit(monkeypatch):
-  monkeypatch.setenv(results.COMMIT, "abc1234")
-  assert results.commit() == "abc1234"
-
-
 def test_the_packaged_table_is_as_planned():
   """Whole turns in the order of the plan, each of one commit and one machine."""
   if not (results.DIRECTORY / "cifar10.csv").exists():

@@ -75,10 +75,12 @@ def test_seeds_are_other_trainings(shapes):
 
 @pytest.mark.parametrize("arguments, error", [
     ([], "required: what"), (["cifar10", "--minutes", "nan"], "argument --minutes: must be a number above 0, got 'nan'"),
+    (["cifar10"], "cifar10 needs a GPU, and Keras on jax 0.1 finds none."),
     (["cifar10", "--quick", "--output", "/proc/none/some.csv"],
      "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)")], ids=str)
 def test_what_the_script_refuses(arguments, error, capsys, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))
   with pytest.raises(SystemExit) as exit:
     full_length.main(arguments)
   assert exit.value.code == 2

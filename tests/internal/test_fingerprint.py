@@ -1,8 +1,6 @@
 """A store on disk knows what its samples were prepared with, and warns of another function or other files."""
 import os
 import shutil
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -25,17 +23,11 @@ def fixture_made_here():
 @pytest.fixture(scope="module")
 def other_processes():
   """The fingerprints of `traced_functions` in other processes, each with another order and other hashes."""
-  running = [
-      subprocess.Popen(
-          [sys.executable, "-m", "support.traced_functions", order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-          cwd=ROOT / "tests", env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})
+  outputs = [
+      processes.outputs_of(["-m", "support.traced_functions", order], cwd=ROOT / "tests",
+                           env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})[0]
       for order in cases.some(["1", "-2", "-1"], 1)]
-  found = []
-  for process in running:
-    output, errors = process.communicate(timeout=processes.TIMEOUT)
-    assert process.returncode == 0, errors
-    found.append(dict(line.split("\t", 1) for line in output.splitlines()))
-  return found
+  return [dict(line.split("\t", 1) for line in output.splitlines()) for output in outputs]
 
 
 def _run(path, function, source=None, epochs=1, **store):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support.datasets import without_prefetch
 
 # Warnings for every pipeline, also without a refurbish stage:
 HARMLESS = (
@@ -102,13 +103,6 @@ class Training:
   def stats(self):
     stage, = rtf.stats(self.stage)
     return stage
-
-
-def without_prefetch(dataset):
-  """Turns off the prefetch that tf.data puts at the end, which reads ahead."""
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False
-  return dataset.with_options(options)
 
 
 @pytest.mark.parametrize("r, prefetch", [(2, False), (1.7, True)])

@@ -1,9 +1,6 @@
 """`rtf.keras` with Keras on TensorFlow, JAX and PyTorch, and Keras' distribution of a pipeline over processes."""
 import itertools
 import pathlib
-import socket
-import subprocess
-import sys
 import types
 
 import keras
@@ -13,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf.keras.reader import Reader
 from support import cases
 from support.fits import EPOCHS, N, make_dataset
-from support.processes import TIMEOUT, environment_of, killed_at_the_end, run_killed_fit
+from support.processes import environment_of, free_port, outputs_of, run_killed_fit
 from support.warned import told
 
 HERE = pathlib.Path(__file__).parent
@@ -43,11 +40,9 @@ sys.exit(pytest.main(sys.argv[1:]))
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_callbacks_on_other_backends(backend):
   pytest.importorskip(backend, reason=f"{backend} is not installed")
-  result = subprocess.run(
-      [sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *(
-          str(HERE / name) for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py"))],
-      env=environment_of(backend), cwd=HERE.parent, capture_output=True, text=True, timeout=1800, check=False)
-  assert result.returncode == 0, result.stdout + result.stderr
+  files = [HERE / name for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py")]
+  outputs_of(["-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *files], env=environment_of(backend), cwd=HERE.parent,
+             timeout=1800)
 
 
 class Fitted:
@@ -147,20 +142,10 @@ else:
 def test_keras_data_parallel_over_two_processes(tmp_path):
   """As in docs/torch_jax.md: each process its share, no sample twice, batches of all processes together."""
   pytest.importorskip("jax", reason="jax is not installed")
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  with killed_at_the_end() as started:
-    for process in range(2):
-      started.append(subprocess.Popen(
-          [sys.executable, "-c", DISTRIBUTED, str(port), str(process), str(tmp_path)], env=environment_of("jax"),
-          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    weights = []
-    for process in started:
-      output, errors = process.communicate(timeout=TIMEOUT)
-      assert process.returncode == 0, errors
-      weights.append(output.splitlines()[-1])
-    assert weights[0] == weights[1]
+  port = free_port()
+  first, second = outputs_of(
+      *(["-c", DISTRIBUTED, port, process, tmp_path] for process in range(2)), env=environment_of("jax"))
+  assert first.splitlines()[-1] == second.splitlines()[-1]
 
 
 class FakeDistribution(keras.distribution.DataParallel):

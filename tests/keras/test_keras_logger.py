@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.keras import logger as module
+from support.datasets import in_python
 from support.fits import BATCH, EPOCHS, N, make_dataset
 
 
@@ -32,7 +33,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
     def function(x):
       calls[name] += 1
       return x
-    return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64), [])
+    return in_python(function)
 
   def counted(name, n, r):
     return tf.data.Dataset.range(n).refurbish(count(f"{name} partial"), count(f"{name} final"), r, seed=1, name=name)
@@ -92,8 +93,7 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
     if batch in (11, 12 - steps_per_execution):  # Keras 3.10 reports the first step of an execution.
       ended.set()
 
-  dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
-      labelled).batch(1)
+  dataset = tf.data.Dataset.range(N).map(in_python(slow)).map(labelled).batch(1)
   history = make_model(steps_per_execution=steps_per_execution).fit(dataset, epochs=2, verbose=0, callbacks=[
       rtf.keras.RefurbishLogger(dataset), keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)]).history
   for epoch in range(2):

@@ -139,9 +139,3 @@ def test_another_dtype_policy_changes_no_byte(policy):
     check(rtf.keras.Offloaded(layers), layers, images)
   finally:
     keras.config.set_dtype_policy(before)
-
-
-def test_smoothing_divides_without_a_division():
-  """As offloaded_pixels does, for all sums of nine neighbours, of weights 1 and 5."""
-  total = np.arange(13 * 255 + 1)
-  np.testing.assert_array_equal((2 * total + 13) * 40330 >> 20, (total + 6) // 13)

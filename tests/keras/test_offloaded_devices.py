@@ -2,14 +2,13 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 import test_offloaded
 from support import ROOT, cases
-from support.processes import TIMEOUT, environment, killed_at_the_end, run_forked
+from support.processes import TIMEOUT, environment, outputs_of, run_forked
 
 pytestmark = cases.slow
 
@@ -106,11 +105,7 @@ def run(program, backend, directory, names=()):
       **environment(), "KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
   variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], str(ROOT / "tests"), str(pathlib.Path(__file__).parent)])
   arguments = json.dumps([names, cases.exhaustive, str(directory)])
-  with killed_at_the_end() as processes:
-    processes.append(subprocess.Popen(
-        [sys.executable, "-c", program, arguments], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    output, _ = processes[0].communicate(timeout=3 * TIMEOUT)
-    assert processes[0].returncode == 0, output[-5000:]
+  outputs_of(["-c", program, arguments], env=variables, timeout=3 * TIMEOUT)
 
 
 def run_mirrored(arguments):

@@ -2,7 +2,6 @@
 import importlib.util
 import itertools
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,7 +9,7 @@ import refurbish_tf as rtf
 from refurbish_tf.loaders import state as states
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.loaders import loader_of, numpy_loader
+from support.loaders import final, loader_of, numpy_loader, partial, values
 
 pytestmark = cases.slow
 
@@ -18,14 +17,6 @@ N = 11
 BATCH = 3
 EPOCHS = 5
 JAX = "jax" if importlib.util.find_spec("jax") else "numpy"
-
-
-def partial(index, seed):
-  return index, tf.random.stateless_uniform([], seed)
-
-
-def final(index, value, seed):
-  return index, value + tf.random.stateless_uniform([], seed)
 
 
 def refurbished(source, **arguments):
@@ -70,10 +61,6 @@ EACH_LOADER = pytest.mark.parametrize("load", [
     pytest.param(load, id=name, marks=cases.only_exhaustive if name == "torch" else ()) for name, load in LOADERS.items()])
 
 
-def values(batch):
-  return [np.array(array).tolist() for array in tf.nest.flatten(batch)]
-
-
 class Stopped(Exception):
   pass
 
@@ -84,7 +71,7 @@ def train(loader, seen, stop=None):
     batches = seen.setdefault(epoch, [])
     for step, batch in enumerate(loader, 1):
       assert loader.epoch == epoch
-      batches.append(values(batch))
+      batches += values([batch])
       if stop is not None:
         stop(epoch, step)
     assert step  # A loop without steps would be an error here, at the latest.
@@ -139,7 +126,7 @@ def test_a_look_at_a_batch_is_taken_back(load):
   train(load(refurbished(by_index())), expected)
   loader = load(refurbished(by_index()))
   start = loader.state_dict()
-  assert values(next(iter(loader))) == expected[0][0]
+  assert values([next(iter(loader))]) == expected[0][:1]
   loader.load_state_dict(start)
   assert loader.epoch == 0
   train(loader, seen)
@@ -174,7 +161,7 @@ def test_a_state_of_another_format_is_refused():
 
 
 def read(loader, epochs=1):
-  return [list(map(values, loader)) for _ in range(epochs)]
+  return [values(loader) for _ in range(epochs)]
 
 
 @pytest.mark.parametrize("steps, told, left", [
@@ -208,7 +195,7 @@ def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
   for _ in range(2):
     loader.batch_sampler.sampler.set_epoch(2)
   assert loader.epoch == 2
-  assert [list(map(values, batches)), *read(loader)] == expected[2:]
+  assert [values(batches), *read(loader)] == expected[2:]
   # A loader that was read goes on, whatever another training tells.
   loader.batch_sampler.sampler.set_epoch(0)
   other = numpy_loader(make(str(tmp_path / "other")))
@@ -229,10 +216,10 @@ def test_a_batch_that_is_read_before_the_epoch_is_told():
   loader = numpy_loader(PIPELINES["unknown length"](None))
   expected = read(numpy_loader(PIPELINES["unknown length"](None)), 3)
   batches = iter(loader)
-  first = values(next(batches))
+  first = values([next(batches)])
   loader.batch_sampler.sampler.set_epoch(1)
   # The first order comes once, and no more.
-  assert [first, *map(values, batches)] == expected[0]
+  assert first + values(batches) == expected[0]
   assert read(loader) == [expected[2]]
   with pytest.warns(rtf.PipelineWarning, match="Lightning does not know how many batches .*assert_cardinality"):
     state = loader.state_dict()

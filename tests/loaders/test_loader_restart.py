@@ -6,21 +6,14 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
+from support.datasets import with_options
+from support.loaders import FRAMEWORKS, as_numpy, final, loader_of, numpy_loader, partial, values
 from support.processes import run_forked
 
 pytestmark = cases.slow
 
 N = 23
 BATCH = 4
-
-
-def partial(index, seed):
-  return index, tf.random.stateless_uniform([], seed)
-
-
-def final(index, value, seed):
-  return index, value + tf.random.stateless_uniform([], seed)
 
 
 def refurbished(n=N, **arguments):
@@ -59,10 +52,6 @@ ALIKE = ("batch", "no remainder", "several epochs", "shuffle", "symbolic, parall
 EACH = pytest.mark.parametrize("make", [
     pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
 AHEAD = pytest.mark.parametrize("num_ahead", [0, 1])
-
-
-def values(batches):
-  return [[array.tolist() for array in tf.nest.flatten(batch)] for batch in batches]
 
 
 def indices(batches):
@@ -263,9 +252,9 @@ def test_what_cannot_be_saved_says_so(make):
 
 @pytest.mark.parametrize("prefetched", [0, 2])
 def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
-  options = tf.data.Options()
-  options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-  dataset = tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))).with_options(options)
+  dataset = with_options(
+      tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
+      experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)
   loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset)
   next(iter(loader))
   loader.load_state_dict(loader.state_dict())

@@ -17,7 +17,7 @@ import refurbish_tf as rtf
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
-from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader
+from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader, values
 
 Point = collections.namedtuple("Point", "x y")
 N = 7
@@ -69,10 +69,6 @@ PIPELINES = {
         lambda _: tf.ensure_shape(tf.numpy_function(lambda: SHARED, [], tf.int32), SHARED.shape)),
     "a Python source": lambda: rtf.sources.data_source([SHARED, SHARED]),
 }
-
-
-def values(batches):
-  return [[np.array(array).tolist() for array in tf.nest.flatten(batch)] for batch in batches]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -294,8 +290,7 @@ def test_copies_to_a_gpu_and_training_wait_for_each_other():
 def test_a_batch_is_sent_to_the_device_ahead():
   log = []
 
-  class Mover:
-    num_ahead, exclusive = 1, False
+  class Mover(NumpyMover):
 
     def begin(self, tensors):
       log.append(f"begin {int(tensors[0])}")
@@ -305,23 +300,18 @@ def test_a_batch_is_sent_to_the_device_ahead():
       log.append(f"finish {int(begun[0])}")
       return begun
 
-  for _ in Loader("loader", tf.data.Dataset.range(3), Mover()):
-    pass
+  list(Loader("loader", tf.data.Dataset.range(3), Mover(num_ahead=1)))
   assert log == ["begin 0", "begin 1", "finish 0", "begin 2", "finish 1", "finish 2"]
 
 
 def test_an_error_on_the_way_takes_the_place_of_its_batch():
 
-  class Mover:
-    num_ahead, exclusive = 1, False
+  class Mover(NumpyMover):
 
     def begin(self, tensors):
-      return [tf.constant(1 // (int(tensors[0]) - 1))]  # Of batch 1 it fails.
+      return [1 // (int(tensors[0]) - 1)]  # Of batch 1 it fails.
 
-    def finish(self, begun):
-      return begun
-
-  batches = iter(Loader("loader", tf.data.Dataset.range(3), Mover()))
+  batches = iter(Loader("loader", tf.data.Dataset.range(3), Mover(num_ahead=1)))
   assert int(next(batches)) == -1
   with pytest.raises(ZeroDivisionError):
     next(batches)

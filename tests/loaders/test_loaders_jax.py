@@ -1,16 +1,13 @@
 """`rtf.jax_loader` over several devices and processes; what a loader's stages do in the meantime."""
-import socket
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.loaders import state as states
 from support import cases
-from support.processes import TIMEOUT, environment, killed_at_the_end
+from support.loaders import values
+from support.processes import environment, free_port, outputs_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -49,26 +46,13 @@ for epoch in range(2):
 @pytest.mark.parametrize("processes, local", [
     (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
 def test_a_batch_over_devices_of_all_processes(processes, local):
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  env = {**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"}
-  with killed_at_the_end() as started:
-    for index in range(processes):
-      arguments = map(str, (port, index, processes, local))
-      started.append(subprocess.Popen(
-          [sys.executable, "-c", SHARDED, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    for process in started:
-      output, _ = process.communicate(timeout=TIMEOUT)
-      assert process.returncode == 0, output
+  port = free_port()
+  outputs_of(*(["-c", SHARDED, port, index, processes, local] for index in range(processes)),
+             env={**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"})
 
 
 def make():
   return tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
-
-
-def read(loader, epochs):
-  return [[np.asarray(batch).tolist() for batch in loader] for _ in range(epochs)]
 
 
 def test_an_epoch_that_is_left_takes_the_stage_no_further():
@@ -76,8 +60,8 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
   def new():
     return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))
 
-  expected = read(new(), 2)
-  loader = new()
+  whole, loader = new(), new()
+  expected = [values(whole), values(whole)]
   start = loader.state_dict()
   for _ in range(cases.examples(6)):
     left = iter(loader)
@@ -85,7 +69,7 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
       next(left)
     loader.load_state_dict(start)
     assert left.position() is None  # Nobody has its iterator, so nothing reads on.
-    assert read(loader, 2) == expected
+    assert [values(loader), values(loader)] == expected
     with pytest.raises(RuntimeError, match=r"iter\(\) again"):
       next(left)
 

@@ -10,7 +10,7 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, with_checkpoints
 from support.datasets import read
-from support.offloading import failing_at, finished_by_host, labels_of, layers, source
+from support.offloading import failing_at, labels_of, layers, source, values
 from support.checkpoint_states import set_state, state_of
 
 pytestmark = cases.slow
@@ -43,11 +43,6 @@ PIPELINES = {
 }
 # The others have what these have.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
-
-
-def values(batches):
-  """The labels of each batch and its images as the accelerator makes them."""
-  return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes()) for batch, labels in batches]
 
 
 @pytest.mark.parametrize("make", [

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases, waiting
-from support.datasets import stream
+from support.datasets import in_python, stream
 
 Dataset = tf.data.Dataset
 
@@ -32,9 +32,8 @@ class Gate:
     self._began = threading.Semaphore(0)
     self.calls = 0
 
-  @tf.autograph.experimental.do_not_convert
   def __call__(self, x):
-    return tf.ensure_shape(tf.numpy_function(self._wait, [x], tf.int64), [])
+    return in_python(self._wait)(x)
 
   def _wait(self, x):
     with self._lock:
@@ -178,7 +177,8 @@ def test_offload(behind):
 # At random. -------------------------------------------------------------------------------------------------------------
 
 
-def now_and_then(x):
+@in_python
+def slow(x):
   """Sleeps for some samples, computes for others and fails for one, so that different things are in progress at the end."""
   if x % 7 == 3:
     time.sleep(0.0005)
@@ -190,11 +190,6 @@ def now_and_then(x):
 FAILING = threading.Event()
 # The first so many of `pipelines` yield each of their 40 samples once.
 EPOCHS_OF_40 = 6
-
-
-@tf.autograph.experimental.do_not_convert
-def slow(x):
-  return tf.ensure_shape(tf.numpy_function(now_and_then, [x], tf.int64), [])
 
 
 def pipelines(directory):
@@ -269,15 +264,6 @@ def destroy_at_random(datasets, number, randomly):
   assert not failures, failures
 
 
-def settled_number_of_threads(most):
-  """The number of threads, once it is at most `most`; after a while whatever it is, as threads end a little late."""
-  gc.collect()
-  deadline = time.monotonic() + LIMIT
-  while (number := len(os.listdir("/proc/self/task"))) > most and time.monotonic() < deadline:
-    time.sleep(0.05)
-  return number
-
-
 def test_iterators_destroyed_at_random(tmp_path):
   randomly = random.Random(1)
   datasets = list(pipelines(tmp_path))
@@ -287,7 +273,8 @@ def test_iterators_destroyed_at_random(tmp_path):
   time.sleep(1)
   base = len(os.listdir("/proc/self/task"))
   destroy_at_random(datasets, 1000 if cases.exhaustive else 80, randomly)
-  assert settled_number_of_threads(base) <= base
+  gc.collect()
+  assert waiting.until(lambda: len(os.listdir("/proc/self/task")) <= base, LIMIT)
   for _ in range(2):
     for i, dataset in enumerate(datasets):
       values = np.concatenate([np.ravel(value) for value in dataset.as_numpy_iterator()])

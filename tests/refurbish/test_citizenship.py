@@ -15,7 +15,8 @@ from tensorflow.python.data.ops import dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf._internal import native
 from support import cases
-from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream
+from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream, with_options
+from support.waiting import until
 
 Dataset = tf.data.Dataset
 N = 12
@@ -29,14 +30,14 @@ def flat(dataset):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_echo(name):
-  options = tf.data.Options()
-  OPTIONS[name](options)
-  dataset = Dataset.range(N).map(tf.identity, tf.data.AUTOTUNE, deterministic=True).echo(2).prefetch(2).with_options(options)
+  dataset = Dataset.range(N).map(tf.identity, tf.data.AUTOTUNE, deterministic=True).echo(2).prefetch(2)
+  dataset = with_options(dataset, **OPTIONS[name])
   for _ in range(2):
     assert flat(dataset) == [x for x in range(N) for _ in range(2)]
   if name == "deterministic":
     return
-  dataset = Dataset.range(N).map(tf.identity, 2, deterministic=True).echo(rtf.AUTOTUNE, max_e=3).with_options(options)
+  dataset = Dataset.range(N).map(tf.identity, 2, deterministic=True).echo(rtf.AUTOTUNE, max_e=3)
+  dataset = with_options(dataset, **OPTIONS[name])
   for _ in range(2):
     assert sorted(set(flat(dataset))) == list(range(N))
   assert rtf.stats(dataset)[0].total.fresh == 2 * N
@@ -238,11 +239,11 @@ LEAVING_NOTHING = {
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
   """Created, read, stopped and dropped, they leave no thread, file or memory."""
-  options = tf.data.Options()  # Rewriting takes most of the time and is not under test.
-  options.experimental_optimization.apply_default_optimizations = False
-  options.autotune.enabled = False
   source = Dataset.range(4).map(lambda x: tf.fill([1_000_000], tf.cast(x, tf.uint8)))
-  dataset = LEAVING_NOTHING[kind](source, tmp_path / "store").with_options(options)
+  # Rewriting takes most of the time and is not under test.
+  dataset = with_options(
+      LEAVING_NOTHING[kind](source, tmp_path / "store"), "experimental_optimization", apply_default_optimizations=False)
+  dataset = with_options(dataset, "autotune", enabled=False)
   spec, graph = dataset.element_spec, dataset._as_serialized_graph()
   del dataset
 
@@ -261,10 +262,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
   memory = resident()
   make_and_read(200 if cases.exhaustive else 60)
-  deadline = time.monotonic() + 30
-  while len(os.listdir("/proc/self/task")) > before["threads"] and time.monotonic() < deadline:
-    time.sleep(0.05)
-  assert len(os.listdir("/proc/self/task")) <= before["threads"]
+  assert until(lambda: len(os.listdir("/proc/self/task")) <= before["threads"], 30)
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
   # One element of each would take more than 60 MB.
   assert resident() - memory < 40 * 2**20
@@ -286,18 +284,15 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
     return options.enabled, options.initial_parallelism
 
   assert autotune(STAGES[kind](Dataset.range(3)).batch(2)) == (False, 1024)
-  on = tf.data.Options()
-  on.autotune.enabled = True
-  assert autotune(STAGES[kind](Dataset.range(3).with_options(on)).batch(2)) == (True, None)
-  assert autotune(STAGES[kind](Dataset.range(3)).with_options(on))[0] is True
-  three = tf.data.Options()
-  three.autotune.initial_parallelism = 3
-  assert autotune(STAGES[kind](Dataset.range(3).with_options(three))) == (False, 3)
+  on = with_options(Dataset.range(3), "autotune", enabled=True)
+  assert autotune(STAGES[kind](on).batch(2)) == (True, None)
+  assert autotune(with_options(STAGES[kind](Dataset.range(3)), "autotune", enabled=True))[0] is True
+  assert autotune(STAGES[kind](with_options(Dataset.range(3), "autotune", initial_parallelism=3))) == (False, 3)
 
   @tf.function
   def count():
     total = tf.constant(0, tf.int64)
-    for _ in STAGES[kind](Dataset.range(3).with_options(on)).take(3):
+    for _ in STAGES[kind](with_options(Dataset.range(3), "autotune", enabled=True)).take(3):
       total += 1
     return total
 
@@ -308,7 +303,5 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
 def test_autotune_of_other_stages_is_the_size_of_the_thread_pool(threads):
   calls = CallsAtOnce(seconds=0.01)
   source = Dataset.range(60).map(calls, tf.data.AUTOTUNE)
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = threads
-  list(source.refurbish(tf.identity, seed=1).with_options(options))
+  list(with_options(source.refurbish(tf.identity, seed=1), "threading", private_threadpool_size=threads))
   assert 1 < calls.most <= threads

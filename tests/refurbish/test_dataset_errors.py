@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import call_in_python, fresh, read, stats, stream
+from support.datasets import fresh, in_python, read, stats, stream
 
 Dataset = tf.data.Dataset
 
@@ -27,7 +27,7 @@ class Switch:
     return index
 
   def __call__(self, index):
-    return call_in_python(tf.autograph.experimental.do_not_convert(self.check), index)
+    return in_python(self.check)(index)
 
 
 # Bad input. -------------------------------------------------------------------------------------------------------------
@@ -111,8 +111,7 @@ def test_final_fn_fails():
   """The error is as in map; the sample stays cached, and this epoch and the next ones go on."""
   switch = Switch(4)
   calls = []
-  dataset = Dataset.range(10).refurbish(
-      lambda x: call_in_python(lambda x: calls.append(x) or x, x), switch, r=100, seed=1)
+  dataset = Dataset.range(10).refurbish(in_python(lambda x: calls.append(x) or x), switch, r=100, seed=1)
   for _ in range(3):
     values, errors = read(dataset)
     assert sorted(map(int, values)) == [x for x in range(10) if x != 4]

@@ -1,5 +1,7 @@
-"""A refurbish stage in graphs, under options and in functions is the same stage, or clearly a new one."""
+"""A refurbish stage in graphs, under options, in functions, with many iterators is the same, or clearly a new one."""
 import gc
+import random
+import threading
 import time
 
 import numpy as np
@@ -9,7 +11,8 @@ from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import OPTIONS, call_in_python, draw, draw_again, epochs, fresh, plus_one, stats, stream
+from support.datasets import OPTIONS, draw, draw_again, epochs, fresh, in_python, plus_one, stats, stream, with_options
+from support.waiting import ends
 
 Dataset = tf.data.Dataset
 
@@ -34,7 +37,7 @@ def test_rebuilt_from_its_graph(source):
   assert fresh(original) == [10, 5, 5, 5]
   # The copy outlives the first dataset, with its samples.
   calls = []
-  dataset = source.refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  dataset = source.refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   list(dataset)
   copy = dataset_ops._VariantDataset(
       tf.raw_ops.DatasetFromGraph(graph_def=dataset._as_serialized_graph(
@@ -45,14 +48,10 @@ def test_rebuilt_from_its_graph(source):
   assert len(calls) == 10
 
 
-def in_python(x):
-  return call_in_python(lambda x: x, x)
-
-
 WITH_STATE = {
-    "partial_fn": lambda: Dataset.range(4).refurbish(in_python),
-    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python),
-    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python, batch_size=2),
+    "partial_fn": lambda: Dataset.range(4).refurbish(in_python(lambda x: x)),
+    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python(lambda x: x)),
+    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python(lambda x: x), batch_size=2),
 }
 
 
@@ -65,9 +64,7 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
     dataset._as_serialized_graph(external_state_policy=Policy.FAIL)
   for policy in (Policy.WARN, Policy.IGNORE):
     assert dataset._as_serialized_graph(external_state_policy=policy).numpy()
-  options = tf.data.Options()
-  options.experimental_external_state_policy = Policy.FAIL
-  iterator = iter(dataset.with_options(options))
+  iterator = iter(with_options(dataset, experimental_external_state_policy=Policy.FAIL))
   next(iterator)
   iterator._save()
 
@@ -77,30 +74,28 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name, source):
   """With any option of the pipeline epochs are whole and counts unchanged; all rewritten copies are one stage."""
-  options = tf.data.Options()
-  OPTIONS[name](options)
-  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
-      tf.identity).repeat(1).batch(3).prefetch(2).with_options(options)
+  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(tf.identity)
+  dataset = with_options(dataset.repeat(1).batch(3).prefetch(2), **OPTIONS[name])
   for _ in range(3):
     assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
   assert fresh(dataset) == [20, 10, 10]
   assert stats(dataset).total.missing == 0
 
 
+@in_python
 def shuffled_by_time(x):
   """The later the sample, the sooner it is ready."""
-  return call_in_python(lambda x: time.sleep(0.002 * (3 - int(x) % 4)) or x, x)
+  time.sleep(0.002 * (3 - int(x) % 4))
+  return x
 
 
 def test_deterministic_false():
   """Both maps may then give elements in any order, by argument or by option; identity and epochs stay."""
-  options = tf.data.Options()
-  options.deterministic = False
   for source in (Dataset.range(24), stream(24)):
-    for options_of_stage, whole in (({"deterministic": False}, tf.data.Options()), ({}, options)):
+    for of_stage, whole in (({"deterministic": False}, {}), ({}, {"deterministic": False})):
       store = rtf.CacheStore()
-      dataset = source.refurbish(
-          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **options_of_stage).with_options(whole)
+      dataset = with_options(source.refurbish(
+          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **of_stage), **whole)
       for _ in range(3):
         assert sorted(dataset.as_numpy_iterator()) == list(range(24))
         assert all(int(store.get(i)) == i for i in range(24) if i in store)
@@ -109,11 +104,9 @@ def test_deterministic_false():
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
   """Also if it is set after the stage, which is noticed when an iterator is created."""
-  options = tf.data.Options()
-  options.deterministic = False
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
-    list(dataset.with_options(options))
+    list(with_options(dataset, deterministic=False))
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
 
 
@@ -163,7 +156,7 @@ def test_built_in_a_function_of_a_dataset(parallel):
 def test_a_stage_captured_by_a_function_of_a_dataset():
   """One stage that an outer function iterates once for each of its elements: these are its epochs."""
   calls = []
-  stage = Dataset.range(5).refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  stage = Dataset.range(5).refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   outer = Dataset.range(3).flat_map(lambda i: stage.map(lambda x: x + 10 * i))
   assert sorted(outer.as_numpy_iterator()) == [x + 10 * i for i in range(3) for x in range(5)]
   assert len(calls) == 5
@@ -181,3 +174,65 @@ def test_initializable_iterator_in_a_graph():
       assert sorted(session.run(value) for _ in range(10)) == list(range(0, 20, 2))
       with pytest.raises(tf.errors.OutOfRangeError):
         session.run(value)
+
+
+# Many iterators. --------------------------------------------------------------------------------------------------------
+
+
+@cases.each_value
+@pytest.mark.parametrize("source", [Dataset.range(50), stream(50)], ids=["range", "stream"])
+@pytest.mark.parametrize("options", [
+    {"r": 2.7, "shuffle_buffer_size": 7}, {"deterministic": False, "max_bytes": 160}, {"num_parallel_calls": None}], ids=str)
+def test_many_threads(source, options):
+  """Iterators in several threads, some stopped early, while samples are removed: all epochs are whole."""
+  options = dict(options)
+  store = rtf.CacheStore(max_bytes=options.pop("max_bytes", None))
+  dataset = source.refurbish(tf.identity, tf.identity, store=store, seed=1, **options)
+  failures = []
+
+  def work(number):
+    randomly = random.Random(number)
+    try:
+      for _ in range(4):
+        stop = randomly.choice([None, None, randomly.randrange(50)])
+        values = [int(value) for value in (dataset if stop is None else dataset.take(stop))]
+        assert sorted(values) == list(range(50)) if stop is None else len(set(values)) == stop
+        store.clear()
+    except BaseException as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=work, args=[number], daemon=True) for number in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(60)
+  assert not failures and not any(thread.is_alive() for thread in threads)
+
+
+def test_a_blocked_epoch_takes_no_lock():
+  """While partial_fn of one iterator is blocked, another one reads its epoch of cached samples, and stats answers."""
+  go, blocked = threading.Event(), threading.Event()
+  armed = []
+
+  def block(x):
+    if armed:
+      blocked.set()
+      go.wait(60)
+    return x
+
+  store = rtf.CacheStore()
+  dataset = Dataset.range(10).refurbish(in_python(block), r=1000, seed=1, store=store)
+  list(dataset)
+  store.remove(3)
+  armed.append(True)
+  reader = threading.Thread(target=lambda: list(dataset), daemon=True)
+  reader.start()
+  assert blocked.wait(60)
+  store.put(3, tf.constant(3, tf.int64))
+  result = []
+  read_and_ask = lambda: result.append((sorted(dataset.as_numpy_iterator()), len(stats(dataset).epochs)))
+  finished = ends(read_and_ask, 30)
+  go.set()
+  reader.join(30)
+  assert finished and not reader.is_alive()
+  assert result == [(list(range(10)), 3)]

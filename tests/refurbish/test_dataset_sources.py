@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import fresh, plus_one, read, stats, stream
+from support.datasets import fresh, in_python, plus_one, read, stats, stream, with_options, without_prefetch
 
 Dataset = tf.data.Dataset
 
@@ -102,11 +102,9 @@ def test_sources(kind, warm_start):
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
-  options = tf.data.Options()
-  options.experimental_warm_start = warm_start
   # Batches are warned of when the stage is built: test_mistakes_in_sources.py.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
-    dataset = source.refurbish(to_text, r=2, seed=1, store=store).with_options(options)
+    dataset = with_options(source.refurbish(to_text, r=2, seed=1, store=store), experimental_warm_start=warm_start)
   for _ in range(2):
     assert sorted(dataset.as_numpy_iterator()) == sorted(expected)
   assert all(store.get(i) == sample for i, sample in enumerate(expected) if i in store)
@@ -157,11 +155,9 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
 
   # Because of the filter the cache knows only at the end that it has all elements.
   source = Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # It would usually read to the end.
-  dataset = source.refurbish(
-      tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel,
-      shuffle_buffer_size=1).batch(16).with_options(options)  # A larger buffer reads to the end, too.
+  # What is read ahead, and a larger buffer, would usually be read to the end.
+  dataset = without_prefetch(source.refurbish(
+      tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1).batch(16))
   for _ in range(4):
     iterator = iter(dataset)
     assert sorted(np.concatenate([next(iterator) for _ in range(4)])) == list(range(64))
@@ -193,7 +189,7 @@ WAY_OUT = {
     "interleave": (
         lambda: Dataset.range(4).interleave(Dataset.range, num_parallel_calls=2, deterministic=False), NOT_ALLOWED),
     "option": (
-        lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2).with_options(not_deterministic()), NOT_ALLOWED),
+        lambda: with_options(Dataset.range(4).map(plus_one, num_parallel_calls=2), deterministic=False), NOT_ALLOWED),
     "random numbers": (
         lambda: Dataset.random(rerandomize_each_iteration=True).take(4), "rerandomize_each_iteration=False"),
     "samples": (
@@ -201,12 +197,6 @@ WAY_OUT = {
         "rerandomize_each_iteration=False"),
     "refurbish": (lambda: Dataset.range(4).refurbish(tf.identity).batch(2), "one partial_fn"),
 }
-
-
-def not_deterministic():
-  options = tf.data.Options()
-  options.deterministic = False
-  return options
 
 
 @pytest.mark.parametrize("kind", WAY_OUT)
@@ -222,7 +212,7 @@ def test_bad_sources(kind):
 @pytest.mark.parametrize("source", [
     lambda: Dataset.range(4).shuffle(4, reshuffle_each_iteration=False),
     lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2),
-    lambda: Dataset.range(4).with_options(not_deterministic()),
+    lambda: with_options(Dataset.range(4), deterministic=False),
     lambda: Dataset.counter().take(4),
     lambda: Dataset.list_files(os.path.join(os.path.dirname(__file__), "*.py"), shuffle=False)])
 def test_sources_that_keep_their_order_are_not_refused(source):
@@ -352,8 +342,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
     elements.append(int(x))
     return x
 
-  return Dataset.range(n).map(
-      lambda x: element(tf.ensure_shape(tf.numpy_function(note, [x], tf.int64), []))).filter(lambda x: True)
+  return Dataset.range(n).map(in_python(note)).map(element).filter(lambda x: True)
 
 
 def in_the_buffer(dataset, elements, number):

@@ -9,7 +9,7 @@ from tensorflow.python.ops import gen_random_index_shuffle_ops
 
 import refurbish_tf as rtf
 from support import cases, checkpoints
-from support.datasets import call_in_python
+from support.datasets import in_python
 
 Dataset = tf.data.Dataset
 N = 60
@@ -32,7 +32,7 @@ def of_hugging_face(draw):
     return state, gen_random_index_shuffle_ops.random_index_shuffle(index, state, max_index=N - 1)
 
   indices = Dataset.range(N).scan(tf.fill([3], tf.constant(-1, tf.int64)), scan)
-  return indices.map(lambda i: call_in_python(lambda i: i, i))
+  return indices.map(in_python(lambda i: i))
 
 
 def chosen(choices):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.datasets import in_python
 from support.pipelines import Pipeline, RANDOM_ACCESS, STREAMS, Uses, assert_spread, assert_whole
 
 MANY = settings(max_examples=cases.examples(10), derandomize=True)
@@ -192,7 +193,7 @@ def test_nothing_upstream_runs_for_a_cached_sample_of_a_random_access_source():
     read.append(int(index))
     return index
 
-  source = tf.data.Dataset.range(12).map(lambda x: tf.ensure_shape(tf.numpy_function(read_element, [x], tf.int64), []))
+  source = tf.data.Dataset.range(12).map(in_python(read_element))
   dataset = source.refurbish(tf.identity, r=3, seed=1)
   for number in range(5):
     read.clear()

@@ -14,19 +14,16 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import restore, save
+from support.checkpoints import partial_fn, restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.processes import start_forked
 from support.stores import forge_settings
+from support.waiting import until
 
 pytestmark = cases.slow
 
 N = 24
 F_OFD_SETLK = 37  # Python 3.11 has no name for it.
-
-
-def partial_fn(index, seed):
-  return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
 
 
 def sharded(n, i, r, *, total=N, store=None, **options):
@@ -333,12 +330,6 @@ def foreign(path, n):
   return sum(i in store for i in range(KILLED_N) if i % n)
 
 
-def wait_until(condition):
-  deadline = time.monotonic() + 60
-  while not condition():
-    assert time.monotonic() < deadline
-
-
 def take_over(path):
   sharded(3, 0, 2, total=KILLED_N, store=path)
 
@@ -361,10 +352,10 @@ def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds)
       fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     process = start_forked(take_over, tmp_path)
     if seconds is None:
-      wait_until(lambda: foreign(tmp_path, 3) == 0)
+      assert until(lambda: foreign(tmp_path, 3) == 0, 60)
       assert (tmp_path / "store").read_bytes() == settings
     else:
-      wait_until(lambda: foreign(tmp_path, 3) < num_foreign)
+      assert until(lambda: foreign(tmp_path, 3) < num_foreign, 60)
       time.sleep(seconds)
     process.kill()
     process.join()

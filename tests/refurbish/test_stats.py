@@ -8,7 +8,9 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
-from support import cases
+from support import cases, datasets
+from support.datasets import in_python, without_prefetch
+from support.pipelines import STREAMS, make_source
 
 
 class Stage:
@@ -18,12 +20,7 @@ class Stage:
     self.n = n
     self.partial_calls = tf.Variable(0, dtype=tf.int64)
     self.final_calls = tf.Variable(0, dtype=tf.int64)
-    source = tf.data.Dataset.range(n)
-    if kind != "range":
-      source = source.filter(lambda index: True)
-    if kind == "stream of known length":
-      source = source.apply(tf.data.experimental.assert_cardinality(n))
-    self.dataset = source.refurbish(self.partial_fn, self.final_fn, seed=1, **options)
+    self.dataset = make_source(kind, n).refurbish(self.partial_fn, self.final_fn, seed=1, **options)
 
   def partial_fn(self, index):
     self.partial_calls.assign_add(1)
@@ -35,11 +32,10 @@ class Stage:
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.dataset)
-    return stage
+    return datasets.stats(self.dataset)
 
 
-KINDS = ("range", "stream", "stream of known length")
+KINDS = ("range", *STREAMS)
 
 
 @given(kind=st.sampled_from(KINDS), n=st.integers(1, 20), r=st.sampled_from([1, 1.5, 2, 3, 7]), epochs=st.integers(0, 5),
@@ -69,11 +65,9 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
 def test_early_stop():
   """A stopped epoch counts the samples used; those it did not put into the store are missing in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
   used = 0
   for stop in (5, 3, 12, 12):
-    used += len(list(stage.dataset.take(stop).with_options(options)))
+    used += len(list(without_prefetch(stage.dataset.take(stop))))
     assert stage.stats.total.fresh == int(stage.partial_calls)
     assert stage.stats.total.fresh + stage.stats.total.cached == int(stage.final_calls) == used
   first, second, third, fourth = stage.stats.epochs
@@ -167,12 +161,9 @@ def test_waits(tmp_path):
 
   for store in (None, tmp_path / "store"):
     dataset = tf.data.Dataset.range(20).refurbish(
-        lambda index: tf.ensure_shape(tf.numpy_function(slow, [index], tf.int64), []), r=4, store=store,
-        num_parallel_calls=None)
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
+        in_python(slow), r=4, store=store, num_parallel_calls=None)
     for _ in range(2):
-      list(dataset.with_options(options))
+      list(without_prefetch(dataset))
     first, second = rtf.stats(dataset)[0].epochs
     assert first.fresh_wait >= 20 * 0.02 and first.store_wait == 0
     assert 5 * 0.02 <= second.fresh_wait < first.fresh_wait

@@ -2,7 +2,6 @@
 import os
 import pathlib
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -10,15 +9,11 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
-from support.datasets import CallsAtOnce, read
+from support.checkpoints import restore, save
+from support.datasets import CallsAtOnce, in_python, read, with_options
+from support.waiting import until
 
 Dataset = tf.data.Dataset
-
-
-def private(size):
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = size
-  return options
 
 
 @pytest.mark.parametrize("calls", [None, 1, 3])
@@ -33,7 +28,7 @@ def test_no_more_calls_at_once_than_asked_for(calls):
 
 def test_autotune_is_the_size_of_the_thread_pool():
   calls = CallsAtOnce()
-  dataset = Dataset.range(60).refurbish(calls, seed=1).with_options(private(2))
+  dataset = with_options(Dataset.range(60).refurbish(calls, seed=1), "threading", private_threadpool_size=2)
   assert sorted(dataset.as_numpy_iterator()) == list(range(60))
   assert calls.most <= 2
 
@@ -79,22 +74,16 @@ def test_a_slow_source_does_not_hold_up_what_is_cached():
     return x
 
   go.set()
-  source = Dataset.range(64).map(
-      lambda x: tf.ensure_shape(tf.numpy_function(tf.autograph.experimental.do_not_convert(read), [x], tf.int64), []))
-  dataset = source.refurbish(tf.identity, lambda x: tf.ensure_shape(
-      tf.numpy_function(tf.autograph.experimental.do_not_convert(finish), [x], tf.int64), []), r=4, seed=1,
-      num_parallel_calls=3)
+  dataset = Dataset.range(64).map(in_python(read)).refurbish(
+      tf.identity, in_python(finish), r=4, seed=1, num_parallel_calls=3)
   list(dataset)
   go.clear()
   finished.clear()
   iterator = iter(dataset)
   taking = threading.Thread(target=lambda: [next(iterator) for _ in range(64)])
   taking.start()
-  deadline = time.monotonic() + 60
   # Of 64 places in progress sixteen are fresh.
-  while len(finished) < 9 and time.monotonic() < deadline:
-    time.sleep(0.01)
-  assert len(finished) >= 9
+  assert until(lambda: len(finished) >= 9, 60)
   go.set()
   taking.join(60)
   assert not taking.is_alive()
@@ -159,8 +148,7 @@ FUNCTIONS = {
         lambda x: 1_000 * x + 499_500),
     "a tf.function that was traced before": (traced_elsewhere, outcome_of_traced_elsewhere),
     "table": (Table(), lambda x: x * x),
-    "numpy_function": (
-        lambda x: tf.ensure_shape(tf.numpy_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
+    "numpy_function": (in_python(lambda x: x + 5), lambda x: x + 5),
     "py_function": (
         lambda x: tf.ensure_shape(tf.py_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
     "a dataset within": (
@@ -270,13 +258,9 @@ def seconds_by_thread():
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
-@pytest.mark.parametrize("most", [None, 1])
-def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(most):
+@pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
+def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
   """TensorFlow's other threads would be woken for nothing; with the option, and without."""
-  options = tf.data.Options()
-  if most is not None:
-    options.threading.max_intra_op_parallelism = most
-
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
     for _ in range(10):
@@ -285,7 +269,7 @@ def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(most):
 
   work(tf.constant(1))  # Starts the threads of TensorFlow.
   before = seconds_by_thread()
-  for _ in Dataset.range(60).refurbish(work, r=1, seed=1).with_options(options):
+  for _ in with_options(Dataset.range(60).refurbish(work, r=1, seed=1), "threading", **options):
     pass
   took = {number: seconds - before[number] for number, seconds in seconds_by_thread().items() if number in before}
   del took[threading.get_native_id()]
@@ -305,9 +289,7 @@ def test_after_an_error_of_a_stream_nothing_is_kept():
       raise ValueError("broken")
     return x
 
-  source = Dataset.range(10).map(lambda x: tf.ensure_shape(
-      tf.numpy_function(tf.autograph.experimental.do_not_convert(check), [x], tf.int64), []))
-  source = source.filter(lambda x: True)
+  source = Dataset.range(10).map(in_python(check)).filter(lambda x: True)
   store = rtf.CacheStore()
   dataset = source.refurbish(tf.identity, r=5, seed=1, store=store)
   values, errors = read(dataset)
@@ -316,16 +298,6 @@ def test_after_an_error_of_a_stream_nothing_is_kept():
   assert set(kept) <= {0, 1, 2}
   bad.clear()
   assert read(dataset)[1] == []
-
-
-def checkpoint_of(iterator, path):
-  return tf.train.Checkpoint(iterator=iterator).save(str(path / "checkpoint"))
-
-
-def restored(dataset, path):
-  iterator = iter(dataset)
-  tf.train.Checkpoint(iterator=iterator).restore(path)
-  return iterator
 
 
 def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
@@ -337,11 +309,11 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   list(iterator)
   iterator = iter(dataset)
   first = [int(next(iterator)) for _ in range(7)]
-  path = checkpoint_of(iterator, tmp_path)
+  path = save(iterator, tmp_path)
   expected = [int(x) for x in iterator] + [int(x) for x in dataset]
   other = make()
   list(other)  # Its cached samples have its own seed.
-  iterator = restored(other, path)
+  iterator = restore(other, path)
   found = [int(x) for x in iterator]
   assert found + [int(x) for x in other] == expected
   assert sorted(first + found) == list(range(20))
@@ -352,6 +324,6 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   busy = iter(other)
   next(busy)
   with pytest.raises(tf.errors.FailedPreconditionError, match=f"another iterator.*seed={seed}"):
-    restored(other, path)
+    restore(other, path)
   with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline: seed "):
-    restored(make(seed=1), path)
+    restore(make(seed=1), path)

@@ -11,6 +11,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, take, with_checkpoints
+from support.datasets import in_python, with_options, without_prefetch
 from support.python_sources import Batched, Source
 
 Dataset = tf.data.Dataset
@@ -29,13 +30,6 @@ def recorded(source=None, store=None, readers=None):
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
   source.asked.clear()  # The first one tells the spec.
   return source, dataset
-
-
-def optimized(dataset, **optimizations):
-  options = tf.data.Options()
-  for name, value in optimizations.items():
-    setattr(options.experimental_optimization, name, value)
-  return dataset.with_options(options)
 
 
 def values(dataset):
@@ -67,10 +61,7 @@ def test_behind_it_only_fresh_samples_that_are_not_kept_are_read():
   source, dataset = recorded(store=store)
   prepared = []
 
-  def partial_fn(x):
-    return tf.ensure_shape(tf.numpy_function(lambda x: (prepared.append(int(x) ** .5), x)[1], [x], tf.int64), [])
-
-  train = dataset.refurbish(partial_fn, r=2, seed=3, num_parallel_calls=None)
+  train = dataset.refurbish(in_python(lambda x: (prepared.append(int(x) ** .5), x)[1]), r=2, seed=3, num_parallel_calls=None)
   assert sorted(asked_by(source, train)) == list(range(N))
   kept = {i for i in range(N) if i in store}
   assert len(kept) == 5
@@ -101,7 +92,7 @@ def test_an_element_that_goes_while_the_source_reads_ahead_is_read_alone():
   values(dataset)
   for index in (0, 1):
     store.remove(index)
-  iterator = iter(optimized(dataset, inject_prefetch=False))
+  iterator = iter(without_prefetch(dataset))
   first = [int(next(iterator)) for _ in range(2)]
   # By now the source was told that the others are kept.
   store.clear()
@@ -144,8 +135,7 @@ def test_as_many_functions_of_the_source_run_as_there_are_reads():
     barrier.wait(timeout=60)
     return x
 
-  source = Dataset.range(128).map(
-      lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []), num_parallel_calls=64)
+  source = Dataset.range(128).map(in_python(read), num_parallel_calls=64)
   assert values(rtf.sources.cached(source, num_parallel_reads=64)) == list(range(128))
 
 
@@ -183,7 +173,7 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   cached = rtf.sources.cached(source, store, num_parallel_reads=readers)
   assert len(cached) == N and cached.element_spec == source.element_spec
   # With the fusion it would be read as a stream, in another order.
-  assert epochs(cached) == epochs(optimized(SOURCES[kind](), map_and_batch_fusion=False))
+  assert epochs(cached) == epochs(with_options(SOURCES[kind](), "experimental_optimization", map_and_batch_fusion=False))
 
 
 def test_a_global_shuffle():

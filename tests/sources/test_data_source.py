@@ -14,9 +14,9 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support import checkpoints
+from support.datasets import without_prefetch
 from support.processes import run_forked
-from support.python_sources import Batched
-from support.python_sources import Source
+from support.python_sources import Batched, Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
@@ -28,13 +28,6 @@ MINUTES = 300
 
 def _values(dataset):
   return [int(x) for x in dataset.as_numpy_iterator()]
-
-
-def _alone(dataset):
-  """Without the `prefetch` that tf.data adds at the end."""
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False
-  return dataset.with_options(options)
 
 
 def _squares(n):
@@ -62,7 +55,7 @@ def test_elements_in_order(kind, reads):
 def test_batches_begin_small_and_grow_to_batch_reads():
   source = Batched(150)
   dataset = data_source(source, element_spec=tf.TensorSpec([], tf.int64))
-  iterator = iter(_alone(dataset))
+  iterator = iter(without_prefetch(dataset))
   assert not source.asked
   next(iterator)
   assert source.asked == [0]
@@ -75,7 +68,7 @@ def test_batches_begin_small_and_grow_to_batch_reads():
 
 def test_a_source_without_batches_is_asked_when_an_element_is_wanted():
   source = Source(100)
-  iterator = iter(_alone(data_source(source)))
+  iterator = iter(without_prefetch(data_source(source)))
   source.asked.clear()
   for i in range(10):
     next(iterator)

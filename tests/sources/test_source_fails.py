@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import call_in_python
+from support.datasets import in_python, with_options
 
 Dataset = tf.data.Dataset
 N, BATCH = 12, 3
@@ -24,7 +24,7 @@ class FailsOnce:
         raise OSError("once")
       return x
 
-    return call_in_python(tf.autograph.experimental.do_not_convert(check), x)
+    return in_python(check)(x)
 
 
 def reads_ahead(dataset):
@@ -49,13 +49,6 @@ STAGES = {
 FAIL_AT = [(i,) for i in range(N)] + [(0, 1), (2, 3), (0, 7, 8), (9, 10, 11)]
 
 
-def not_fused(dataset):
-  """Fused with `map`, a batch is a stream."""
-  options = tf.data.Options()
-  options.experimental_optimization.apply_default_optimizations = False
-  return dataset.with_options(options)
-
-
 def epoch_of(dataset):
   """The elements of an epoch, and how many errors came between them."""
   iterator, elements, errors = iter(dataset), [], 0
@@ -76,7 +69,9 @@ def epoch_of(dataset):
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
   make, size = SOURCES[source]
-  dataset = not_fused(STAGES[stage](make(FailsOnce(*bad))))
+  # Fused with `map`, a batch is a stream.
+  dataset = with_options(
+      STAGES[stage](make(FailsOnce(*bad))), "experimental_optimization", apply_default_optimizations=False)
   whole = [list(range(i, i + size)) for i in range(0, N, size)]
   elements, errors = epoch_of(dataset)
   lost = [element for element in whole if element not in elements]

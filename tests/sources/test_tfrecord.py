@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 import tempfile
-import threading
 
 from absl.testing import parameterized
 from hypothesis import given, settings, strategies as st
@@ -20,7 +19,8 @@ from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import with_checkpoints
+from support.checkpoints import restore, save, with_checkpoints
+from support.waiting import ends
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
 # Far longer than anything here takes, so that a test fails instead of hanging.
@@ -322,10 +322,7 @@ def test_a_dropped_iterator_ends(tmp_path):
       next(iter(global_shuffle_op._global_shuffle(records, seed=1)))
       next(iter(records.map(tf.strings.length, num_parallel_calls=2).refurbish(tf.identity, r=2)))
 
-  thread = threading.Thread(target=work, daemon=True)
-  thread.start()
-  thread.join(LIMIT)
-  assert not thread.is_alive()
+  assert ends(work, LIMIT)
 
 
 def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
@@ -338,10 +335,7 @@ def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
     for _ in range(3):
       outcome.append(len(contents(train)))
 
-  thread = threading.Thread(target=work, daemon=True)
-  thread.start()
-  thread.join(LIMIT)
-  assert outcome == [300] * 3
+  assert ends(work, LIMIT) and outcome == [300] * 3
 
 
 def test_service(tmp_path):
@@ -395,11 +389,11 @@ def test_damaged_checkpoint(tmp_path):
   iterator = iter(rtf.sources.tfrecord(write_files(tmp_path, 9)))
   for _ in range(7):
     next(iterator)
-  path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+  path = save(iterator, tmp_path)
   (tmp_path / "other").mkdir()
-  other = iter(rtf.sources.tfrecord(write_files(tmp_path / "other", 5)))
+  other = rtf.sources.tfrecord(write_files(tmp_path / "other", 5))
   with pytest.raises(tf.errors.DataLossError, match="rtf.sources.tfrecord"):
-    tf.train.Checkpoint(iterator=other).read(path)
+    restore(other, path)
 
 
 @pytest.mark.parametrize("shards", [2, 3, 30, 150])

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import cases
+from support import cases, datasets
+from support.pipelines import make_source
 from support.stores import address
 
 N = 12
@@ -19,10 +20,7 @@ class Stage:
   def __init__(self, store, offset=0, stream=False, **options):
     self.offset = offset
     self.calls = tf.Variable(tf.zeros([N], tf.int64))
-    source = tf.data.Dataset.range(N)
-    if stream:
-      source = source.filter(lambda index: True)
-    self.dataset = source.refurbish(self.partial_fn, store=store, seed=1, **options)
+    self.dataset = make_source("stream" if stream else "range", N).refurbish(self.partial_fn, store=store, seed=1, **options)
 
   def partial_fn(self, index):
     self.calls.scatter_nd_add([[index]], [1])
@@ -35,8 +33,7 @@ class Stage:
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.dataset)
-    return stage
+    return datasets.stats(self.dataset)
 
 
 @pytest.mark.parametrize("stream", [False, True])

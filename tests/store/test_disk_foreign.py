@@ -17,11 +17,6 @@ from support.stores import forge_record, forge_settings, new_path
 pytestmark = cases.slow
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
-
-
 # Settings -----------------------------------------------------------------------------------------------------------------
 
 def read_forged(stores):

@@ -1,8 +1,7 @@
 """A store on disk when the process is short of a resource, or other code handles its signals."""
-import subprocess
-import sys
 
 from support import cases
+from support.processes import outputs_of
 
 pytestmark = cases.slow
 
@@ -76,7 +75,4 @@ assert len(list(dataset)) == 300
 
 def test_ends_well(tmp_path):
   """There is an error that says what is missing, or no error; the process goes on."""
-  done = subprocess.run(
-      [sys.executable, "-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER], capture_output=True, text=True, timeout=200,
-      check=False)
-  assert done.returncode == 0, done.stderr
+  outputs_of(["-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER])

@@ -19,11 +19,6 @@ from support.stores import delete, drop, new_path
 SOME = settings(max_examples=cases.examples(6), derandomize=True)
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
-
-
 @SOME
 @given(
     kind=st.sampled_from(["range", "mapped", "stream of known length", "stream"]), n=st.integers(1, 24),

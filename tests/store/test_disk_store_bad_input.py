@@ -13,11 +13,6 @@ from support import checkpoints
 from support.stores import forge_settings, new_path
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
-
-
 def test_other_settings(root):
   path = new_path(root)
 

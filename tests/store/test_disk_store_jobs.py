@@ -18,11 +18,6 @@ from support.stores import drop, new_path
 pytestmark = cases.slow
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
-
-
 class Job:
   """A stage on a shared store, which records its uses of each partially augmented sample."""
 

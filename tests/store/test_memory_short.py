@@ -10,6 +10,7 @@ import refurbish_tf as rtf
 from refurbish_tf._internal import machine
 from support import memory as machine_memory
 from support.memory import NONE, PLENTY, SHORT
+from support.pipelines import make_source
 
 N = 300
 # So many uses go by before a store reads the clock.
@@ -27,10 +28,7 @@ def partial_fn(index, seed):
 
 
 def stage(stream=False, **options):
-  source = tf.data.Dataset.range(N)
-  if stream:
-    source = source.filter(lambda index: True)
-  return source.refurbish(partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options)
+  return make_source("stream" if stream else "range", N).refurbish(partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options)
 
 
 def epoch(dataset, at=None, do=None):

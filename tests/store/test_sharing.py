@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
+from support.datasets import stats
 from support.stores import new_path
 
 pytestmark = cases.slow
@@ -13,11 +14,6 @@ pytestmark = cases.slow
 N, LAPS = 1000, 3
 # Samples that a job takes in one turn: what it has under way.
 TURN = 8
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +56,7 @@ class Job:
 
   @property
   def calls(self):
-    stage, = rtf.stats(self.dataset)
-    return stage.total.fresh
+    return stats(self.dataset).total.fresh
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -20,6 +20,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases, schedule
 from support.checkpoints import final_fn, partial_fn, restore, save, take
+from support.datasets import stats
+from support.pipelines import make_source
 from support.stores import drop, new_path
 
 pytestmark = cases.slow
@@ -29,25 +31,15 @@ SEED = 5
 RECORD = 128
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-  return tmp_path_factory.mktemp("stores")
-
-
 class Job:
   """A stage whose samples can be checked: each has its index and the seed of its generation."""
 
   def __init__(self, path, n, r, order_seed, max_bytes, *, random_access=True, parallel=None, **options):
     self.n, self.r = n, r
     self.uses = collections.Counter()
-    # A stream of known length, in the order of its elements: others would wait for what is in a shuffle buffer.
-    source = tf.data.Dataset.range(n)
-    if random_access is not True:
-      source = source.filter(lambda index: True)
-    if not random_access:
-      source = source.apply(tf.data.experimental.assert_cardinality(n))
-
-    self.dataset = source.refurbish(
+    # A stream in the order of its elements: others would wait for what is in a shuffle buffer.
+    kind = {True: "range", False: "stream of known length", "unknown": "stream"}[random_access]
+    self.dataset = make_source(kind, n).refurbish(
         partial_fn, final_fn, r, seed=SEED, order_seed=order_seed, num_parallel_calls=parallel, shuffle_buffer_size=1,
         store=rtf.CacheStore(path, max_bytes=max_bytes), **options)
 
@@ -73,13 +65,11 @@ class Job:
 
   @property
   def by_epoch(self):
-    stage, = rtf.stats(self.dataset)
-    return stage.epochs
+    return stats(self.dataset).epochs
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.dataset)
-    return stage.total
+    return stats(self.dataset).total
 
 
 def written():

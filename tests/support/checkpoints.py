@@ -3,6 +3,7 @@ import itertools
 
 import tensorflow as tf
 
+from support.datasets import with_options
 from support.pipelines import make_source
 
 EPOCHS = 4
@@ -18,9 +19,7 @@ def final_fn(sample, seed):
 
 def with_checkpoints(dataset, symbolic=True):
   """With checkpoints that say what was done, where a stage can, and not what is buffered."""
-  options = tf.data.Options()
-  options.experimental_symbolic_checkpoint = symbolic
-  return dataset.with_options(options)
+  return with_options(dataset, experimental_symbolic_checkpoint=symbolic)
 
 
 def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):

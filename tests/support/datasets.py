@@ -69,9 +69,10 @@ def read(dataset, limit=1000):
   raise AssertionError(f"No end after {limit} calls; the last error is {errors[-1:]}.")
 
 
-def call_in_python(function, value, shape=()):
-  """Calls a Python function in a dataset."""
-  return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
+def in_python(function):
+  """A function for datasets that calls this one, which AutoGraph leaves as it is."""
+  function = tf.autograph.experimental.do_not_convert(function)
+  return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64, stateful=True), [])
 
 
 class CallsAtOnce:
@@ -83,9 +84,8 @@ class CallsAtOnce:
     self._now = self.most = 0
     self.order = []
 
-  @tf.autograph.experimental.do_not_convert
   def __call__(self, x):
-    return call_in_python(self._call, x)
+    return in_python(self._call)(x)
 
   def _call(self, x):
     with self._lock:
@@ -98,31 +98,39 @@ class CallsAtOnce:
     return x
 
 
-def set_all_optimizations(options, value):
-  optimization = options.experimental_optimization
-  for name in ("filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion",
-               "map_fusion", "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch",
-               "shuffle_and_repeat_fusion"):
-    assert hasattr(optimization, name)
-    setattr(optimization, name, value)
+def with_options(dataset, group=None, **given):
+  """The dataset with options, or with those of a group, such as "threading"."""
+  options = tf.data.Options()
+  for name, value in given.items():
+    assert hasattr(getattr(options, group) if group else options, name)
+    setattr(getattr(options, group) if group else options, name, value)
+  return dataset.with_options(options)
 
 
+def without_prefetch(dataset):
+  """Without the `prefetch` that tf.data adds at the end, which reads ahead."""
+  return with_options(dataset, "experimental_optimization", inject_prefetch=False)
+
+
+OPTIMIZATIONS = (
+    "filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion", "map_fusion",
+    "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch", "shuffle_and_repeat_fusion")
+# As for `with_options`.
 OPTIONS = {
-    "none": lambda options: None,
-    "no default optimizations": lambda options: setattr(
-        options.experimental_optimization, "apply_default_optimizations", False),
-    "no optimizations": lambda options: set_all_optimizations(options, False),
-    "all optimizations": lambda options: set_all_optimizations(options, True),
-    "no autotune": lambda options: setattr(options.autotune, "enabled", False),
-    "ram budget": lambda options: setattr(options.autotune, "ram_budget", 1000),
-    "autotune by gradient descent": lambda options: setattr(
-        options.autotune, "autotune_algorithm", tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT),
-    "private thread pool": lambda options: setattr(options.threading, "private_threadpool_size", 1),
-    "one intra-op thread": lambda options: setattr(options.threading, "max_intra_op_parallelism", 1),
-    "warm start": lambda options: setattr(options, "experimental_warm_start", True),
-    "not deterministic": lambda options: setattr(options, "deterministic", False),
-    "deterministic": lambda options: setattr(options, "deterministic", True),
-    "slack": lambda options: setattr(options, "experimental_slack", True),
+    "none": {},
+    "no default optimizations": {"group": "experimental_optimization", "apply_default_optimizations": False},
+    "no optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, False)},
+    "all optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, True)},
+    "no autotune": {"group": "autotune", "enabled": False},
+    "ram budget": {"group": "autotune", "ram_budget": 1000},
+    "autotune by gradient descent": {
+        "group": "autotune", "autotune_algorithm": tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT},
+    "private thread pool": {"group": "threading", "private_threadpool_size": 1},
+    "one intra-op thread": {"group": "threading", "max_intra_op_parallelism": 1},
+    "warm start": {"experimental_warm_start": True},
+    "not deterministic": {"deterministic": False},
+    "deterministic": {"deterministic": True},
+    "slack": {"experimental_slack": True},
 }
 
 

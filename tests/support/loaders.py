@@ -17,6 +17,14 @@ FRAMEWORKS = ["numpy", *(
     for name in ("torch", "jax"))]
 
 
+def partial(index, seed):
+  return index, tf.random.stateless_uniform([], seed)
+
+
+def final(index, value, seed):
+  return index, value + tf.random.stateless_uniform([], seed)
+
+
 class NumpyMover:
   """Copies, so that a batch that was read ahead can be told from one that was handed out."""
 
@@ -63,3 +71,8 @@ def as_numpy(framework, batch):
   else:
     array = np.array
   return tf.nest.map_structure(lambda tensor: None if tensor is None else array(tensor), batch)
+
+
+def values(batches):
+  """The components of each batch as lists, which can be compared."""
+  return [[np.array(array).tolist() for array in tf.nest.flatten(batch)] for batch in batches]

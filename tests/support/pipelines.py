@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import datasets
 
 RANDOM_ACCESS = ("range", "slices", "mapped", "records")
 STREAMS = ("stream of known length", "stream")
@@ -39,7 +40,7 @@ def make_source(kind, n):
     return tf.data.Dataset.from_tensor_slices(tf.range(n, dtype=tf.int64))
   if kind == "mapped":
     return tf.data.Dataset.range(n).map(tf.identity, num_parallel_calls=2)
-  stream = tf.data.Dataset.range(n).filter(lambda index: True)
+  stream = datasets.stream(n)
   return stream if kind == "stream" else stream.apply(tf.data.experimental.assert_cardinality(n))
 
 
@@ -79,8 +80,7 @@ class Pipeline:
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.dataset)
-    return stage
+    return datasets.stats(self.dataset)
 
 
 def assert_whole(epoch, n):

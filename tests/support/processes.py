@@ -41,12 +41,9 @@ def environment_of(backend, *path):
 
 def run_killed_fit(directory, backend, ahead, ends, *path):
   """Runs support/killed_fit.py, which checks that the fit ends as an unbroken one. Returns what it prints."""
-  result = subprocess.run(
-      [sys.executable, str(pathlib.Path(__file__).parent / "killed_fit.py"), directory, "ahead" if ahead else "",
-       json.dumps(ends)],
-      env=environment_of(backend, *path), capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
-  assert result.returncode == 0, result.stderr
-  return result.stdout
+  program = pathlib.Path(__file__).parent / "killed_fit.py"
+  arguments = [program, directory, "ahead" if ahead else "", json.dumps(ends)]
+  return outputs_of(arguments, env=environment_of(backend, *path), timeout=2 * TIMEOUT)[0]
 
 
 @contextlib.contextmanager
@@ -59,6 +56,20 @@ def killed_at_the_end():
     for process in processes:
       process.kill()
       process.communicate()
+
+
+def outputs_of(*programs, timeout=TIMEOUT, **options):
+  """What programs of Python print, which run at once. Each is given by its arguments, and must end well."""
+  with killed_at_the_end() as started:
+    for arguments in programs:
+      started.append(subprocess.Popen(
+          [sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
+    outputs = []
+    for process in started:
+      output, errors = process.communicate(timeout=timeout)
+      assert process.returncode == 0, output + errors
+      outputs.append(output)
+  return outputs
 
 
 def start_forked(function, *args):

@@ -1,7 +1,24 @@
 """Waits until another thread waits, for tests that it does not go on before something happens."""
 import pathlib
 import re
+import threading
 import time
+
+
+def ends(function, limit):
+  """Whether a call ends in so many seconds. It has a thread of its own, so that a test fails instead of hanging."""
+  thread = threading.Thread(target=function, daemon=True)
+  thread.start()
+  thread.join(limit)
+  return not thread.is_alive()
+
+
+def until(condition, limit):
+  """Whether the condition holds within so many seconds."""
+  deadline = time.monotonic() + limit
+  while not (holds := condition()) and time.monotonic() < deadline:
+    time.sleep(0.001)
+  return holds
 
 
 def until_asleep(thread, limit=3):

@@ -16,7 +16,7 @@ OF_16_BITS = "tests/augment/test_decoding_16_bits.py"
 HARDLY = "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"
 PILLOW = "tests/augment/test_decoding.py::test_pixels_are_pillows"
 
-ASPECT = "tests/augment/test_resize_aspect_ratio.py::"
+ASPECT = "tests/augment/test_resize.py::"
 
 MUTANTS = [
     Mutant("a resize cuts from the corner", "refurbish_tf/cc/image/layers/resize.cc",
@@ -83,7 +83,7 @@ MUTANTS = [
            "tests/augment/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "chain.Draw(seed.SeedAt(image), draws);", "chain.Draw(seed.SeedAt(0), draws);",
-           "tests/augment/test_augment_batch.py::TestBatches::test_is_what_compose_makes_of_each_image"),
+           "tests/augment/test_final_layers.py::TestPixels::test_of_each_image_of_a_batch"),
     Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
            "    only_.from += only_.step * (first + begin - before_);", "    only_.from += first + begin - before_;", IMAGE),
     Mutant("vectors mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",

@@ -10,7 +10,7 @@ def _mutant(name, module, old, new, test, file="test_full_length"):
 MUTANTS = [
     _mutant("echo reads the same part again and again", "pipelines", "index_shuffle(number % e, ", "index_shuffle(0 * number, ",
             "test_echo_reads_all_parts", "test_experiments"),
-    _mutant("an interval as if the spread were known", "results", "student_t(CONFIDENCE, freedom) * sum", "1.96 * sum",
+    _mutant("an interval as if the spread were known", "results", "student_t(freedom) * sum", "1.96 * sum",
             "test_the_interval_of_a_difference"),
     _mutant("too few seeds are said to be enough", "results", "spread * (2 / count)**0.5", "spread * (1 / count)**0.5",
             "test_as_many_seeds_as_are_needed"),

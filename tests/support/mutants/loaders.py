@@ -72,7 +72,7 @@ MUTANTS = [
            RESTART + "test_states_between_epochs"),
     Mutant("the stages are saved at another moment than the iterator", STATE, "before is None or any(", "before is None and any(",
            "tests/loaders/test_loaders_jax.py::test_the_state_is_of_one_moment"),
-    Mutant("an epoch that was left reads on", LOADER, "      self._epoch.leave()\n", "",
+    Mutant("an epoch that was left reads on", LOADER, "      self._epoch.leave()\n", "      pass\n",
            "tests/loaders/test_loaders_jax.py::test_an_epoch_that_is_left_takes_the_stage_no_further"),
     Mutant("an old iterator reads on", LOADER, "    if self._num_loads != self._loader._num_loads:\n", "    if False:\n",
            RESTART + "test_iterators_made_before_the_state_is_loaded"),
