@@ -1,6 +1,8 @@
-// Policies of a schedule, by name.
+// The policies of a schedule: their names, and all that an eviction policy is.
+// A new one comes last, as checkpoints have their numbers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,9 +31,35 @@ struct Policies {
   }
 };
 
-// A new one comes last, as checkpoints have their numbers.
 enum class Shuffle { kCacheAware, kUniform };
 inline const Policies<Shuffle> kShuffles = {"shuffle",
                                             {"cache_aware", "uniform"}};
+
+// How often each sample was evicted before an epoch.
+enum class Eviction { kBalanced, kReferenceCount };
+inline const Policies<Eviction> kEvictions = {"eviction",
+                                              {"balanced", "reference_count"}};
+
+// How far a policy has come in an order of samples (balanced eviction: Lee et
+// al., USENIX ATC 2021, section 5.2): those that stand before `position` have
+// been evicted `rounds + 1` times, the others `rounds` times.
+struct EvictionHand {
+  uint64_t rounds = 0;
+  uint32_t position = 0;
+
+  // Whether the count depends on where a sample stands.
+  bool is_between() const { return position > 0; }
+  // How often the sample at a position of the order was evicted.
+  uint64_t Evictions(uint32_t standing) const {
+    return rounds + (standing < position);
+  }
+};
+
+// After `count` epochs, in an order of `length` samples.
+EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
+                       double reuse_factor);
+
+// floor(count * samples / reuse_factor), exactly. `count` must be below 2^32.
+uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
 
 }  // namespace refurbish_tf

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
-#include "refurbish_tf/cc/plan/eviction.h"
 #include "refurbish_tf/cc/plan/policies.h"
 #include "refurbish_tf/cc/plan/random.h"
 

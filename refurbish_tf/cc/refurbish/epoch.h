@@ -26,7 +26,6 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/refurbish/epoch_parts.h"
 #include "refurbish_tf/cc/refurbish/noted_reads.h"
-#include "refurbish_tf/cc/refurbish/place.h"
 #include "refurbish_tf/cc/refurbish/saved_epoch.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
@@ -136,8 +135,7 @@ class Epoch {
 
   // Why a sample is decided on.
   enum class Occasion {
-    kPlace,     // Its place has come. It is kept, or none are handed on.
-    kLookedUp,  // The same, and `place` has it if the store does.
+    kPlace,     // Its place has come, and `place` has it if the store does.
     kInRing,    // A place of what is handed on has come, and it is in the ring.
     kClaimed,   // Such a place has come, and the job has claimed it.
     kStream,    // The stream has come to it.
@@ -158,7 +156,7 @@ class Epoch {
   // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The place of its sample. Adds no place if the sample is deferred.
-  void DecidePlace(Occasion occasion, const Slot& slot, Place place)
+  void DecidePlace(const Slot& slot, Place place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A place of any of the samples that are not kept, where they are handed on.
   void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

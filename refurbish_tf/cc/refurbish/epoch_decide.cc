@@ -103,7 +103,7 @@ void Epoch::DecideFromMemory() {
         ++lookup;
       }
       bytes += SampleBytes(place.sample);
-      DecidePlace(Occasion::kLookedUp, slots[i], std::move(place));
+      DecidePlace(slots[i], std::move(place));
     }
     if (bytes == 0) continue;
     num_at_once_ = std::clamp<int64_t>(kMostDecidedBytes * count / bytes, 1,
@@ -116,12 +116,16 @@ void Epoch::DecideNext() {
   const uint32_t position = next_position_++;
   if (!order_.has_value()) return AddFromSource(position, /*missing=*/false);
   const Slot slot = order_->At(position);
-  job_->HandsOn(slot.index) ? DecideUnkept()
-                            : DecidePlace(Occasion::kPlace, slot, Place());
+  if (job_->HandsOn(slot.index)) return DecideUnkept();
+  Place place;
+  if (states_[slot.index] == SampleState::kOpen) {
+    FindStored(slot.index, &place);
+  }
+  DecidePlace(slot, std::move(place));
 }
 
-void Epoch::DecidePlace(Occasion occasion, const Slot& slot, Place place) {
-  const SampleState state = Decide(occasion, slot.index, &place);
+void Epoch::DecidePlace(const Slot& slot, Place place) {
+  const SampleState state = Decide(Occasion::kPlace, slot.index, &place);
   if (state == SampleState::kFound) AddPlace(std::move(place));
   if (state == SampleState::kAsked) AddFromSource(slot.index, !slot.fresh);
 }
@@ -171,7 +175,6 @@ void Epoch::AddPlace(Place place) {
 //                       the stream has passed it                   kDeferred
 //                       another job is preparing it                kDeferred
 //                       else                                       kAsked
-// kLookedUp  kOpen      as kPlace
 // kInRing    kOpen                                                 kFound
 // kClaimed   kOpen                                                 kAsked
 // kStream    kOpen      the number of samples is unknown           kAsked
@@ -192,14 +195,10 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
   State state = before;
   switch (occasion) {
     case Occasion::kPlace:
-    case Occasion::kLookedUp:
       if (!open) break;
-      state =
-          (occasion == Occasion::kLookedUp ? place->from == Place::From::kStore
-                                           : FindStored(index, place))
-              ? State::kFound
-          : !Passed(index) && job_->Claim(index, false) ? State::kAsked
-                                                        : State::kDeferred;
+      state = place->from != Place::From::kSource           ? State::kFound
+              : !Passed(index) && job_->Claim(index, false) ? State::kAsked
+                                                            : State::kDeferred;
       break;
     case Occasion::kInRing:
       if (open) state = State::kFound;

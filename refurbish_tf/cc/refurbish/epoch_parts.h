@@ -1,4 +1,4 @@
-// What an epoch is made from.
+// What an epoch is made from, and what comes at the places of its order.
 #pragma once
 
 #include <atomic>
@@ -44,6 +44,31 @@ struct EpochParts {
   // Tells the stage that the epoch still exists, and what it takes that grows
   // with the number of samples.
   std::shared_ptr<std::atomic<int64_t>> alive;
+};
+
+struct Place {
+  enum class From {
+    kStore,    // `sample`, already taken from the store.
+    kReading,  // To be read from a store on disk.
+    kSource,   // To be read from the source, as its next one.
+  };
+  From from = From::kSource;
+  // Empty for `kSource` on a stream, until it has been read.
+  std::optional<uint32_t> index;
+  Sample sample;
+  WantedSample wanted;           // Of `kReading`.
+  int64_t bytes_ahead = 0;       // As counted in `Epoch::bytes_ahead_`.
+  bool from_other_jobs = false;  // Another process prepared it.
+  bool missing = false;    // Prepared although the schedule expects it cached.
+  bool new_input = false;  // The source is first read from its start again.
+};
+
+// What to do at the current position of a stream.
+struct Advance {
+  int64_t pass_over = 0;  // This many elements are not wanted,
+  bool wanted = false;    // the one after them is, ...
+  uint32_t index = 0;     // ... and has this index,
+  bool at_end = false;    // or the stream should end after them.
 };
 
 }  // namespace refurbish_tf

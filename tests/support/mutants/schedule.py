@@ -23,10 +23,10 @@ MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/plan/schedule.cc",
            "Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);", "false && before.longer.rounds;", SCHEDULE),
-    Mutant("one eviction more in each epoch", "refurbish_tf/cc/plan/eviction.cc",
+    Mutant("one eviction more in each epoch", "refurbish_tf/cc/plan/policies.cc",
            "EvictionsUntil(count, length, reuse_factor);", "EvictionsUntil(count, length, reuse_factor) + count;",
            "tests/refurbish/test_guarantees.py::test_unbroken_training"),
-    Mutant("evictions counted in floating point", "refurbish_tf/cc/plan/eviction.cc",
+    Mutant("evictions counted in floating point", "refurbish_tf/cc/plan/policies.cc",
            "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",
            "  if (shift >= 0) return static_cast<uint64_t>(count * (samples / reuse_factor));", SCHEDULE),
     Mutant("fresh samples all at the beginning", "refurbish_tf/cc/plan/schedule.cc",

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/plan/eviction.h"
+#include "refurbish_tf/cc/plan/policies.h"
 
 #include <cmath>
 
