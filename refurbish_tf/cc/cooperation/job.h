@@ -1,6 +1,6 @@
 // A stage as one of the jobs on a store: what it may use, what it prepares
-// itself, and what it hands on. This one is alone: it uses what its own
-// schedule wants. `shared/` has that of jobs on one store.
+// itself, and what it hands on. These classes are for a job that is alone,
+// which uses what its own schedule wants. Those in `shared/` are for several.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class JobEpoch {
   virtual void Resume(uint32_t /*num_handed_out*/) {}
   // Some decisions follow. What others do is asked once for all of them.
   virtual void BeginDecisions() {}
-  // Whether the store may get a sample from another job.
+  // Whether no other job can put a sample into the store.
   virtual bool alone() const { return true; }
   // Whether others are at work that hand on what is not kept.
   virtual bool OthersHandOn() { return false; }
@@ -64,7 +64,7 @@ class JobEpoch {
   // Thread-safe.
   virtual bool KeepsForOthers(uint32_t /*index*/) const { return false; }
   virtual bool HandsOnNow(uint32_t /*index*/) const { return false; }
-  // So many samples were handed out.
+  // `count` samples were handed out.
   virtual void NoteHandedOut(uint32_t /*count*/) {}
 
   // Samples that are not kept, where they are handed on. Any of them may come
@@ -76,12 +76,12 @@ class JobEpoch {
   struct Unkept {
     // Empty: what a stream was asked for ahead.
     std::optional<uint32_t> index;
-    // Where it is in the ring, and of which generation. Else it is claimed.
+    // Where it is in the ring, and its generation. Otherwise it is claimed.
     std::optional<uint64_t> position = std::nullopt;
     Generation generation = 0;
   };
   using Needs = std::function<bool(uint32_t index)>;
-  // Has a value while a sample is needed.
+  // Has a value while a sample that is handed on is needed.
   virtual std::optional<Unkept> NextUnkept(const Needs& /*needs*/) {
     return std::nullopt;
   }
@@ -113,7 +113,8 @@ class Job {
   virtual bool alone() const { return true; }
   // The number of the first epoch.
   virtual uint64_t BeginFirstEpoch() { return 0; }
-  // Begins an epoch. Returns how many were begun.
+  // Begins an epoch. Returns its number among all that were begun, where that
+  // matters.
   virtual uint64_t BeginEpoch(uint64_t /*number*/) { return 0; }
   // The rest of `BeginEpoch`, which may take time. The job must outlive it.
   virtual std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) {

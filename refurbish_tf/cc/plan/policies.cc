@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/plan/policies.h"
 
 #include <cmath>
+#include <cstdlib>
 
 namespace refurbish_tf {
 namespace {
@@ -14,12 +15,14 @@ EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
   switch (policy) {
     case Eviction::kReferenceCount:
       return {EvictionsUntil(count, 1, reuse_factor), 0};
-    case Eviction::kBalanced:
-      break;
+    case Eviction::kBalanced: {
+      if (length == 0) return {};
+      const uint64_t evictions = EvictionsUntil(count, length, reuse_factor);
+      return {evictions / length, static_cast<uint32_t>(evictions % length)};
+    }
   }
-  if (length == 0) return {};
-  const uint64_t evictions = EvictionsUntil(count, length, reuse_factor);
-  return {evictions / length, static_cast<uint32_t>(evictions % length)};
+  // A policy without a case is a warning of the compiler.
+  std::abort();
 }
 
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {

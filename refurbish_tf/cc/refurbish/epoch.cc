@@ -21,10 +21,10 @@ static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
 
-Epoch::Epoch(EpochParts parts)
+Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
     : parts_(std::move(parts)),
       keys_(parts_.store->Keys(parts_.shard)),
-      order_(parts_.order),
+      order_(std::move(order)),
       random_access_(parts_.random_access && order_.has_value()),
       job_(parts_.job->InEpoch({parts_.number, parts_.num_begun,
                                 order_.has_value() ? &*order_ : nullptr, keys_,

@@ -37,7 +37,9 @@ namespace refurbish_tf {
 // the store and its `ReadAhead`.
 class Epoch {
  public:
-  explicit Epoch(EpochParts parts);
+  // `order` is empty while the number of samples is unknown: then every sample
+  // is prepared, in the order in which they come.
+  Epoch(EpochParts parts, std::optional<EpochSchedule> order);
 
   // Continues where a checkpoint was saved. To be called before anything else.
   // What was not yielded keeps its place in the order if that is still to come.
@@ -227,8 +229,8 @@ class Epoch {
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
   size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ahead_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many places are decided at once for a store in memory.
-  uint32_t num_at_once_ ABSL_GUARDED_BY(mu_) = 1;
+  // The largest sample that was taken from a store in memory.
+  int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
   NotedReads reads_ ABSL_GUARDED_BY(mu_);
 
   // Those that `Decide` deferred, until the order is walked. Then those that

@@ -3,7 +3,7 @@
 //
 // The schedule plans which places are fresh (`Slot::fresh`); what the store
 // holds decides (`Decide`), and `missing` counts the difference. The order is
-// walked once. A place is decided at its turn, with up to seven others from a
+// walked once. A place is decided at its turn, with up to fifteen others from a
 // store in memory, or earlier, when the source asks ahead for what to prepare
 // or a disk is read ahead.
 // Deciding takes the sample from a store in memory at that moment, so that it
@@ -38,9 +38,9 @@
 namespace refurbish_tf {
 namespace {
 
-// How many places are decided at once for a store in memory, once it is known
-// that they do not hold more bytes than this.
-constexpr size_t kDecidedAtOnce = 8;
+// How many places are decided at once for a store in memory, if so many of the
+// largest sample that the epoch has found hold no more bytes than this.
+constexpr size_t kDecidedAtOnce = 16;
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
 // How many places may be decided only to keep the disk busy. Few, as what is
@@ -81,7 +81,11 @@ void Epoch::DecideFromMemory() {
     Slot slots[kDecidedAtOnce];
     CacheStore<Sample>::Lookup lookups[kDecidedAtOnce];
     uint32_t num_lookups = 0;
-    const uint32_t count = std::min(num_at_once_, num_places_ - next_position_);
+    // At first one, as it is not known yet.
+    const int64_t most = std::clamp<int64_t>(
+        largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kDecidedAtOnce);
+    const uint32_t count =
+        std::min<int64_t>(most, num_places_ - next_position_);
     for (uint32_t i = 0; i < count; ++i) {
       slots[i] = order_->At(next_position_ + i);
       const uint32_t index = slots[i].index;
@@ -93,7 +97,6 @@ void Epoch::DecideFromMemory() {
     }
     store().LookUp(lookups, num_lookups);
     next_position_ += count;
-    int64_t bytes = 0;
     auto* lookup = lookups;
     for (uint32_t i = 0; i < count; ++i) {
       Place place;
@@ -102,12 +105,9 @@ void Epoch::DecideFromMemory() {
         if (lookup->hit) Fill(index, std::move(lookup->sample), &place);
         ++lookup;
       }
-      bytes += SampleBytes(place.sample);
+      largest_ = std::max(largest_, SampleBytes(place.sample));
       DecidePlace(slots[i], std::move(place));
     }
-    if (bytes == 0) continue;
-    num_at_once_ = std::clamp<int64_t>(kMostDecidedBytes * count / bytes, 1,
-                                       kDecidedAtOnce);
   }
 }
 

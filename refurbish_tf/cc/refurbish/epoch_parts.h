@@ -30,11 +30,8 @@ struct EpochParts {
   uint64_t number = 0;
   uint64_t seed = 0;
   Shard shard;  // Which samples of the whole source these are.
-  // Keeps alive what `order` refers to. Null if every sample is prepared.
+  // Keeps alive what the order refers to. Null if every sample is prepared.
   std::shared_ptr<const Schedule> schedule;
-  // Empty while the number of samples is unknown: then every sample is
-  // prepared, in the order in which they come.
-  std::optional<EpochSchedule> order;
   bool random_access = false;  // Of the source.
   std::shared_ptr<SampleStore> store;
   std::shared_ptr<Job> job;  // Goes before `store`.

@@ -34,14 +34,15 @@ void FittingSamples::Pop() {
 
 void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
                          const Sample& sample, const Shard& keys,
-                         CacheStore<Sample>& store) {
+                         SampleStore& sample_store) {
+  CacheStore<Sample>& store = sample_store.store();
   const uint64_t key = EvictionKey(seed, index);
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   const uint64_t number = keys.InWhole(index);
   // In memory what fits is counted here: while memory is short the store has
   // less. On disk a record takes other bytes, and other jobs put.
-  const int64_t bytes = store.shared() ? 0 : SampleBytes(sample);
+  const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
   bool all_known = false;
   PutResult result;
   const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -29,7 +29,7 @@ class FittingSamples {
  public:
   // `keys`: what number a sample has in the store.
   void Put(uint64_t seed, Generation generation, uint32_t index,
-           const Sample& sample, const Shard& keys, CacheStore<Sample>& store)
+           const Sample& sample, const Shard& keys, SampleStore& sample_store)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // How many of the first `num_samples` fit. Takes no lock.

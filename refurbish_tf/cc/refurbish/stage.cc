@@ -139,20 +139,21 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
 
 std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
   EpochParts& parts = of.parts;
+  std::optional<EpochSchedule> order;
   if (parts.schedule != nullptr || of.options.num_samples != kUnknownSamples) {
-    NextOrder::Of order{parts.schedule, of.options.schedule,
-                        static_cast<uint32_t>(of.options.num_samples),
-                        parts.number};
+    NextOrder::Of wanted{parts.schedule, of.options.schedule,
+                         static_cast<uint32_t>(of.options.num_samples),
+                         parts.number};
     if (parts.schedule != nullptr) {
-      order.num_samples = parts.schedule->num_samples();
+      wanted.num_samples = parts.schedule->num_samples();
     }
-    parts.order = next_order_.Take(order);
-    parts.counters->evicted = parts.order->num_evicted();
-    ++order.epoch;
+    order = next_order_.Take(wanted);
+    parts.counters->evicted = order->num_evicted();
+    ++wanted.epoch;
     // A schedule that is still to begin has another order.
     const bool stays =
-        parts.schedule != nullptr || order.options.reuse_factor == 1;
-    if (stays && order.epoch < kMaxEpochs) next_order_.Begin(order);
+        parts.schedule != nullptr || wanted.options.reuse_factor == 1;
+    if (stays && wanted.epoch < kMaxEpochs) next_order_.Begin(wanted);
   }
   if (parts.schedule != nullptr) {
     fitting_.Free();
@@ -160,7 +161,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
         parts.schedule->capacity() < parts.schedule->num_samples() &&
         MayShare(RoomOf(of.options, *parts.store));
   }
-  return std::make_shared<Epoch>(std::move(parts));
+  return std::make_shared<Epoch>(std::move(parts), std::move(order));
 }
 
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
@@ -292,7 +293,8 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
   if (store.max_bytes() == kUnlimited) {
     store.Put(key, generation, sample);
   } else {
-    fitting_.Put(seed, generation, index, sample, epoch.keys(), store);
+    fitting_.Put(seed, generation, index, sample, epoch.keys(),
+                 epoch.sample_store());
   }
   return true;
 }

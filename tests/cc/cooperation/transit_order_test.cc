@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 #include "refurbish_tf/cc/cooperation/shared/used_generations.h"
 #include "refurbish_tf/cc/plan/random.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
@@ -141,6 +142,29 @@ TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
   EXPECT_EQ(next(), Own(3));
   EXPECT_EQ(next(), Own(4));
   EXPECT_EQ(next(), std::nullopt);
+}
+
+TEST_F(TransitOrderTest, OnlyWhatIsNotKeptIsHandedOn) {
+  constexpr uint32_t kSamples = 200, kKept = 120;
+  auto store = OpenRing(20);
+  SharedJob job(/*reuse_factor=*/3, store.get(), *store->Join());
+  const auto other = *store->Join();
+  other->BeginEpoch(0);
+  ScheduleOptions options;
+  options.reuse_factor = 3;
+  const Schedule schedule(options, kSamples, kKept);
+  const EpochSchedule order = schedule.Epoch(0);
+  const auto epoch = job.InEpoch({0, job.BeginEpoch(0), &order, Shard(), /*hands_on=*/true});
+  for (uint32_t i = 0; i < 10; ++i) PutNow(*store, i, 5);  // Some of them are kept.
+  std::set<uint32_t> came;
+  while (true) {
+    epoch->BeginDecisions();
+    const auto next = epoch->NextUnkept([&](uint32_t index) { return came.count(index) == 0; });
+    if (!next.has_value()) break;
+    EXPECT_FALSE(order.Kept(*next->index));
+    EXPECT_TRUE(came.insert(*next->index).second);
+  }
+  EXPECT_EQ(came.size(), kSamples - kKept);
 }
 
 TEST_F(TransitOrderTest, SoManyClaimsAreRefusedWhileOnePlaceIsDecided) {

@@ -22,6 +22,7 @@ MUTANTS = [
     Mutant("a used generation is taken", JOB, "    return found.generation >= unused;", "    return true;",
            CELLS + "[half an epoch apart]"),
     Mutant("what has come already is taken", JOB, "    if (!HandsOn(index) || !needs(index)) return false;\n", "", CELLS + "[together]"),
+    Mutant("what is kept is handed on", JOB, "return HandsOn(index) && needs(index);", "return needs(index);", ORDER_TEST),
     Mutant("a job alone takes what others have left", JOB,
            "  if (OthersHandOn()) {\n    const std::optional<Unkept> found", "  if (true) {\n    const std::optional<Unkept> found",
            TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),

@@ -9,8 +9,9 @@ namespace {
 
 // How many claims of samples that are kept may be refused in one call, as each
 // takes a system call. Beyond it a sample is prepared although another job is
-// preparing it. Sixteen jobs together have no more decided places than this, so
-// it does not happen to them.
+// preparing it. It is sixteen times what a job decides ahead to keep a disk
+// busy
+// (`Epoch`), so it does not happen to sixteen jobs.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
 // How many samples are handed out between two notes for people to see.
@@ -129,7 +130,8 @@ std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
     return Unkept();
   }
   const std::optional<uint32_t> own = transit_->NextOwn(
-      [this](uint32_t place) { return plan_.schedule->At(place); }, needs,
+      [this](uint32_t place) { return plan_.schedule->At(place); },
+      [&](uint32_t index) { return HandsOn(index) && needs(index); },
       [this](uint32_t index, bool also_claimed) {
         return ClaimUnkept(index, also_claimed);
       });

@@ -14,10 +14,6 @@ constexpr int64_t kCheckpointVersion = 5;
 constexpr char kVersion[] = "version";
 constexpr char kEnded[] = "ended";
 
-// How many elements are handed out between two looks at the memory that is
-// left.
-constexpr uint32_t kLookedAtOnce = 64;
-
 }  // namespace
 
 RefurbishIterator::~RefurbishIterator() {
@@ -106,9 +102,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   told_ |= absl::IsDataLoss(sample.status);
   const bool last = epoch_->HandedOut(sample.place.index);
   // Where every sample is cached nothing is put.
-  if (++num_handed_out_ % kLookedAtOnce == 0) {
-    epoch_->sample_store().store().LookAtMemory();
-  }
+  epoch_->sample_store().store().LookAtMemory();
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.missing) ++counters.missing;

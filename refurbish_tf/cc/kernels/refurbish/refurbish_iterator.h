@@ -76,7 +76,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
 
   // The piece handed out last, for reuse.
   std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
-  uint32_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
 
   // They use `running_`. Changed under `mu_`.
   IteratorWorkers workers_;

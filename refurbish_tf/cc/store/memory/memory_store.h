@@ -24,8 +24,8 @@ namespace refurbish_tf {
 // consecutive indices.
 //
 // A hit costs three misses of the processor's caches, one after the other: the
-// entry, its tensor, its buffer. So the epoch decides eight places at a time,
-// and `LookUp` prefetches all of this for all eight at once.
+// entry, its tensor, its buffer. So the epoch decides sixteen places at a time,
+// and `LookUp` prefetches all of this for all of them at once.
 template <class Sample>
 class MemoryStore : public CacheStore<Sample> {
  public:

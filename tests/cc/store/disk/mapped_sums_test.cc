@@ -18,12 +18,12 @@ namespace {
 
 constexpr uint64_t kPlatform = 7;
 
-class SourceSumsTest : public StoreDirectoryTest {
+class MappedSumsTest : public StoreDirectoryTest {
  protected:
   std::string File() const { return directory_ + "/sources"; }
 };
 
-TEST_F(SourceSumsTest, TheLastOneStays) {
+TEST_F(MappedSumsTest, TheLastOneStays) {
   {
     auto store = Open();
     SourceSums& sums = store->source_sums();
@@ -44,7 +44,7 @@ TEST_F(SourceSumsTest, TheLastOneStays) {
   EXPECT_EQ(sums.Find(3, kPlatform + 1), 11u);
 }
 
-TEST_F(SourceSumsTest, EveryDamagedBitMakesItUnknown) {
+TEST_F(MappedSumsTest, EveryDamagedBitMakesItUnknown) {
   {
     auto store = Open();
     store->source_sums().Set(0, kPlatform, 0x12345678);
@@ -61,7 +61,7 @@ TEST_F(SourceSumsTest, EveryDamagedBitMakesItUnknown) {
   }
 }
 
-TEST_F(SourceSumsTest, AnotherSampleAndAnotherStore) {
+TEST_F(MappedSumsTest, AnotherSampleAndAnotherStore) {
   {
     auto store = Open();
     store->source_sums().Set(0, kPlatform, 10);
@@ -77,7 +77,7 @@ TEST_F(SourceSumsTest, AnotherSampleAndAnotherStore) {
   EXPECT_EQ(Open()->source_sums().Find(0, kPlatform), 0u);
 }
 
-TEST_F(SourceSumsTest, RemovedSamplesAreForgottenAndEvictedOnesAreNot) {
+TEST_F(MappedSumsTest, RemovedSamplesAreForgottenAndEvictedOnesAreNot) {
   auto store = Open();
   SourceSums& sums = store->source_sums();
   for (uint64_t i = 0; i < 3; ++i) {
@@ -102,7 +102,7 @@ class NoRoom : public StoreEnv {
   bool full = false;
 };
 
-TEST_F(SourceSumsTest, WithoutRoomTheyAreInMemory) {
+TEST_F(MappedSumsTest, WithoutRoomTheyAreInMemory) {
   NoRoom env;
   DiskStoreOptions options;
   options.env = &env;
@@ -116,7 +116,7 @@ TEST_F(SourceSumsTest, WithoutRoomTheyAreInMemory) {
   EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
 }
 
-TEST_F(SourceSumsTest, OnlyWhatTheStoreHoldsIsRefused) {
+TEST_F(MappedSumsTest, OnlyWhatTheStoreHoldsIsRefused) {
   auto store = Open();
   SourceChecks checks;
   EXPECT_FALSE(checks.checks());
