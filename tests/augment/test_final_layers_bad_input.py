@@ -137,7 +137,7 @@ class TestEveryLayer:
     (augment.random_erasing(value=(1, 2, 3)), np.uint8, [4, 4, 1], ValueError, "3 channels"),
     (augment.random_affine(5), np.float32, [4, 4, 3], TypeError, "uint8"),
     (augment.random_affine(5), np.uint8, [4, 4, 2], ValueError, "1 or 3 channels"),
-    (augment.random_affine(5), np.uint8, [1, 40_000, 1], ValueError, "sides of at most 32767 pixels, got 1 x 40000. Crop or")])
+    (augment.random_affine(5), np.uint8, [1, 40_000, 1], ValueError, "sides of at most 32767 pixels, got 1 x 40000. Crop or resize")])
 def test_pixels_that_few_layers_take(layer, dtype, shape, error, said):
   with pytest.raises(error, match=f"image of {layer.__name__} must (be|have) {said}"):
     layer(np.zeros(shape, dtype), [7, 0])

@@ -44,6 +44,15 @@ def test_rectangles_are_as_large_and_as_often_as_said():
     assert starts.min() == 0 and (starts + sizes).max() == side and abs((starts / (side - sizes)).mean() - 0.5) < 0.03
 
 
+def test_in_a_walk_with_cutouts_of_another_color():
+  layers = [augment.random_crop(padding=4), augment.random_erasing(1, value=(5, 6, 7)), augment.cutout(3), augment.random_flip()]
+  for number in range(8):
+    image = made = noise(np.uint8, 20, 23, 3)
+    for position, layer in enumerate(layers):
+      made = layer(made, augment.seed_at([number, 0], position))
+    np.testing.assert_array_equal(augment.compose(layers)(image, seed=[number, 0]), made)
+
+
 @pytest.mark.parametrize("arguments, error, match", [
     ({"p": 1.1}, ValueError, "p of random_erasing"), ({"scale": (0, 1)}, ValueError, "scale of random_erasing must be two numbers above 0"),
     ({"scale": (0.5, 1.1)}, ValueError, "scale"), ({"ratio": 1}, TypeError, "ratio"), ({"value": -1}, ValueError, "value of random_erasing"),

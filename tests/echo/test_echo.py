@@ -54,6 +54,7 @@ def test_cardinality():
   assert tf.data.Dataset.range(2**60).echo(4).cardinality() == 2**62
   assert tf.data.Dataset.range(2**62).echo(4).cardinality() == tf.data.UNKNOWN_CARDINALITY
   assert tf.data.Dataset.range(4).echo(2**31 - 0.25).cardinality() == tf.data.UNKNOWN_CARDINALITY
+  assert contents(tf.data.Dataset.range(2**62).echo(4).skip(6).take(3)) == [1, 1, 2]
   for k, rest in [(0, [0, 0, 0]), (2, [0, 0, 1]), (3, [0, 1, 1])]:
     assert contents(tf.data.Dataset.range(2**62).echo(4).skip(4 * 10**6 + k).take(3)) == [10**6 + x for x in rest]
 

@@ -108,6 +108,11 @@ def test_as_many_seeds_as_are_needed():
     assert results.seeds_needed(half, spread) == expected
 
 
+def test_student_t_is_that_of_the_tables():
+  for freedom, expected in ((1, 12.7062), (6, 2.4469), (22, 2.0739), (1e6, 1.95997)):
+    assert results.student_t(freedom) == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.fixture
 def compared():
   """Rows of a comparison, made up."""

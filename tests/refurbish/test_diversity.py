@@ -127,16 +127,24 @@ def test_outputs_of_refurbish(numbers, eviction):
 @pytest.mark.parametrize("eviction", EVICTION)
 @pytest.mark.parametrize("numbers", [
     (*outcomes, *schedule) for outcomes in OUTCOMES + [(98 * 14, 98)]
-    for schedule in SCHEDULES + [(90, 3), (91, 4)] if schedule[1] == int(schedule[1])] + [
-        # Nearly all samples are unique.
-        (*outcomes, *schedule)
-        for outcomes in ((10**12, 10**12), (10**12, 10**6), (10**12, 10), (10**12, 1), (10**18, 10**9), (14**20, 14))
-        for schedule in ((30, 1), (30, 3), (29, 4))])
+    for schedule in SCHEDULES + [(90, 3), (91, 4)] if schedule[1] == int(schedule[1])])
 def test_exact_fractions(numbers, eviction):
   expectation, variance = exact_moments(*numbers, eviction)
   assert diversity.expected_unique_samples(*numbers, eviction=eviction) == pytest.approx(float(expectation), rel=1e-12)
   assert diversity.sample_diversity_variance(1, *numbers, eviction=eviction) == pytest.approx(
       float(variance), rel=1e-11, abs=1e-13)
+
+
+@pytest.mark.parametrize("outcomes", [
+    (10**12, 10**12), (10**12, 10**6), (10**12, 10), (10**12, 1), (10**18, 10**9), (14**20, 14)])
+@pytest.mark.parametrize("eviction", EVICTION)
+def test_accurate_where_nearly_all_samples_are_unique(outcomes, eviction):
+  for epochs, r in ((30, 1), (30, 3), (29, 4)):
+    expectation, variance = exact_moments(*outcomes, epochs, r, eviction)
+    assert diversity.expected_unique_samples(*outcomes, epochs, r, eviction=eviction) == pytest.approx(
+        float(expectation), rel=1e-14)
+    assert diversity.sample_diversity_variance(1, *outcomes, epochs, r, eviction=eviction) == pytest.approx(
+        float(variance), rel=1e-11)
 
 
 def test_standard_training():
@@ -195,20 +203,26 @@ def test_diversity_in_between_is_smooth():
     (dict(num_outcomes=None), TypeError, "num_outcomes must be a real number .*got None"),
     (dict(epochs=[[1], [2, 3]]), TypeError, "epochs must be a real number"),
     (dict(eviction="lru"), ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
-    (dict(num_samples=0), ValueError, "num_samples, the number of samples in the data set, must be .*1, got num_samples=0"),
-    (dict(num_samples=1.5), ValueError, "must be a whole number, got num_samples=1.5"),
-    (dict(num_samples="1"), TypeError, "num_samples must be a real number"),
 ])
 def test_bad_arguments(changed, error, message):
-  arguments = dict(num_samples=7, num_outcomes=10, num_final_outcomes=5, epochs=12, r=3) | changed
-  for function in (diversity.expected_sample_diversity, diversity.sample_diversity_variance):
+  arguments = dict(num_outcomes=10, num_final_outcomes=5, epochs=12, r=3) | changed
+  for function in (diversity.expected_unique_samples, diversity.normalized_unique_samples):
     with pytest.raises(error, match=message):
       function(**arguments)
-  if "num_samples" not in changed:
-    del arguments["num_samples"]
-    for function in (diversity.expected_unique_samples, diversity.normalized_unique_samples):
-      with pytest.raises(error, match=message):
-        function(**arguments)
+  for function in (diversity.expected_sample_diversity, diversity.sample_diversity_variance):
+    with pytest.raises(error, match=message):
+      function(7, **arguments)
+
+
+@pytest.mark.parametrize("num_samples, error, message", [
+    (0, ValueError, "num_samples, the number of samples in the data set, must be .* at least 1, got num_samples=0"),
+    (1.5, ValueError, "must be a whole number, got num_samples=1.5"),
+    ("1", TypeError, "num_samples must be a real number"),
+])
+def test_bad_number_of_samples(num_samples, error, message):
+  for function in (diversity.expected_sample_diversity, diversity.sample_diversity_variance):
+    with pytest.raises(error, match=message):
+      function(num_samples, 10, 5, 12, 3)
 
 
 @pytest.mark.parametrize("num_outcomes, num_final_outcomes", [(10, 4), (10, 2.5), (10.5, 5), (1e20, 2.5)])

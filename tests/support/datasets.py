@@ -99,7 +99,7 @@ class CallsAtOnce:
 
 
 def with_options(dataset, group=None, **given):
-  """The dataset with options, or with those of a group, such as "threading"."""
+  """The dataset with these options, or, with a `group` such as "threading", with these options of the group."""
   options = tf.data.Options()
   for name, value in given.items():
     assert hasattr(getattr(options, group) if group else options, name)

@@ -38,8 +38,6 @@ class JobEpoch {
   virtual void Resume(uint32_t /*num_handed_out*/) {}
   // Some decisions follow. What others do is asked once for all of them.
   virtual void BeginDecisions() {}
-  // Whether no other job can put a sample into the store.
-  virtual bool alone() const { return true; }
   // Whether others are at work that hand on what is not kept.
   virtual bool OthersHandOn() { return false; }
 
@@ -76,7 +74,7 @@ class JobEpoch {
   struct Unkept {
     // Empty: what a stream was asked for ahead.
     std::optional<uint32_t> index;
-    // Where it is in the ring, and its generation. Otherwise it is claimed.
+    // If it is in the ring: where, and its generation. If not, it was claimed.
     std::optional<uint64_t> position = std::nullopt;
     Generation generation = 0;
   };

@@ -27,9 +27,9 @@ inline void Store(float value, Float16* to) {
   to->bits = RoundToFloat16(value);
 }
 
-// Of pixels of `unit` bytes; or, if `any`, of `bytes`, at least `unit`, which
-// are copied at once: the last ones of a pixel once more. So memcpy is an
-// instruction.
+// A pixel has `unit` bytes; if `any`, it has `bytes`, at least `unit`. They are
+// copied `unit` at a time, the last ones of a pixel a second time if need be,
+// so that each memcpy is one instruction.
 template <size_t unit, bool any = false>
 void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to,
                size_t bytes = unit) {

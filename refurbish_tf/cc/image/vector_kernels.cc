@@ -39,7 +39,7 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   copy(bytes - 32);
 }
 
-// Where each byte of a vector comes from, so that its last pixels are the
+// The byte that each byte of a vector takes, so that the last pixels become the
 // first.
 struct MirrorOrder {
   constexpr explicit MirrorOrder(int bytes) : from() {

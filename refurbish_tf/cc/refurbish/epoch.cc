@@ -13,9 +13,6 @@ namespace {
 constexpr int64_t kMostBytesAhead = 16 << 20;
 constexpr int64_t kLeastBytesAhead = 64;
 
-// How many places are claimed at once from a store in memory.
-constexpr size_t kMostAtOnce = 16;
-
 // No generation of an epoch is the one that stands for "none" in a store.
 static_assert(kMaxEpochs <= kNoGeneration);
 
@@ -106,13 +103,12 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
   const int64_t bytes_ahead = bytes_ahead_;
   // What was taken ahead counts until it is claimed.
   const size_t most =
-      read_ahead_ == nullptr && bytes_ahead == 0 ? kMostAtOnce : 1;
+      read_ahead_ == nullptr && bytes_ahead == 0 ? kPlacesAtOnce : 1;
   while (!decided_.empty() && places->size() < most) {
-    const Place& place = decided_.front();
+    const Place& place = places->emplace_back(std::move(decided_.front()));
+    decided_.pop_front();
     num_to_prepare_ -= place.from == Place::From::kSource;
     bytes_ahead_ -= place.bytes_ahead;
-    places->push_back(std::move(decided_.front()));
-    decided_.pop_front();
   }
   if (bytes_ahead_ < bytes_ahead) changed_.SignalAll();
   if (!places->empty()) return Step::kPlaces;

@@ -31,7 +31,7 @@
 
 namespace refurbish_tf {
 
-// Where each sample comes from is in `epoch_decide.cc`.
+// `epoch_decide.cc` decides where each sample comes from.
 //
 // Thread-safe. Lock order: `mu_`, then those of the `JobEpoch`, then those of
 // the store and its `ReadAhead`.
@@ -122,7 +122,7 @@ class Epoch {
 
   // Stream.
   Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
-  // Of unknown length: it has ended.
+  // A stream whose length was not known has ended.
   void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
   // Likewise, and its last element has left the shuffle buffer.
   void ArrivalsEnded() ABSL_LOCKS_EXCLUDED(mu_);
@@ -168,7 +168,7 @@ class Epoch {
 
   // Decisions. ----------------------------------------------------------------
 
-  // Where a sample comes from is decided here alone. Returns its new state.
+  // All decisions about where a sample comes from. Returns its new state.
   // `place` is filled in if the store has the sample.
   SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -40,7 +40,7 @@ namespace {
 
 // How many places are decided at once for a store in memory, if so many of the
 // largest sample that the epoch has found hold no more bytes than this.
-constexpr size_t kDecidedAtOnce = 16;
+constexpr size_t kDecidedAtOnce = kPlacesAtOnce;
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
 // How many places may be decided only to keep the disk busy. Few, as what is
@@ -227,7 +227,9 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       }
       break;
     case Occasion::kEnd:
-      if (!job_->alone() && FindStored(index, place)) state = State::kFound;
+      if (!parts_.job->alone() && FindStored(index, place)) {
+        state = State::kFound;
+      }
       break;
     case Occasion::kReadAnew:
       if (before == State::kAsked) state = State::kFound;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,6 +43,9 @@ struct EpochParts {
   // with the number of samples.
   std::shared_ptr<std::atomic<int64_t>> alive;
 };
+
+// How many are decided, and claimed, at once from a store in memory.
+inline constexpr size_t kPlacesAtOnce = 16;
 
 struct Place {
   enum class From {

@@ -6,12 +6,12 @@
 
 namespace refurbish_tf {
 
-// Of a store that outlives the process. Thread-safe.
+// They belong to a store that outlives the process. Thread-safe.
 class SourceSums {
  public:
   virtual ~SourceSums() = default;
 
-  // Of the store, for people.
+  // The store's directory, for messages.
   virtual const std::string& path() const = 0;
   // Whether there may be any.
   virtual bool is_there() = 0;

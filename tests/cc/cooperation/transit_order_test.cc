@@ -167,6 +167,23 @@ TEST_F(TransitOrderTest, OnlyWhatIsNotKeptIsHandedOn) {
   EXPECT_EQ(came.size(), kSamples - kKept);
 }
 
+TEST_F(TransitOrderTest, OfTwoEpochsThatBeginAtOnceTheNewerTakes) {
+  auto store = OpenRing(20);
+  SharedJob job(/*reuse_factor=*/1, store.get(), *store->Join());
+  const auto other = *store->Join();
+  other->BeginEpoch(0);
+  const Schedule schedule(ScheduleOptions(), 20, /*capacity=*/0);
+  const EpochSchedule orders[] = {schedule.Epoch(0), schedule.Epoch(1)};
+  // Both have begun before either is made.
+  const uint64_t older = job.BeginEpoch(0), newer = job.BeginEpoch(1);
+  const auto first = job.InEpoch({0, older, &orders[0], Shard(), /*hands_on=*/true});
+  const auto second = job.InEpoch({1, newer, &orders[1], Shard(), /*hands_on=*/true});
+  for (uint32_t i = 0; i < 4; ++i) PutNow(*store, i, 5);
+  const auto any = [](uint32_t) { return true; };
+  EXPECT_FALSE(first->NextUnkept(any)->position.has_value());
+  EXPECT_TRUE(second->NextUnkept(any)->position.has_value());
+}
+
 TEST_F(TransitOrderTest, SoManyClaimsAreRefusedWhileOnePlaceIsDecided) {
   constexpr uint32_t kPlaces = 1000;
   auto store = OpenRing(64);

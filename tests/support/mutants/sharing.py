@@ -28,7 +28,7 @@ MUTANTS = [
            TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
     Mutant("of two epochs that begin at once both take", JOB, "    : JobEpoch(plan), shared_(*shared), ring_(ring) {",
            "    : JobEpoch({plan.number, shared->num_begun_, plan.schedule, plan.keys, plan.hands_on}), shared_(*shared), ring_(ring) {",
-           TESTS + "test_of_two_epochs_that_begin_at_once_one_takes"),
+           ORDER_TEST),
     Mutant("any number of claims is refused while one place is decided", ORDER, "also_claimed || refused >= kMostRefused",
            "also_claimed", ORDER_TEST),
     Mutant("the older of two epochs takes", JOB, "  if (plan_.num_begun != shared_.num_begun_) return std::nullopt;\n", "",

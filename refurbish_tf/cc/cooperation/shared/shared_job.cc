@@ -9,9 +9,8 @@ namespace {
 
 // How many claims of samples that are kept may be refused in one call, as each
 // takes a system call. Beyond it a sample is prepared although another job is
-// preparing it. It is sixteen times what a job decides ahead to keep a disk
-// busy
-// (`Epoch`), so it does not happen to sixteen jobs.
+// preparing it. This is sixteen times what a job decides ahead to keep a disk
+// busy, so it does not happen to sixteen jobs.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
 // How many samples are handed out between two notes for people to see.
@@ -81,7 +80,7 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
     shared_.used_.Use(index, plan_.number);
     return true;
   }
-  // Of what is not kept others have other generations.
+  // Other jobs have other generations of what is not kept.
   if (!also_claimed && plan_.schedule->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index), Wanted(index).least)) {

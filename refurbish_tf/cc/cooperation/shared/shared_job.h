@@ -53,7 +53,6 @@ class SharedJobEpoch : public JobEpoch {
 
   void Resume(uint32_t num_handed_out) override;
   void BeginDecisions() override;
-  bool alone() const override { return false; }
   bool OthersHandOn() override;
   GenerationRange Wanted(uint32_t index) const override;
   bool Use(uint32_t index, Generation found, bool in_ring) override;

@@ -28,7 +28,7 @@ class TargetCanvas : public Canvas {
   virtual void MoveBy(const PreparedDistortion& distortion) = 0;
 };
 
-// Of the pixels of a map.
+// A map, whose values are moved as pixels.
 class MapCanvas : public TargetCanvas {
  public:
   void Crop(const Box& part, bool reflects, FillColor /*color*/) final {
@@ -43,7 +43,7 @@ class MapCanvas : public TargetCanvas {
   }
 
  private:
-  // Makes it of the rows and columns of a plan; where there is none, of 0.
+  // Takes the rows and columns of a plan; a place without one becomes 0.
   virtual void Take(const Plan& plan) = 0;
 };
 
