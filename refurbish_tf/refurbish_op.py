@@ -9,7 +9,7 @@ import re
 from typing import Any, Callable, Literal, Sequence, get_args
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.ops import dataset_ops, debug_mode
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
@@ -155,6 +155,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       # So that no process waits for its next call, each of which waits for a process.
       num_parallel_calls = max([2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
+    self._input_dataset = input_dataset
     # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
     # a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
@@ -176,21 +177,34 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         "deterministic": deterministic, "partial_seed": partial_seed,
         "sample_types": structure.get_flat_tensor_types(sample_spec),
         "sample_shapes": structure.get_flat_tensor_shapes(sample_spec), **seeds, **order}
-    super().__init__(input_dataset, self._variant(input_dataset, final_seed))
+    self._op_arguments["final_seed"] = final_seed
+    super().__init__(input_dataset, self._variant())
     if on_disk:
       # Not before: the op rejects a store that was filled by hand, which has no layers.
       store._agree(versions)
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
 
-  def _variant(self, input_dataset, final_seed):
+  def _variant(self, batch_size=0, drop_remainder=False, batches=None):
+    """The dataset of this stage. `batches` has the structure of its batches."""
     functions = self._functions()
     with checks.build_errors():
       return native.ops().refurbish_tf_refurbish_dataset(
-          input_dataset._variant_tensor, self._partial.function.captured_inputs,
+          self._input_dataset._variant_tensor, self._partial.function.captured_inputs,
           [] if self._final is None else self._final.function.captured_inputs,
           partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
-          final_seed=final_seed, **self._op_arguments, **self._common_args)
+          batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(batches or self)._common_args)
+
+  def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
+    """As `tf.data.Dataset.batch`. The workers of the stage write each sample into its row."""
+    as_usual = super().batch(batch_size, drop_remainder, num_parallel_calls, deterministic, name)
+    if debug_mode.DEBUG_MODE or not all(
+        shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
+      return as_usual
+    return _BatchDataset(self, as_usual)
+
+  def with_options(self, options, name=None):
+    return _OptionsDataset(self, options, name)
 
   def with_final_seeds(self):
     """The same stage, which yields `(sample, seed)`: what a final function would get. None if it has a final function."""
@@ -198,7 +212,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       return None
     made = copy.copy(self)
     made._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
-    dataset_ops.UnaryDataset.__init__(made, self._input_dataset, made._variant(self._input_dataset, True))
+    made._op_arguments = {**self._op_arguments, "final_seed": True}
+    dataset_ops.UnaryDataset.__init__(made, self._input_dataset, made._variant())
     return made
 
   def _functions(self):
@@ -293,6 +308,27 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
     because = f", because of {dataset_graph.method_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
+
+
+class _OptionsDataset(dataset_ops._OptionsDataset):
+  """A stage with options, directly after which `batch` is the stage's, too."""
+
+  def batch(self, *args, **kwargs):
+    return self._input_dataset.batch(*args, **kwargs).with_options(self.options())
+
+  with_options = _RefurbishDataset.with_options
+
+
+class _BatchDataset(dataset_ops.UnaryDataset):
+  """The batches of a stage, which its workers make."""
+
+  def __init__(self, stage, as_usual):
+    self._name, self._batch_size, self._structure = as_usual._name, as_usual._batch_size, as_usual.element_spec
+    super().__init__(stage, stage._variant(self._batch_size, as_usual._drop_remainder, self))
+
+  @property
+  def element_spec(self):
+    return self._structure
 
 
 # Hints, by how the names of TensorFlow's operations begin.

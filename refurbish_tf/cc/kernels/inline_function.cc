@@ -99,6 +99,9 @@ absl::Status InlineFunctionMetadata::Create(
       TF_RETURN_IF_ERROR(library->ReplaceFunction(name, definition));
     }
   }
+  const FunctionDef* const definition =
+      created->as_traced_->lib_def()->Find(created->as_traced_->func().name());
+  if (definition != nullptr) created->layers_ = LayersFunction::Of(*definition);
   *metadata = std::move(created);
   return absl::OkStatus();
 }
@@ -157,6 +160,7 @@ absl::Status InlineFunction::Instantiate(
   auto created = std::make_unique<InstantiatedInlineFunction>();
   created->as_traced_ = as_traced_.get();
   created->calls_python_ = metadata_->calls_python();
+  created->layers_ = metadata_->layers_.get();
   if (metadata_->is_inline() &&
       !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
     created->inline_ = nullptr;
@@ -179,6 +183,9 @@ absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
 absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
                                              std::vector<Tensor> arguments,
                                              std::vector<Tensor>* results) {
+  if (const LayersFunction* layers = LayersFor(arguments); layers != nullptr) {
+    return layers->Run(std::move(arguments), /*to=*/nullptr, results);
+  }
   std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
   if (calls_python_) CopyHeldByOthers(&arguments);

@@ -1,6 +1,7 @@
 // A user's function, run by the thread that calls it.
 //
-// It runs on TensorFlow's single-threaded executor, which has no queues and
+// If it is native layers alone they are called directly (image_layers.h). Else
+// it runs on TensorFlow's single-threaded executor, which has no queues and
 // wakes no thread. That executor cannot run the primitives that `cond` and
 // `while` are lowered to, so the function runs from a library of its own in
 // which nothing is lowered; graphs are written from the function as it was
@@ -18,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/image_layers.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
@@ -43,6 +45,8 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
+  // Null if it is more than native layers.
+  std::unique_ptr<const LayersFunction> layers_;
 };
 
 // An error unless the function returns components of these types, and there is
@@ -106,6 +110,10 @@ class InstantiatedInlineFunction {
   // not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
+  // What can be called in its place with these arguments, or null.
+  const LayersFunction* LayersFor(const std::vector<Tensor>& arguments) const {
+    return layers_ != nullptr && layers_->Takes(arguments) ? layers_ : nullptr;
+  }
 
  private:
   friend class InlineFunction;
@@ -116,6 +124,7 @@ class InstantiatedInlineFunction {
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   CapturedFunction* as_traced_ = nullptr;
+  const LayersFunction* layers_ = nullptr;
   bool calls_python_ = false;
   absl::Mutex mu_;
   // Set once, before `fell_back_`.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
@@ -33,6 +34,11 @@ OrderedWorkers::Options WorkerOptions(
     IteratorContext* ctx, int64_t num_parallel_calls,
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
+
+// As many results ahead as before, and a batch of them, whose memory is that of
+// the batches.
+void MakeRoomForBatches(const BatchRows::Options& rows,
+                        OrderedWorkers::Options* options);
 
 // The workers are cancelled with their iterator. Only `Cancel` may be called by
 // several threads at once.

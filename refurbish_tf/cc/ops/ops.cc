@@ -66,6 +66,7 @@ REGISTER_OP("RefurbishTf>Memory")
 // any_seed: the user gave no seed, so those of a checkpoint may replace
 // these.
 // num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
+// batch_size: 0 to yield samples. `output_shapes` are those of batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
@@ -78,6 +79,8 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("max_bytes: int64")
     .Input("shuffle_buffer_size: int64")
     .Input("num_parallel_calls: int64")
+    .Input("batch_size: int64")
+    .Input("drop_remainder: bool")
     .Output("handle: variant")
     .Attr("partial_fn: func")
     .Attr("final_fn: list(func) >= 0")

@@ -13,6 +13,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
 
+// Pieces that a thread claims, and runs, between two looks at the lock take so
+// long together, by what a piece took lately. If they take longer after all,
+// the thread gives back those that it has not begun. The mean is over so many
+// of these groups, about.
+constexpr std::chrono::microseconds kGroup(50), kLongGroup(200);
+constexpr int kMeanOfGroups = 8;
+
 // The mean time of a piece from which on the consumer leaves them to threads:
 // to be woken for each result then costs little. That of fewer pieces does not
 // count, as a function's first call takes longer. So many are timed at first,
@@ -54,6 +61,7 @@ OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
     : options_(options),
       work_(work),
       start_thread_(std::move(start_thread)),
+      mean_piece_(kGroup),
       consumer_helps_(options.max_calls == 0 ||
                       (options.consumer_helps && options.max_calls > 1)) {}
 
@@ -114,18 +122,8 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
   Lock lock(mu_, std::defer_lock);
   Acquire(lock);
   while (!cancelled_) {
-    const size_t ready = FindReady();
-    if (ready < ring_.size()) {
-      std::unique_ptr<Entry> entry = std::move(ring_[ready]);
-      ring_.erase(ring_.begin() + ready);
-      --num_done_;
-      bytes_ -= entry->bytes;
-      piece->swap(entry->piece);
-      spares_.push_back(std::move(entry));
-      ForgetDropped();
-      if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
-        WakeThreads();
-      }
+    if (TakeReady(piece)) {
+      WakeIfRoom();
       if (waited) {
         *waited_nanos = std::chrono::nanoseconds(Clock::now() - began).count();
       }
@@ -142,7 +140,9 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
         return Next::kPiece;
       }
       wait_begins();
-      Accept(lock, claimed, std::move(*piece), consumer_helps_);
+      Group group;
+      Accept(claimed, std::move(*piece), consumer_helps_ ? &group : nullptr);
+      Run(lock, group);
       continue;
     }
     // Pieces under way take room, too, so threads may sleep although nothing is
@@ -173,6 +173,30 @@ absl::Status OrderedWorkers::ErrorOf(Next next) {
   return absl::InternalError(
       "The next piece of work waits for one that is under way, but none is. "
       "This is a bug in refurbish_tf.");
+}
+
+bool OrderedWorkers::TakeReady(std::unique_ptr<Piece>* piece) {
+  const size_t ready = FindReady();
+  if (ready == ring_.size()) return false;
+  std::unique_ptr<Entry> entry = std::move(ring_[ready]);
+  ring_.erase(ring_.begin() + ready);
+  --num_done_;
+  bytes_ -= entry->bytes;
+  piece->swap(entry->piece);
+  spares_.push_back(std::move(entry));
+  ForgetDropped();
+  return true;
+}
+
+size_t OrderedWorkers::TakeReady(absl::Span<std::unique_ptr<Piece>> pieces) {
+  Lock lock(mu_, std::defer_lock);
+  Acquire(lock);
+  size_t taken = 0;
+  while (!cancelled_ && taken < pieces.size() && TakeReady(&pieces[taken])) {
+    ++taken;
+  }
+  if (taken > 0) WakeIfRoom();
+  return taken;
 }
 
 void OrderedWorkers::SleepAsConsumer(Lock& lock) {
@@ -253,6 +277,12 @@ bool OrderedWorkers::HasWork() const {
 
 void OrderedWorkers::WakeThreads() { wake_threads_.notify_all(); }
 
+void OrderedWorkers::WakeIfRoom() {
+  if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
+    WakeThreads();
+  }
+}
+
 void OrderedWorkers::AddThread() {
   if (num_sleeping_ > 0 || num_starting_ > 0 ||
       static_cast<int>(threads_.size()) + consumer_helps_ >=
@@ -286,15 +316,13 @@ void OrderedWorkers::Loop() {
 bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   if (cancelled_) return false;
   if (may_run && !to_run_.empty()) {
-    Entry* const entry = to_run_.front();
-    to_run_.pop_front();
-    Run(lock, entry);
+    Group group;
+    TakeFront(&to_run_, &group);
+    Run(lock, group);
     return true;
   }
   if (may_run && !fetching_ && !to_fetch_.empty()) {
-    Entry* const entry = to_fetch_.front();
-    to_fetch_.pop_front();
-    FetchAndRun(lock, entry);
+    FetchAndRun(lock);
     return true;
   }
   if (!MayClaim()) return false;
@@ -310,14 +338,26 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
 }
 
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
-  std::unique_ptr<Piece> piece;
-  if (!spares_.empty()) piece = std::move(spares_.back()->piece);
-  const Claimed claimed = work_->Claim(&piece);
-  return Accept(lock, claimed, std::move(piece), may_run);
+  Group group;
+  size_t num_claims = 0;
+  bool found = false;
+  do {
+    std::unique_ptr<Piece> piece;
+    if (!spares_.empty()) piece = std::move(spares_.back()->piece);
+    const Claimed claimed = work_->Claim(&piece);
+    if (!Accept(claimed, std::move(piece), may_run ? &group : nullptr)) break;
+    found = true;
+  } while (may_run && ++num_claims < at_once_ && MayClaim());
+  if (!group.empty()) {
+    Run(lock, group);
+  } else if (may_run && !fetching_ && !to_fetch_.empty()) {
+    FetchAndRun(lock);
+  }
+  return found;
 }
 
-bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
-                            std::unique_ptr<Piece> piece, bool may_run) {
+bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
+                            Group* group) {
   // Waiting with nothing under way would never end.
   stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
   if (claimed == Claimed::kEnd || stuck_) {
@@ -350,38 +390,58 @@ bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
   if (were_idle && num_sleeping_ > 0) WakeThreads();
   if (claimed == Claimed::kRun) {
     entry->state = State::kToRun;
-    if (may_run) {
-      Run(lock, entry);
-    } else {
-      to_run_.push_back(entry);
-      AskThread();
+    if (group != nullptr) {
+      group->push_back(entry);
+      return true;
     }
-    return true;
-  }
-  entry->state = State::kToFetch;
-  if (may_run && !fetching_ && to_fetch_.empty()) {
-    FetchAndRun(lock, entry);
+    to_run_.push_back(entry);
   } else {
+    entry->state = State::kToFetch;
     to_fetch_.push_back(entry);
-    if (!may_run) AskThread();
   }
+  if (group == nullptr) AskThread();
   return true;
 }
 
-void OrderedWorkers::FetchAndRun(Lock& lock, Entry* entry) {
-  entry->state = State::kUnderWay;
+void OrderedWorkers::TakeFront(std::deque<Entry*>* queue, Group* group) {
+  while (!queue->empty() && group->size() < at_once_) {
+    group->push_back(queue->front());
+    queue->pop_front();
+  }
+}
+
+void OrderedWorkers::GiveBack(const Group& group, size_t begun, State state,
+                              std::deque<Entry*>* queue) {
+  if (begun == group.size()) return;
+  for (size_t i = group.size(); i > begun; --i) {
+    group[i - 1]->state = state;
+    queue->push_front(group[i - 1]);
+  }
+  AskThread();
+}
+
+void OrderedWorkers::FetchAndRun(Lock& lock) {
+  Group group, to_run;
+  TakeFront(&to_fetch_, &group);
+  for (Entry* entry : group) entry->state = State::kUnderWay;
   fetching_ = true;
   AddThread();
-  Piece* const piece = entry->piece.get();
   lock.unlock();
+  absl::InlinedVector<Done, kMostAtOnce> done;
   const Clock::time_point began = Clock::now();
-  const Outcome outcome = work_->Fetch(piece);
-  const bool is_short = Clock::now() - began < kShortFetch;
-  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
+  bool is_short = true;
+  while (done.size() < group.size() && is_short) {
+    Piece* const piece = group[done.size()]->piece.get();
+    const Outcome outcome = work_->Fetch(piece);
+    done.push_back(
+        {outcome, outcome == Outcome::kDone ? work_->Bytes(*piece) : 0});
+    is_short = Clock::now() - began < kShortFetch;
+  }
   Acquire(lock);
   fetching_ = false;
   short_fetches_ = is_short;
-  // The input must not lie idle while this piece is run.
+  GiveBack(group, done.size(), State::kToFetch, &to_fetch_);
+  // The input must not lie idle while these pieces are run.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
       wake_threads_.notify_one();
@@ -389,23 +449,40 @@ void OrderedWorkers::FetchAndRun(Lock& lock, Entry* entry) {
       wake_consumer_.notify_one();
     }
   }
-  if (outcome == Outcome::kRun) {
-    Run(lock, entry);
-  } else {
-    Complete(entry, outcome, bytes);
+  for (size_t i = 0; i < done.size(); ++i) {
+    if (done[i].outcome == Outcome::kRun) {
+      to_run.push_back(group[i]);
+    } else {
+      Complete(group[i], done[i].outcome, done[i].bytes);
+    }
   }
+  Run(lock, to_run);
 }
 
-void OrderedWorkers::Run(Lock& lock, Entry* entry) {
-  entry->state = State::kUnderWay;
-  if (cancelled_) return;
+void OrderedWorkers::Run(Lock& lock, const Group& group) {
+  for (Entry* entry : group) entry->state = State::kUnderWay;
+  if (cancelled_ || group.empty()) return;
   AddThread();
-  Piece* const piece = entry->piece.get();
   lock.unlock();
-  const Outcome outcome = work_->Run(piece);
-  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
+  absl::InlinedVector<Done, kMostAtOnce> done;
+  const Clock::time_point began = Clock::now();
+  Clock::duration taken{};
+  while (done.size() < group.size() && taken < kLongGroup) {
+    Piece* const piece = group[done.size()]->piece.get();
+    const Outcome outcome = work_->Run(piece);
+    done.push_back(
+        {outcome, outcome == Outcome::kDone ? work_->Bytes(*piece) : 0});
+    taken = Clock::now() - began;
+  }
   Acquire(lock);
-  Complete(entry, outcome, bytes);
+  GiveBack(group, done.size(), State::kToRun, &to_run_);
+  for (size_t i = 0; i < done.size(); ++i) {
+    Complete(group[i], done[i].outcome, done[i].bytes);
+  }
+  mean_piece_ +=
+      (taken / static_cast<int>(done.size()) - mean_piece_) / kMeanOfGroups;
+  at_once_ = std::clamp<int64_t>(
+      kGroup / std::max(mean_piece_, Clock::duration(1)), 1, kMostAtOnce);
 }
 
 void OrderedWorkers::Complete(Entry* entry, Outcome outcome, int64_t bytes) {
@@ -417,9 +494,7 @@ void OrderedWorkers::Complete(Entry* entry, Outcome outcome, int64_t bytes) {
           [entry](const auto& other) { return other.get() == entry; }));
     }
     ForgetDropped();
-    if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
-      WakeThreads();
-    }
+    WakeIfRoom();
   } else {
     entry->state = State::kDone;
     entry->bytes = bytes;

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 
 namespace refurbish_tf {
 
@@ -26,11 +28,13 @@ namespace refurbish_tf {
 // A thread sleeps only when enough results are ready or nothing can be claimed
 // now, and is woken when half of the results are gone: waking a thread for each
 // sample took half of the CPU time at 32x32. A thread is started only when all
-// others are at work. The consumer sleeps only when its next result is not
-// ready. While pieces are short, which is shorter than a sleep, it first does
-// one itself, in place of the last thread. While no claim finds anything to
-// run, threads stay asleep: the consumer claims. A thread that finds the input
-// busy with a short fetch, or the lock taken, spins for some microseconds.
+// others are at work. While pieces are much shorter than a sleep, it claims and
+// runs several of them with the lock taken once. The consumer sleeps only when
+// its next result is not ready. While pieces are short, which is shorter than a
+// sleep, it first does one itself, in place of the last thread. While no claim
+// finds anything to run, threads stay asleep: the consumer claims. A thread
+// that finds the input busy with a short fetch, or the lock taken, spins for
+// some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -109,6 +113,10 @@ class OrderedWorkers {
   // one, to be used again. `*waited_nanos` is how long it was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Further results that are ready now, and how many: less is to be locked than
+  // by `GetNext` for each.
+  size_t TakeReady(absl::Span<std::unique_ptr<Piece>> pieces)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Whether `GetNext` would not wait. Has a thread begin if nothing is under
   // way. For the thread that calls `GetNext`, where the consumer does not help.
   bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
@@ -134,14 +142,31 @@ class OrderedWorkers {
 
   using Lock = std::unique_lock<std::mutex>;
 
+  // More would save little.
+  static constexpr size_t kMostAtOnce = 32;
+  // Pieces that a thread fetches or runs without a look at the lock.
+  using Group = absl::InlinedVector<Entry*, kMostAtOnce>;
+  struct Done {
+    Outcome outcome;
+    int64_t bytes;
+  };
+
   // Does one step that can be done now; false if there is none. Releases the
   // lock meanwhile.
   bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Claims a group, and runs it.
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Accept(Lock& lock, Claimed claimed, std::unique_ptr<Piece> piece,
-              bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FetchAndRun(Lock& lock, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Run(Lock& lock, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is to be run goes to `group`, or if that is null to other threads.
+  bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // At most `at_once_`.
+  void TakeFront(std::deque<Entry*>* queue, Group* group)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those behind the first `begun`.
+  void GiveBack(const Group& group, size_t begun, State state,
+                std::deque<Entry*>* queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FetchAndRun(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(Lock& lock, const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete(Entry* entry, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes dropped entries from the front of the ring.
@@ -153,6 +178,9 @@ class OrderedWorkers {
     const size_t ready = FindReady();
     return ready < ring_.size();
   }
+  // False if there is none.
+  bool TakeReady(std::unique_ptr<Piece>* piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a piece was claimed and is not done.
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim has room if all limits are divided by `part`.
@@ -169,6 +197,8 @@ class OrderedWorkers {
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // If there is room with all limits divided by `wake_part`.
+  void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts a thread if there is work for it, none sleeps, and there may be one
   // more.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -193,6 +223,9 @@ class OrderedWorkers {
   std::deque<Entry*> to_run_ ABSL_GUARDED_BY(mu_);
   // Written under the lock, read also without it.
   std::atomic<bool> fetching_{false};
+  // What running a piece took lately, and so how many are claimed at once.
+  std::chrono::steady_clock::duration mean_piece_ ABSL_GUARDED_BY(mu_);
+  size_t at_once_ ABSL_GUARDED_BY(mu_) = 1;
   bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
   // How many entries of the ring are done, the bytes they hold, and the most
   // that one ever held.

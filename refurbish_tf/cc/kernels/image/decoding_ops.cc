@@ -23,7 +23,7 @@
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/clip_memory.h"
-#include "refurbish_tf/cc/kernels/image/parsing.h"
+#include "refurbish_tf/cc/kernels/image_attributes.h"
 #include "refurbish_tf/cc/kernels/image/targets.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/node_def_builder.h"
@@ -40,7 +40,7 @@ constexpr int64_t kNumColors = 3;
 class DecodeResizedOp : public OpKernel {
  public:
   explicit DecodeResizedOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx->def(), &chain_));
     OP_REQUIRES_OK(ctx, targets_.Parse(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("resizes", &resizes_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("apply_exif_orientation",

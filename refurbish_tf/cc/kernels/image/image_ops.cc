@@ -12,16 +12,16 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/kernels/image/targets.h"
 #include "refurbish_tf/cc/kernels/image/threads.h"
-#include "refurbish_tf/cc/kernels/image/value_types.h"
+#include "refurbish_tf/cc/kernels/image_attributes.h"
+#include "refurbish_tf/cc/kernels/image_layers.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/value_types.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -72,7 +72,7 @@ class SeedAtOp : public OpKernel {
 class DrawsOp : public OpKernel {
  public:
   explicit DrawsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx->def(), &chain_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -107,41 +107,26 @@ class DrawsOp : public OpKernel {
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    OP_REQUIRES_OK(ctx, layers_.Parse(ctx->def()));
     OP_REQUIRES_OK(ctx, targets_.Parse(ctx));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("clips", &clips_));
-    bool looks = false;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("looks_at_channels", &looks));
-    looks_at_channels_ = looks;
-    DataType given, type;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("S", &given));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
-    ImageSpec spec;
-    spec.pixel.type = type_ = TypeOf(given);
-    OP_REQUIRES_VALUE(const ImageSpec made, ctx, chain_.Behind(spec));
-    const DataType returned = TypeOf(made.pixel.type);
-    OP_REQUIRES(
-        ctx, type == returned,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`T` must be ", DataTypeString(returned),
-            ", which the layers return, got ", DataTypeString(type), ".")));
   }
 
  protected:
-  const LayerChain& chain() const { return chain_; }
+  const LayerChain& chain() const { return layers_.chain(); }
 
   absl::Status CheckRank(const Tensor& images) const {
-    const int most = clips_ ? 5 : 4;
+    const bool clips = layers_.clips();
+    const int most = clips ? 5 : 4;
     if (images.dims() >= 3 && images.dims() <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "`images` must be of shape [height, width, channels] or ",
-        clips_ ? "[frames, height, width, channels], or a batch of these"
-               : "[batch, height, width, channels]",
+        clips ? "[frames, height, width, channels], or a batch of these"
+              : "[batch, height, width, channels]",
         ", got ", images.shape().DebugString(), "."));
   }
   // Whether there are draws for each part of the first dimension: of a batch.
   bool IsBatch(const Tensor& images) const {
-    return images.dims() == (clips_ ? 5 : 4);
+    return images.dims() == (layers_.clips() ? 5 : 4);
   }
 
   // `draws_of(i)` returns the draws of image i, or clip i, which must pass
@@ -154,33 +139,23 @@ class ImageOp : public OpKernel {
     const int64_t channels = images.dim_size(dims - 1);
     const ImageSize size = {images.dim_size(dims - 3),
                             images.dim_size(dims - 2)};
-    const Pixel pixel = {type_, channels};
-    OP_REQUIRES_VALUE(const ImageSpec behind, ctx,
-                      chain_.Behind({size, pixel}));
-    if (channels > 4 && std::min(size.height, size.width) <= channels &&
-        looks_at_channels_.exchange(false)) {
-      WarnInPython(absl::StrCat(
-          "image of ", chain_.links()[0].name, " has the shape ",
-          images.shape().DebugString(),
-          ", which is taken for [height, width, channels]. If channels come "
-          "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1). "
-          "If the last axis is the width, add them: image[..., tf.newaxis]. ",
-          kSilence));
-    }
+    const Pixel pixel = {layers_.type(), channels};
+    OP_REQUIRES_VALUE(const ImageSpec behind, ctx, layers_.Behind(images));
     const ImageSize made = behind.size;
-    const int64_t frames = clips_ && dims > 3 ? images.dim_size(dims - 4) : 1;
+    const int64_t frames =
+        layers_.clips() && dims > 3 ? images.dim_size(dims - 4) : 1;
     if (!targets_.empty()) {
       ImageBatch batch{{}, num_draws, frames, size, made, {}};
       for (int i = 0; i < dims - 3; ++i) {
         batch.lead.push_back(images.dim_size(i));
       }
       batch.apply = [&](int64_t draw, Canvas* canvas) {
-        chain_.Apply(draws_of(draw), canvas);
+        chain().Apply(draws_of(draw), canvas);
       };
       OP_REQUIRES_OK(ctx, targets_.Move(ctx, 2, 1, batch));
     }
     if (num_draws == 1 && images.NumElements() > 0 &&
-        chain_.ChangesNothing(draws_of(0))) {
+        chain().ChangesNothing(draws_of(0))) {
       ctx->set_output(0, images);
       return;
     }
@@ -197,7 +172,7 @@ class ImageOp : public OpKernel {
     const int64_t to_bytes = output->TotalBytes() / num_images;
     std::atomic<float> beyond_limit = 0;
     const auto paint = [&](int64_t begin, int64_t end) {
-      Painter painter(chain_, size, pixel, BestKernels());
+      Painter painter(chain(), size, pixel, BestKernels());
       for (int64_t image = begin; image < end; ++image) {
         painter.Paint(from + image * from_bytes, draws_of(image / frames),
                       to + image * to_bytes);
@@ -206,27 +181,15 @@ class ImageOp : public OpKernel {
     };
     // An image between two layers may be larger than the first and the last
     // one.
-    OP_REQUIRES(
-        ctx, !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
-        absl::ResourceExhaustedError(
-            "Out of memory for an image between two layers. Pass smaller "
-            "images, or smaller sizes to the layers."));
-    OP_REQUIRES(ctx, beyond_limit == 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "image of normalize must have values from 0 to 1, as its "
-                    "mean and std do; the image has values up to ",
-                    beyond_limit.load(),
-                    ". Pass max_pixel_value=255 if 255 is white, 1 for values "
-                    "as they are, or mean and std in the image's units.")));
+    OP_REQUIRES(ctx,
+                !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
+                ImageLayers::NoMemory());
+    OP_REQUIRES_OK(ctx, ImageLayers::BeyondLimit(beyond_limit));
   }
 
  private:
-  LayerChain chain_;
+  ImageLayers layers_;
   Targets targets_;
-  bool clips_ = false;
-  // Where Python does not know the shape. Until it has warned.
-  std::atomic<bool> looks_at_channels_ = false;
-  ValueType type_ = ValueType::kUnknown;
 };
 
 class PixelsOp : public ImageOp {
@@ -299,7 +262,7 @@ class LayersOp : public ImageOp {
 class DescribeLayersOp : public OpKernel {
  public:
   explicit DescribeLayersOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx->def(), &chain_));
     DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("S", &type));
     PartialTensorShape shape;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -32,6 +33,8 @@ struct RefurbishArguments {
   bool any_seed;
   bool partial_seed;
   bool final_seed;
+  int64_t batch_size;  // 0: yields samples.
+  bool drop_remainder;
   DataTypeVector sample_types;
   std::vector<PartialTensorShape> sample_shapes;
   DataTypeVector output_types;
@@ -64,6 +67,10 @@ class RefurbishDataset : public UnaryDataset {
 
  private:
   friend class RefurbishIterator;
+
+  int64_t NumSamples(CardinalityOptions options) const;
+  // Where batches are made.
+  BatchRows::Options RowsOfBatches() const;
 
   const RefurbishArguments arguments_;
   const std::shared_ptr<Stage> stage_;

@@ -14,6 +14,9 @@ constexpr int64_t kCheckpointVersion = 5;
 constexpr char kVersion[] = "version";
 constexpr char kEnded[] = "ended";
 
+// More would save little.
+constexpr size_t kPiecesAtOnce = 64;
+
 }  // namespace
 
 RefurbishIterator::~RefurbishIterator() {
@@ -22,6 +25,7 @@ RefurbishIterator::~RefurbishIterator() {
   absl::MutexLock lock(&mu_);
   if (to_be_restored_) dataset()->stage_->NoteLostPosition();
   running_.source.reset();
+  if (memory_ != nullptr) memory_->Close();
 }
 
 // Begins no epoch: an iterator that is made but never read must not take one.
@@ -46,7 +50,7 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
   const RefurbishDataset& stage = *dataset();
   std::vector<const InlineFunction*> functions = {stage.partial_.get()};
   if (stage.final_ != nullptr) functions.push_back(stage.final_.get());
-  const OrderedWorkers::Options options =
+  OrderedWorkers::Options options =
       WorkerOptions(ctx, stage.arguments_.num_parallel_calls,
                     stage.arguments_.deterministic, functions);
   running_.contexts = std::make_unique<FunctionContexts>(
@@ -55,9 +59,20 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
       stage.input_, this, prefix(), epoch_,
       ShuffleBufferSize::FromArgument(stage.arguments_.shuffle_buffer_size),
       stage.stage_->order_seed());
+  if (stage.arguments_.batch_size > 0) {
+    if (memory_ == nullptr) {
+      memory_ = std::make_shared<BatchMemory>("refurbish", ctx->allocator({}));
+    }
+    BatchRows::Options rows = stage.RowsOfBatches();
+    rows.in_order = options.in_order;
+    const int64_t known = epoch_->num_samples();
+    rows.most_rows = known == kUnknownSamples ? rows.batch_size : known;
+    MakeRoomForBatches(rows, &options);
+    running_.rows = std::make_unique<BatchRows>(std::move(rows), memory_);
+  }
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
-      running_.source.get());
+      running_.source.get(), running_.rows.get());
   workers_.Start(options, running_.work.get(), &running_.contexts->usual,
                  [epoch = epoch_.get()] { epoch->Close(); });
 }
@@ -79,47 +94,128 @@ absl::Status RefurbishIterator::GetNextInternal(
     epoch_ = *std::move(epoch);
   }
   if (workers_.get() == nullptr) StartWorkers(ctx);
-  int64_t waited_nanos;
-  RecordStop(ctx);
-  const OrderedWorkers::Next next =
-      workers_.get()->GetNext(&piece_, &waited_nanos);
-  RecordStart(ctx);
-  if (next == OrderedWorkers::Next::kEnd) {
-    absl::Status status = End();
-    *end_of_sequence = status.ok();
-    return status;
+  return running_.rows == nullptr
+             ? NextSample(ctx, out_tensors, end_of_sequence)
+             : NextBatch(ctx, out_tensors, end_of_sequence);
+}
+
+absl::Status RefurbishIterator::NextPiece(IteratorContext* ctx,
+                                          SamplePiece** piece) {
+  *piece = nullptr;
+  if (next_piece_ == num_pieces_) {
+    if (pieces_.empty()) {
+      pieces_.resize(running_.rows == nullptr ? 1 : kPiecesAtOnce);
+    }
+    int64_t waited_nanos;
+    RecordStop(ctx);
+    const OrderedWorkers::Next next =
+        workers_.get()->GetNext(&pieces_[0], &waited_nanos);
+    RecordStart(ctx);
+    if (next == OrderedWorkers::Next::kEnd) return absl::OkStatus();
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
+    }
+    next_piece_ = 0;
+    num_pieces_ = 1;
+    if (pieces_.size() > 1) {
+      num_pieces_ +=
+          workers_.get()->TakeReady(absl::MakeSpan(pieces_).subspan(1));
+    }
+    if (static_cast<const SamplePiece&>(*pieces_[0]).fresh) {
+      epoch_->counters().fresh_wait_nanos += waited_nanos;
+    }
+    // Where every sample is cached nothing is put.
+    epoch_->sample_store().store().LookAtMemory();
   }
-  if (next != OrderedWorkers::Next::kPiece) {
-    return OrderedWorkers::ErrorOf(next);
-  }
-  auto& sample = static_cast<SamplePiece&>(*piece_);
-  EpochCounters& counters = epoch_->counters();
-  if (sample.fresh) counters.fresh_wait_nanos += waited_nanos;
+  *piece = static_cast<SamplePiece*>(pieces_[next_piece_++].get());
+  return absl::OkStatus();
+}
+
+absl::Status RefurbishIterator::HandOut(const SamplePiece& sample, bool* last) {
   // An element that fails because its iterator is cancelled is not lost.
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }
   told_ |= absl::IsDataLoss(sample.status);
-  const bool last = epoch_->HandedOut(sample.place.index);
-  // Where every sample is cached nothing is put.
-  epoch_->sample_store().store().LookAtMemory();
-  if (!sample.status.ok()) return sample.status;
+  *last = epoch_->HandedOut(sample.place.index);
+  return sample.status;
+}
+
+void RefurbishIterator::Count(const SamplePiece& sample) {
+  EpochCounters& counters = epoch_->counters();
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.missing) ++counters.missing;
   if (sample.place.from_other_jobs) ++counters.from_other_jobs;
-  *out_tensors = std::move(sample.tensors);
+}
+
+absl::Status RefurbishIterator::NextSample(IteratorContext* ctx,
+                                           std::vector<Tensor>* element,
+                                           bool* end) {
+  SamplePiece* sample;
+  TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
+  if (sample == nullptr) {
+    absl::Status status = End();
+    *end = status.ok();
+    return status;
+  }
+  bool last = false;
+  TF_RETURN_IF_ERROR(HandOut(*sample, &last));
+  Count(*sample);
+  *element = std::move(sample->tensors);
   // Now, and not when the end is asked for: a consumer that knows the number of
   // elements, as Keras does, never asks.
-  if (last) end_status_ = End();
+  if (last) EndWithElement();
+  return absl::OkStatus();
+}
+
+absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
+                                          std::vector<Tensor>* batch,
+                                          bool* end) {
+  BatchRows& rows = *running_.rows;
+  const bool in_order = rows.options().in_order;
+  SamplePiece* sample = nullptr;
+  bool whole = false, last = false;
+  while (!whole && !last) {
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
+    if (sample == nullptr) break;
+    absl::Status status;
+    // Out of order it is handed out with its batch, which may not be the next.
+    if (in_order || !sample->status.ok()) status = HandOut(*sample, &last);
+    if (status.ok()) {
+      Count(*sample);
+      status = rows.Gather(sample->row, *sample->place.index, &whole);
+    }
+    if (!status.ok()) {
+      rows.Drop(sample->row);
+      return status;
+    }
+  }
+  std::vector<uint32_t> gathered;
+  bool has_batch = rows.TakeBatch(batch, &gathered);
+  for (const uint32_t index : gathered) last |= epoch_->HandedOut(index);
+  has_batch &= whole || !dataset()->arguments_.drop_remainder;
+  if (sample != nullptr && !last) return absl::OkStatus();
+  if (has_batch) {
+    EndWithElement();
+    return absl::OkStatus();
+  }
+  batch->clear();
+  absl::Status status = End();
+  *end = status.ok();
+  return status;
+}
+
+void RefurbishIterator::EndWithElement() {
+  end_status_ = End();
   if (!end_status_.ok() && !told_ && !absl::IsCancelled(end_status_) &&
       !workers_.cancellation_manager()->IsCancelled()) {
     dataset()->stage_->NoteEndError(end_status_);
   }
-  return absl::OkStatus();
 }
 
 absl::Status RefurbishIterator::End() {
   ended_ = true;
+  num_pieces_ = next_piece_ = 0;
   workers_.Stop();
   absl::Status status = running_.source->ReadToEnd(&running_.contexts->usual);
   running_.source.reset();
@@ -190,6 +286,7 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   absl::StatusOr<std::shared_ptr<Epoch>> epoch =
       dataset()->stage_->Restore(saved);
   if (!epoch.ok()) return epoch.status();
+  num_pieces_ = next_piece_ = 0;
   workers_.Stop();
   running_.source.reset();
   running_ = Running();

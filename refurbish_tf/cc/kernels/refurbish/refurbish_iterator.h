@@ -51,10 +51,25 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   struct Running {
     std::unique_ptr<FunctionContexts> contexts;
     std::unique_ptr<SourceReader> source;
+    std::unique_ptr<BatchRows> rows;
     std::unique_ptr<SampleWork> work;
   };
 
   void StartWorkers(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status NextSample(IteratorContext* ctx, std::vector<Tensor>* element,
+                          bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
+                         bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next piece, or null at the end. It belongs to `pieces_`.
+  absl::Status NextPiece(IteratorContext* ctx, SamplePiece** piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes that a sample is handed out, or its error, which it returns. `*last`:
+  // whether it is known to be the last one.
+  absl::Status HandOut(const SamplePiece& sample, bool* last)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Count(const SamplePiece& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The last element is handed out.
+  void EndWithElement() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the epoch. Returns an error that was found only then.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -74,8 +89,13 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   // The error found at the end; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
-  // The piece handed out last, for reuse.
-  std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+  // Pieces that were taken from the workers at once, of which some are handed
+  // out. They are used again.
+  std::vector<std::unique_ptr<OrderedWorkers::Piece>> pieces_
+      ABSL_GUARDED_BY(mu_);
+  size_t num_pieces_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
 
   // They use `running_`. Changed under `mu_`.
   IteratorWorkers workers_;

@@ -48,14 +48,17 @@ OrderedWorkers::Claimed SampleWork::Claim(
   sample.status = absl::OkStatus();
   sample.tensors.clear();
   sample.index_known = true;
+  sample.row = {};
+  if (rows_ != nullptr && rows_->options().in_order) sample.row = rows_->Take();
   sample.fresh = sample.place.from == Place::From::kSource;
   if (sample.fresh) return OrderedWorkers::Claimed::kFetch;
   if (sample.place.from == Place::From::kReading) {
     return OrderedWorkers::Claimed::kRun;
   }
   sample.tensors = std::move(sample.place.sample);
-  if (functions_.final.function != nullptr)
+  if (functions_.final.function != nullptr || rows_ != nullptr) {
     return OrderedWorkers::Claimed::kRun;
+  }
   AppendFinalSeed(&sample);
   return OrderedWorkers::Claimed::kDone;
 }
@@ -85,18 +88,23 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
     return OrderedWorkers::Outcome::kDone;
   }
   epoch_->ArrivalsEnded();
-  return OrderedWorkers::Outcome::kDropped;
+  return Dropped();
 }
 
 OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
   auto& sample = static_cast<SamplePiece&>(*piece);
   if (sample.place.from == Place::From::kReading) {
-    if (!epoch_->Read(&sample.place)) return OrderedWorkers::Outcome::kDropped;
+    if (!epoch_->Read(&sample.place)) return Dropped();
     sample.tensors = std::move(sample.place.sample);
   }
   if (sample.fresh) sample.status = Prepare(&sample);
   if (sample.status.ok()) sample.status = Finish(&sample);
   return OrderedWorkers::Outcome::kDone;
+}
+
+OrderedWorkers::Outcome SampleWork::Dropped() {
+  if (rows_ != nullptr && rows_->options().in_order) rows_->Skip(1);
+  return OrderedWorkers::Outcome::kDropped;
 }
 
 int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
@@ -149,13 +157,47 @@ void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {
   AppendFinalSeed(piece);
+  absl::Status status =
+      rows_ == nullptr ? CallFinal(piece) : FinishIntoRow(piece);
+  return WithSample(status, "The final augmentation of", *piece->place.index,
+                    "refurbish");
+}
+
+absl::Status SampleWork::CallFinal(SamplePiece* piece) {
   if (functions_.final.function == nullptr) return absl::OkStatus();
-  const uint32_t index = *piece->place.index;
   std::vector<Tensor> arguments = std::move(piece->tensors);
-  absl::Status status = functions_.final.function->Run(
-      &contexts_, std::move(arguments), &piece->tensors);
-  if (status.ok()) OwnBuffers(&piece->tensors);
-  return WithSample(status, "The final augmentation of", index, "refurbish");
+  TF_RETURN_IF_ERROR(functions_.final.function->Run(
+      &contexts_, std::move(arguments), &piece->tensors));
+  // What goes into a row is copied there.
+  if (rows_ == nullptr) OwnBuffers(&piece->tensors);
+  return absl::OkStatus();
+}
+
+absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
+  const bool in_order = rows_->options().in_order;
+  const LayersFunction* const layers =
+      functions_.final.function == nullptr || !in_order
+          ? nullptr
+          : functions_.final.function->LayersFor(piece->tensors);
+  if (layers == nullptr) {
+    TF_RETURN_IF_ERROR(CallFinal(piece));
+    TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
+    if (!in_order) piece->row = rows_->Take();
+  }
+  const BatchRows::Row& row = piece->row;
+  if (row.batch == nullptr) return rows_->NoMemory();
+  int painted = -1;
+  if (layers != nullptr) {
+    painted = layers->image();
+    const LayersFunction::Destination to = {&row.batch->components[painted],
+                                            row.number};
+    std::vector<Tensor> arguments = std::move(piece->tensors);
+    TF_RETURN_IF_ERROR(layers->Run(std::move(arguments), &to, &piece->tensors));
+    TF_RETURN_IF_ERROR(rows_->Check(piece->tensors, painted));
+  }
+  absl::Status status = BatchRows::Write(piece->tensors, row, painted);
+  piece->tensors.clear();
+  return status;
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {

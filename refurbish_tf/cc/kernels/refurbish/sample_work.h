@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
@@ -36,6 +37,8 @@ struct SamplePiece : OrderedWorkers::Piece {
   absl::Status status;
   // Of the function that was called last.
   Tensor seed;
+  // Where the result goes, if there are batches.
+  BatchRows::Row row;
 };
 
 // Place of the order -> store or source -> partial -> put -> final.
@@ -52,13 +55,16 @@ class SampleWork : public OrderedWorkers::Work {
     std::vector<PartialTensorShape> sample_shapes;
   };
 
+  // `rows`: of the batches that are made, or null.
   SampleWork(const Functions* functions, FunctionContexts* contexts,
-             Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source)
+             Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source,
+             BatchRows* rows)
       : functions_(*functions),
         contexts_(*contexts),
         stage_(*stage),
         epoch_(std::move(epoch)),
-        source_(*source) {}
+        source_(*source),
+        rows_(rows) {}
 
   OrderedWorkers::Claimed Claim(
       std::unique_ptr<OrderedWorkers::Piece>* piece) override;
@@ -70,9 +76,13 @@ class SampleWork : public OrderedWorkers::Work {
   absl::Status LateError() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  OrderedWorkers::Outcome Dropped();
   absl::Status Prepare(SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
+  // The final augmentation, and the row.
   absl::Status Finish(SamplePiece* piece);
+  absl::Status CallFinal(SamplePiece* piece);
+  absl::Status FinishIntoRow(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
   // Puts the sample, and its file if that is known, before the message.
   absl::Status WithSample(const absl::Status& status, const char* what,
@@ -83,6 +93,7 @@ class SampleWork : public OrderedWorkers::Work {
   Stage& stage_;
   const std::shared_ptr<Epoch> epoch_;
   SourceReader& source_;
+  BatchRows* const rows_;
   // For `Claim`: places that come next, and how many of them were claimed.
   std::vector<Place> places_;
   size_t num_claimed_ = 0;

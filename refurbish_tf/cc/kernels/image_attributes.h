@@ -11,6 +11,7 @@
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/node_def_util.h"
 
 namespace refurbish_tf {
 
@@ -28,9 +29,10 @@ inline absl::StatusOr<ImageSeed> ParseSeed(const Tensor& tensor) {
   return ImageSeed(values(0), values(1));
 }
 
-inline absl::Status ParseLayers(OpKernelConstruction* ctx, LayerChain* chain) {
+inline absl::Status ParseLayers(tensorflow::AttrSlice attributes,
+                                LayerChain* chain) {
   std::vector<std::string> texts;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("layers", &texts));
+  TF_RETURN_IF_ERROR(tensorflow::GetNodeAttr(attributes, "layers", &texts));
   TF_ASSIGN_OR_RETURN(*chain, LayerChain::Parse(texts));
   return absl::OkStatus();
 }

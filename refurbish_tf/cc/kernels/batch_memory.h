@@ -1,0 +1,47 @@
+// The memory of the batches of an iterator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/allocator.h"
+
+namespace refurbish_tf {
+
+// Large components that were let go are used again: memory of this size goes
+// back to the system when it is freed, and to get it again page by page takes
+// as long as to write it. Thread-safe. Must be held by a shared pointer.
+class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
+ public:
+  // `stage` names the stage in errors. `allocator` is that of all batches.
+  BatchMemory(const char* stage, tensorflow::Allocator* allocator)
+      : stage_(stage), allocator_(allocator) {}
+  ~BatchMemory();
+
+  // A component that is not initialized, aligned as TensorFlow aligns.
+  absl::Status Make(DataType type, const TensorShape& shape, Tensor* tensor)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Keeps nothing from now on.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Buffer;
+  // Of any other size.
+  void* TakeSpare(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void Return(void* memory, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const char* const stage_;
+  tensorflow::Allocator* const allocator_;
+  absl::Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // With their sizes.
+  std::vector<std::pair<size_t, void*>> spare_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf

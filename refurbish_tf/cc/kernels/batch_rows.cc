@@ -1,0 +1,162 @@
+#include "refurbish_tf/cc/kernels/batch_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/util/batch_util.h"
+
+namespace refurbish_tf {
+
+absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component) {
+  if (!tensorflow::DataTypeCanUseMemcpy(value.dtype())) {
+    return tensorflow::batch_util::CopyElementToSlice(value, component, row);
+  }
+  const size_t bytes = value.TotalBytes();
+  if (bytes > 0) {
+    std::memcpy(static_cast<char*>(component->data()) + row * bytes,
+                value.data(), bytes);
+  }
+  return absl::OkStatus();
+}
+
+void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
+  for (Tensor& component : *components) {
+    component = component.Slice(0, num_rows);
+  }
+}
+
+BatchRows::Row BatchRows::Take() {
+  absl::MutexLock lock(&mu_);
+  if (open_.empty() || open_.back()->num_taken == open_.back()->capacity) {
+    auto batch = std::make_unique<Batch>();
+    no_memory_ = NewBatch(batch.get());
+    if (!no_memory_.ok()) return {};
+    // So that batches are gathered from their first row on again.
+    const int64_t size = options_.batch_size;
+    const int64_t begun = (num_taken_ - num_skipped_) % size;
+    batch->capacity = options_.in_order ? size - (begun + size) % size : size;
+    open_.push_back(std::move(batch));
+  }
+  ++num_taken_;
+  Batch* const batch = open_.back().get();
+  return {batch, batch->num_taken++};
+}
+
+absl::Status BatchRows::NoMemory() const {
+  absl::MutexLock lock(&mu_);
+  return no_memory_;
+}
+
+absl::Status BatchRows::NewBatch(Batch* batch) const {
+  batch->components.resize(options_.types.size());
+  for (size_t i = 0; i < options_.types.size(); ++i) {
+    TensorShape shape({std::min(options_.batch_size, options_.most_rows)});
+    TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(options_.shapes[i]));
+    TF_RETURN_IF_ERROR(
+        memory_->Make(options_.types[i], shape, &batch->components[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchRows::Check(const std::vector<Tensor>& result,
+                              int left_out) const {
+  for (int i = 0; i < static_cast<int>(options_.types.size()); ++i) {
+    if (i == left_out) continue;
+    if (result[i].dtype() != options_.types[i] ||
+        result[i].shape() != options_.shapes[i]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "component ", i, " is ", DataTypeString(result[i].dtype()),
+          result[i].shape().DebugString(), ", but a row of its batch is ",
+          DataTypeString(options_.types[i]), options_.shapes[i].DebugString(),
+          ". Make it return what its element_spec says, or leave the shape of "
+          "that component unknown."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchRows::Write(const std::vector<Tensor>& result, const Row& row,
+                              int left_out) {
+  for (int i = 0; i < static_cast<int>(row.batch->components.size()); ++i) {
+    if (i == left_out) continue;
+    TF_RETURN_IF_ERROR(
+        CopyToRow(result[i], row.number, &row.batch->components[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
+  const int64_t size = options_.batch_size;
+  if (!options_.in_order) {
+    gathering_ = row.batch;
+    row.batch->gathered.push_back(index);
+    num_rows_ = row.batch->gathered.size();
+    *whole = num_rows_ == size;
+    return absl::OkStatus();
+  }
+  if (own_ == nullptr && row.number == num_rows_ &&
+      (num_rows_ == 0 || row.batch == gathering_)) {
+    gathering_ = row.batch;
+  } else {
+    if (own_ == nullptr) {
+      auto own = std::make_unique<Batch>();
+      TF_RETURN_IF_ERROR(NewBatch(own.get()));
+      for (size_t i = 0; num_rows_ > 0 && i < own->components.size(); ++i) {
+        TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
+            gathering_->components[i], 0, 0, num_rows_, &own->components[i]));
+      }
+      own_ = std::move(own);
+    }
+    for (size_t i = 0; i < own_->components.size(); ++i) {
+      TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
+          row.batch->components[i], row.number, num_rows_, 1,
+          &own_->components[i]));
+    }
+  }
+  if (row.number == 0) Forget(row.batch);
+  *whole = ++num_rows_ == size;
+  return absl::OkStatus();
+}
+
+void BatchRows::Drop(const Row& row) {
+  if (!options_.in_order) return;
+  Skip(num_rows_ + (row.batch != nullptr));
+  num_rows_ = 0;
+  own_ = nullptr;
+}
+
+bool BatchRows::TakeBatch(std::vector<Tensor>* components,
+                          std::vector<uint32_t>* gathered) {
+  if (!options_.in_order && num_rows_ < options_.batch_size) {
+    // At the end only the last one is begun.
+    absl::MutexLock lock(&mu_);
+    gathering_ = open_.empty() ? nullptr : open_.back().get();
+    num_rows_ = gathering_ == nullptr ? 0 : gathering_->gathered.size();
+  }
+  if (num_rows_ == 0) return false;
+  Batch* const batch = own_ != nullptr ? own_.get() : gathering_;
+  *components = std::move(batch->components);
+  *gathered = std::move(batch->gathered);
+  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);
+  if (!options_.in_order) {
+    absl::MutexLock lock(&mu_);
+    for (auto each = open_.begin(); each != open_.end(); ++each) {
+      if (each->get() == batch) {
+        open_.erase(each);
+        break;
+      }
+    }
+  }
+  num_rows_ = 0;
+  own_ = nullptr;
+  return true;
+}
+
+void BatchRows::Forget(const Batch* batch) {
+  absl::MutexLock lock(&mu_);
+  while (open_.front().get() != batch) open_.pop_front();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,111 @@
+// The batches that workers make, each result in its row. Which samples these
+// are it does not know.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/batch_memory.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// Copies a value into a row of a component of a batch, whose rows have its type
+// and shape.
+absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
+// Leaves the first rows.
+void Shorten(int64_t num_rows, std::vector<Tensor>* components);
+
+// Workers take rows and write them, the consumer gathers them to batches. In
+// order, a row is taken when its result is claimed, so that results have the
+// order of their rows. Some come to nothing: then the rows behind them move to
+// other batches, and are copied there, until the next batch that is begun is
+// that much shorter. Otherwise a row is taken when its result is known.
+//
+// Lock order: that of the workers, then `mu_`.
+class BatchRows {
+ public:
+  struct Options {
+    int64_t batch_size = 0;
+    // No batch will have more: how many results there are at most.
+    int64_t most_rows = 0;
+    bool in_order = true;
+    // Of a row.
+    DataTypeVector types;
+    std::vector<TensorShape> shapes;
+  };
+  struct Batch {
+    std::vector<Tensor> components;
+    // How many rows it is to have, and how many were taken.
+    int64_t capacity = 0, num_taken = 0;
+    // Out of order: the results that were gathered, in any order.
+    std::vector<uint32_t> gathered;
+  };
+  struct Row {
+    Batch* batch = nullptr;
+    int64_t number = 0;
+  };
+
+  BatchRows(Options options, std::shared_ptr<BatchMemory> memory)
+      : options_(std::move(options)), memory_(std::move(memory)) {}
+
+  const Options& options() const { return options_; }
+  // Thread-safe. Without a batch if there is no memory for one.
+  Row Take() ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. So many rows that were taken come to nothing.
+  void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
+  // The error of a row without a batch.
+  absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
+  // An error unless a result has the types and shapes of a row. One component
+  // may be left out, as one that is in its row already.
+  absl::Status Check(const std::vector<Tensor>& result,
+                     int left_out = -1) const;
+  // Thread-safe. Copies a result that was checked to a row.
+  static absl::Status Write(const std::vector<Tensor>& result, const Row& row,
+                            int left_out = -1);
+
+  // The rest is for the consumer.
+
+  // The next result, the first in order whose row was not gathered yet. Out of
+  // order `index` is kept with it. `*whole`: whether its batch is.
+  absl::Status Gather(const Row& row, uint32_t index, bool* whole)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // A result is an error: what was gathered of its batch is dropped.
+  void Drop(const Row& row);
+  // The batch that is whole, or that is begun at the end; false if there is
+  // none. `*gathered`: see `Gather`.
+  bool TakeBatch(std::vector<Tensor>* components,
+                 std::vector<uint32_t>* gathered) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Status NewBatch(Batch* batch) const;
+  // Those before it in `open_`, which are gathered.
+  void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const Options options_;
+  const std::shared_ptr<BatchMemory> memory_;
+  std::atomic<int64_t> num_skipped_{0};
+
+  mutable absl::Mutex mu_;
+  // In the order in which they were begun. Of the last one rows are taken.
+  std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
+  int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status no_memory_ ABSL_GUARDED_BY(mu_);
+
+  // Of the consumer: the batch whose first rows were gathered, in order, and
+  // how many. Either that of the rows, or `own_`, to which they were copied.
+  Batch* gathering_ = nullptr;
+  int64_t num_rows_ = 0;
+  std::unique_ptr<Batch> own_;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,79 @@
+// Native layers as an op's attributes have them: for the ops, and for functions
+// that are such an op and nothing else.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/function.pb.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+
+// Thread-safe but for `Parse`.
+class ImageLayers {
+ public:
+  absl::Status Parse(tensorflow::AttrSlice attributes);
+
+  const LayerChain& chain() const { return chain_; }
+  bool clips() const { return clips_; }
+  ValueType type() const { return type_; }
+
+  // What the layers make of these images, of three dimensions or more. Warns
+  // once if they hardly are images.
+  absl::StatusOr<ImageSpec> Behind(const Tensor& images) const;
+  // The errors of painting.
+  static absl::Status NoMemory();
+  // Nothing if no value was beyond the limit.
+  static absl::Status BeyondLimit(float value);
+
+ private:
+  LayerChain chain_;
+  bool clips_ = false;
+  // Where Python does not know the shape. Until it has warned.
+  mutable std::atomic<bool> looks_at_channels_ = false;
+  ValueType type_ = ValueType::kUnknown;
+};
+
+// A function that applies one chain of layers to an image and passes all else
+// on, which needs no graph to be run. Thread-safe.
+class LayersFunction {
+ public:
+  // Null if the function does anything else.
+  static std::unique_ptr<const LayersFunction> Of(
+      const tensorflow::FunctionDef& function);
+
+  // Whether this can be called with these arguments: an image, and no clip.
+  bool Takes(const std::vector<Tensor>& arguments) const;
+  // Where the image goes if not to memory of its own: a row of a batch.
+  struct Destination {
+    Tensor* component;
+    int64_t row;
+  };
+  // What the function returns. With a destination the image is missing; an
+  // error unless a row there has its type and shape.
+  absl::Status Run(std::vector<Tensor> arguments, const Destination* to,
+                   std::vector<Tensor>* results) const;
+  // Which of the results is the image.
+  int image() const { return image_result_; }
+
+ private:
+  ImageLayers layers_;
+  // Positions of arguments. The seed's is -1 if nothing is drawn.
+  int image_ = -1, seed_ = -1;
+  // The argument that each result is, or -1 for the image.
+  std::vector<int> results_;
+  int image_result_ = -1;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,281 @@
+"""`batch` directly after `refurbish`, made by the stage's workers: what tf.data's own batch of the same stage yields."""
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.checkpoints import with_checkpoints
+from support.datasets import plain, stats, stream, with_options
+
+N = 23
+IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
+NATIVE = [rtf.augment.random_crop(padding=2), rtf.augment.random_flip()]
+
+
+def of_tf_data(dataset, *args, **kwargs):
+  return tf.data.Dataset.batch(dataset, *args, **kwargs)
+
+
+def of_stage(dataset, *args, **kwargs):
+  batches = dataset.batch(*args, **kwargs)
+  assert "BatchDataset" not in graph_of(batches)
+  return batches
+
+
+def graph_of(dataset):
+  return dataset._as_serialized_graph().numpy().decode(errors="replace")
+
+
+def pair(number):
+  return {"image": tf.gather(IMAGES, number), "label": number}
+
+
+def of_bytes():
+  return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish([*rtf.augment.rand_augment()], NATIVE, 2, seed=1)
+
+
+def of_floats():
+  layers = [*NATIVE, rtf.augment.normalize()]
+  return tf.data.Dataset.range(N).map(pair).refurbish([lambda image: image], layers, 3, seed=2)
+
+
+def of_a_list_in_parts():
+  layers = [rtf.augment.random_flip(), lambda image: tf.cast(image, tf.float32) / 255, rtf.augment.random_crop(padding=1)]
+  return tf.data.Dataset.range(N).map(pair).refurbish([rtf.augment.rand_augment()], layers, 3, seed=2)
+
+
+def of_masks():
+  source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0], np.arange(N)))
+  return source.refurbish([rtf.augment.random_flip()], NATIVE, 2, targets={1: "mask"}, seed=3)
+
+
+def without_final():
+  return tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([rtf.augment.rand_augment()], None, 2, seed=3)
+
+
+def of_functions():
+  source = tf.data.Dataset.range(N)
+  return source.refurbish(lambda x, seed: (x, seed), lambda x, first, seed: {"x": x, "seeds": [first, seed]}, 3, seed=4)
+
+
+def of_strings():
+  return tf.data.Dataset.range(N).refurbish(tf.strings.as_string, lambda text: (text, tf.strings.length(text)), 2, seed=5)
+
+
+def of_a_stream():
+  return stream(N).refurbish(lambda x: x, lambda x, seed: (x, seed), 2, seed=6, shuffle_buffer_size=5)
+
+
+STATIC = [of_bytes, of_floats, of_a_list_in_parts, of_masks, without_final, of_functions, of_strings, of_a_stream]
+
+
+def ragged():
+  return tf.data.Dataset.range(N).refurbish(lambda x: tf.RaggedTensor.from_tensor([[x, x]]), lambda x: (x, 2), 2, seed=7)
+
+
+def sparse():
+  return tf.data.Dataset.range(N).refurbish(lambda x: tf.sparse.from_dense([x, 0]), lambda x: (x, 2), 2, seed=7)
+
+
+def of_unknown_shape():
+  return tf.data.Dataset.range(N).refurbish(
+      lambda x: tf.numpy_function(lambda x: x, [x], tf.int64), lambda x: tf.repeat(x, 3), 2, seed=8)
+
+
+def epochs(dataset, number=3):
+  return [[plain_of(element) for element in dataset] for _ in range(number)]
+
+
+def plain_of(element):
+  return [plain(value) for value in tf.nest.flatten(element)]
+
+
+@cases.each_value
+@pytest.mark.parametrize("make", STATIC)
+@pytest.mark.parametrize("size", [1, 4, N, N + 5])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_yields_what_batch_of_tf_data_does(make, size, drop_remainder):
+  ours, theirs = of_stage(make(), size, drop_remainder), of_tf_data(make(), size, drop_remainder)
+  assert ours.element_spec == theirs.element_spec
+  assert ours.cardinality() == theirs.cardinality()
+  assert epochs(ours) == epochs(theirs)
+  assert ours.cardinality() == theirs.cardinality()
+
+
+@pytest.mark.parametrize("make", [ragged, sparse, of_unknown_shape])
+def test_components_without_a_shape_are_batched_as_usual(make):
+  assert epochs(make().batch(4)) == epochs(of_tf_data(make(), 4))
+
+
+@pytest.mark.parametrize("parallel", [None, 1, 3, 40])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_whatever_runs_at_once(tmp_path, parallel, on_disk):
+  def make(name):
+    store = tmp_path / name if on_disk else None
+    return tf.data.Dataset.range(100).refurbish(
+        lambda x, seed: (x, seed), lambda *given, seed: (*given, seed), 3, seed=1, num_parallel_calls=parallel, store=store)
+  assert epochs(of_stage(make("a"), 8)) == epochs(of_tf_data(make("b"), 8))
+
+
+def test_arguments_as_of_tf_data():
+  stage = of_functions()
+  size = tf.constant(4, tf.int64)
+  assert of_stage(stage, size, drop_remainder=tf.constant(True)).element_spec["x"].shape == [4]
+  batches = of_stage(stage, 4, num_parallel_calls=2, deterministic=False, name="batches")
+  assert batches.element_spec["x"].shape == [None]
+  assert "batch(4)" in rtf.describe(batches)
+  for wrong in (0, -1):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Batch size must be greater than zero"):
+      stage.batch(wrong)
+
+
+def test_after_options_but_after_no_other_dataset():
+  options = tf.data.Options()
+  options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+  batches = of_stage(with_options(of_floats(), experimental_symbolic_checkpoint=True).with_options(options), 4)
+  assert batches.options().experimental_symbolic_checkpoint
+  assert batches.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
+  assert epochs(batches) == epochs(of_tf_data(of_floats(), 4))
+  for after in (of_floats().ignore_errors(), of_floats().repeat(2), of_floats().take(5)):
+    assert "BatchDataset" in graph_of(after.batch(4))
+
+
+def test_what_comes_behind():
+  def behind(batches):
+    return batches.unbatch().batch(3).rebatch(2).prefetch(2).repeat(2)
+  assert epochs(behind(of_stage(of_bytes(), 4)), 1) == epochs(behind(of_tf_data(of_bytes(), 4)), 1)
+
+
+def failing(fails, where="final", **options):
+  def check(x):
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.reduce_any(tf.equal(x, fails)), False)]):
+      return tf.identity(x)
+  functions = (check, lambda x: x) if where == "partial" else (lambda x: x, check)
+  return tf.data.Dataset.range(N).refurbish(*functions, 2, seed=9, **options)
+
+
+def outcomes(dataset, number=2):
+  """Elements and errors, in order."""
+  found = []
+  for _ in range(number):
+    iterator = iter(dataset)
+    while True:
+      try:
+        found.append(plain_of(next(iterator)))
+      except StopIteration:
+        break
+      except tf.errors.InvalidArgumentError as error:
+        found.append(str(error).split("sample ")[1].split()[0])
+  return found
+
+
+@cases.each_value
+@pytest.mark.parametrize("where", ["partial", "final"])
+@pytest.mark.parametrize("fails", [[3], [0, 1, 2, 3, 22], [5, 14]])
+@pytest.mark.parametrize("parallel", [None, 3])
+def test_a_failing_sample_costs_the_batch_begun(where, fails, parallel):
+  how = {"where": where, "num_parallel_calls": parallel}
+  ours, theirs = of_stage(failing(fails, **how), 4), of_tf_data(failing(fails, **how), 4)
+  assert outcomes(ours) == outcomes(theirs)
+  assert epochs(of_stage(failing(fails, **how), 4).ignore_errors()) == epochs(of_tf_data(failing(fails, **how), 4).ignore_errors())
+  assert epochs(failing(fails, **how).ignore_errors().batch(4)) == epochs(of_tf_data(failing(fails, **how).ignore_errors(), 4))
+
+
+def test_a_result_of_another_shape_than_its_row():
+  def lies(x):
+    y = tf.zeros(tf.cast(x, tf.int32) % 2 + 1)
+    y.set_shape([1])
+    return y
+  batches = tf.data.Dataset.range(4).refurbish(lambda x: x, lies, 2, seed=1).batch(2)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"sample [13] of refurbish failed: .* float\[2\], but a row of its batch is float\[1\]"):
+    list(batches)
+
+
+def test_samples_that_are_gone_leave_no_hole(tmp_path):
+  """Those found damaged when they are read come last."""
+  n = 60
+
+  def make(name):
+    return tf.data.Dataset.range(n).refurbish(lambda x: tf.repeat(x, 50), lambda x, seed: (x, seed), 3, seed=1, store=tmp_path / name)
+  for batch in (of_stage, of_tf_data):
+    list(make(batch.__name__))
+    for file in (tmp_path / batch.__name__).glob("small-*"):
+      content = np.frombuffer(file.read_bytes(), np.uint8).copy()
+      content[np.arange(len(content)) % 4000 < 400] ^= 1
+      file.write_bytes(content.tobytes())
+  ours, theirs = of_stage(make("of_stage"), 7), of_tf_data(make("of_tf_data"), 7)
+  assert epochs(ours) == epochs(theirs)
+  assert stats(ours).total.missing == stats(theirs).total.missing > 2
+
+
+def test_at_completion_each_sample_comes_once():
+  stage = tf.data.Dataset.range(100).refurbish(lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False)
+  batches = of_stage(stage, 8)
+  for _ in range(3):
+    found = [batch.numpy() for batch in batches]
+    assert [len(batch) for batch in found] == [8] * 12 + [4]
+    assert sorted(np.concatenate(found)) == list(range(100))
+  assert stats(batches).total.fresh + stats(batches).total.cached == 300
+
+
+def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
+  def make():
+    return of_stage(tf.data.Dataset.range(50).refurbish(
+        lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False), 8)
+  for step in range(7):
+    iterator = iter(make())
+    found = [batch.numpy() for batch in itertools.islice(iterator, step)]
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    iterator = iter(make())
+    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+    found += [batch.numpy() for batch in iterator]
+    assert sorted(np.concatenate(found)) == list(range(50))
+
+
+@cases.each_value
+@pytest.mark.parametrize("make", [of_floats, of_functions, of_a_stream])
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_restores_at_every_step(tmp_path, make, symbolic, drop_remainder):
+  """The position outlives the end of an epoch, which that of tf.data's own batch does not."""
+  def pipeline():
+    return with_checkpoints(of_stage(make(), 5, drop_remainder).repeat(3), symbolic)
+  size = len(epochs(pipeline(), 1)[0])
+  for step in range(size + 1):
+    iterator = iter(pipeline())
+    found = [plain_of(batch) for batch in itertools.islice(iterator, step)]
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    del iterator
+    iterator = iter(pipeline())
+    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+    found += [plain_of(batch) for batch in iterator]
+    assert len(found) == size
+    if make is not of_a_stream:
+      assert found == epochs(pipeline(), 1)[0]
+
+
+def test_a_checkpoint_has_no_samples_in_it(tmp_path):
+  iterator = iter(of_stage(of_bytes(), 4).repeat())
+  for _ in range(3):
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    assert sum(os.path.getsize(file) for file in tmp_path.glob("checkpoint*")) < IMAGES[0].nbytes + 2000
+
+
+def test_memory_is_aligned_and_used_again():
+  """For a framework that takes it as it is; to get it from the system takes as long as to fill it."""
+  images = np.zeros([400, 64, 64, 3], np.uint8)
+  batches = of_stage(tf.data.Dataset.from_tensor_slices(images).refurbish([rtf.augment.random_crop(padding=1)], NATIVE, 2, seed=1), 40)
+
+  def address(batch):
+    return np.asarray(memoryview(batch)).ctypes.data  # Of the tensor itself.
+  addresses = [address(batch) for batch in batches]
+  assert all(each % 64 == 0 for each in addresses)
+  assert len(set(addresses)) <= 5
+  held = list(batches)
+  # What is still in use is not written to.
+  assert len(set(map(address, held))) == 10
