@@ -75,8 +75,10 @@ REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
 
 // The processor foresees rising addresses better than falling ones. So a row is
 // asked for while the one before it is mirrored: 13 GB/s of pixels of 12 bytes
-// that are in no cache, and 6 without.
-inline void AskFor(const uint8_t* row, int64_t bytes) {
+// that are in no cache, and 6 without. GCC drops calls of a function that does
+// no more than this, so it must be inlined.
+__attribute__((always_inline)) inline void AskFor(const uint8_t* row,
+                                                  int64_t bytes) {
   // The nearest cache must hold it.
   for (int64_t i = 0; i < std::min<int64_t>(bytes, 1 << 14); i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T0);
@@ -87,9 +89,10 @@ template <int bytes>
 REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
                               int64_t pixels, int64_t /*pixel_bytes*/,
                               int64_t rows, uint8_t* to, int64_t to_stride) {
+  // To ask for shorter rows takes longer than to wait for them.
+  const bool asks = bytes >= 3 && pixels * bytes >= 256;
   for (int64_t row = 0; row < rows; ++row, from += from_stride) {
-    if (bytes >= 4 && row + 1 < rows)
-      AskFor(from + from_stride, pixels * bytes);
+    if (asks && row + 1 < rows) AskFor(from + from_stride, pixels * bytes);
     MirrorRow<bytes>(from, pixels, to + row * to_stride);
   }
 }
