@@ -27,6 +27,10 @@ Memory ReadMemory();
 // make.
 void SetMemoryRoot(const std::string& root);
 
+// The bytes of the processor's last cache, as the system tells it. What is
+// larger is not found there when it is read.
+int64_t LastCacheBytes();
+
 // Gives what was freed back to the system. The allocator keeps it otherwise,
 // unless it is at the end of a heap.
 void ReturnFreedMemory();
