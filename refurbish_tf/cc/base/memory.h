@@ -27,8 +27,8 @@ Memory ReadMemory();
 // make.
 void SetMemoryRoot(const std::string& root);
 
-// The bytes of the processor's last cache, as the system tells it. What is
-// larger is not found there when it is read.
+// The bytes of the processor's last cache, as the system tells it: a virtual
+// machine is often told of all that its host has, for many more processors.
 int64_t LastCacheBytes();
 
 // Gives what was freed back to the system. The allocator keeps it otherwise,
