@@ -40,6 +40,15 @@ constexpr PixelKernels::NormalizeTo NormalizeFrom() {
                                 plain::Normalize<From, plain::Float16>);
 }
 
+constexpr PixelKernels::Normalizations kNormalizations = {
+    {{},
+     NormalizeFrom<uint8_t>(),
+     NormalizeFrom<uint16_t>(),
+     NormalizeFrom<int16_t>(),
+     NormalizeFrom<float>()}};
+
+void NoFence() {}
+
 template <int known>
 void BlendColumns(const std::array<const int16_t*, 2>& from, int64_t channels,
                   const int32_t* start, const int16_t* weights, int64_t pairs,
@@ -58,7 +67,7 @@ Pattern::Pattern(const std::vector<float>& scales,
   // Fits into three vectors, which a loop need not load again.
   constexpr size_t kShort = 24;
   length = static_cast<int64_t>(kShort % channels == 0 ? kShort : 8 * channels);
-  for (int64_t i = 0; i < length; ++i) {
+  for (int64_t i = 0; i < length + 7; ++i) {
     scale.push_back(scales[i % channels]);
     offset.push_back(offsets[i % channels]);
   }
@@ -69,11 +78,9 @@ const PixelKernels& PlainKernels() {
       Copy,
       {MirrorAny, Mirror<1>, Mirror<2>, Mirror<3>, Mirror<4>, nullptr,
        Mirror<6>, nullptr, Mirror<8>, nullptr, nullptr, nullptr, Mirror<12>},
-      {{{},
-        NormalizeFrom<uint8_t>(),
-        NormalizeFrom<uint16_t>(),
-        NormalizeFrom<int16_t>(),
-        NormalizeFrom<float>()}},
+      kNormalizations,
+      kNormalizations,
+      NoFence,
       plain::BlendRows,
       {BlendColumns<0>, BlendColumns<1>, nullptr, BlendColumns<3>,
        BlendColumns<4>},

@@ -13,12 +13,17 @@
 
 namespace refurbish_tf {
 
+// Where what is written goes. Past the caches it displaces nothing that is
+// needed sooner, and lines that are written whole are not read first.
+enum class Stores { kCached, kPastCaches };
+
 // scale and offset of consecutive values, beginning with the first channel.
 struct Pattern {
   // Of each channel; or of all, if there is one.
   Pattern(const std::vector<float>& scales, const std::vector<float>& offsets);
 
-  // After `length` values, a multiple of 8, it repeats.
+  // After `length` values, a multiple of 8, it repeats. A vector can be loaded
+  // from each of them on.
   int64_t length;
   std::vector<float> scale, offset;
   // Floats above it are in other units than mean and std.
@@ -87,10 +92,17 @@ struct PixelKernels {
                                         Normalize float16) {
     return {nullptr, nullptr, nullptr, nullptr, float32, bfloat16, float16};
   }
-  std::array<NormalizeTo, kNumTypes> normalize;
-  Normalize NormalizeOf(ValueType from, ValueType to) const {
-    return normalize[static_cast<int>(from)][static_cast<int>(to)];
+  using Normalizations = std::array<NormalizeTo, kNumTypes>;
+  Normalizations normalize;
+  // The same where there is none that stores past the caches.
+  Normalizations normalize_past_caches;
+  Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
+    const Normalizations& all =
+        stores == Stores::kPastCaches ? normalize_past_caches : normalize;
+    return all[static_cast<int>(from)][static_cast<int>(to)];
   }
+  // Comes between stores past the caches and what tells others of them.
+  void (*fence)();
 
   // The weighted sum of `pairs` pairs of rows, as words with kFractionBits.
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,

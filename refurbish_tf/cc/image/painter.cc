@@ -43,7 +43,8 @@ Painter::~Painter() {
   Spare(std::move(other_memory_), &other_spare_memory);
 }
 
-void Painter::Paint(const void* from, const int32_t* draws, void* to) {
+void Painter::Paint(const void* from, const int32_t* draws, void* to,
+                    Stores stores) {
   pixel_ = from_pixel_;
   normalization_ = nullptr;
   walk_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
@@ -52,7 +53,8 @@ void Painter::Paint(const void* from, const int32_t* draws, void* to) {
   if (normalization_ == nullptr) {
     MakeRows(static_cast<uint8_t*>(to));
   } else {
-    MakeNormalizedRows(to);
+    MakeNormalizedRows(to, stores);
+    if (stores == Stores::kPastCaches) kernels_.fence();
   }
 }
 
@@ -171,11 +173,11 @@ uint8_t* Painter::Fresh(int64_t bytes) {
   return other_memory_.bytes.get();
 }
 
-void Painter::MakeNormalizedRows(void* to) {
+void Painter::MakeNormalizedRows(void* to, Stores stores) {
   const ValueType type = normalization_->type;
   const Pattern& pattern = normalization_->patterns.at(pixel_.type);
   const PixelKernels::Normalize normalize =
-      kernels_.NormalizeOf(pixel_.type, type);
+      kernels_.NormalizeOf(pixel_.type, type, stores);
   const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
   const int64_t row_values = row_bytes / BytesOf(pixel_.type);
   if (const uint8_t* image = walk_->memory(); image != nullptr) {

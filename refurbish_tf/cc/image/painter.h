@@ -31,7 +31,9 @@ class Painter : private Canvas {
 
   // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
   // The two images must not overlap, and begin where their values may.
-  void Paint(const void* from, const int32_t* draws, void* to);
+  // Past the caches: `to` is part of something that does not fit into them.
+  void Paint(const void* from, const int32_t* draws, void* to,
+             Stores stores = Stores::kCached);
   // The largest value of these images beyond the limit of a normalization, or
   // 0: the images are in other units.
   float beyond_limit() const { return beyond_limit_; }
@@ -60,7 +62,7 @@ class Painter : private Canvas {
   // Makes all rows of the walk, a band at a time.
   void MakeRows(uint8_t* to);
   // Likewise, and normalizes them.
-  void MakeNormalizedRows(void* to);
+  void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
   // Memory for an image that does not hold the present one.
   uint8_t* Fresh(int64_t bytes);
 

@@ -2,6 +2,7 @@
 from support.mutants import Mutant
 
 IMAGE = "tests/cc/test_cc.py::test_cc[address_undefined-image_test]"
+PAST_CACHES = "tests/cc/test_cc.py::test_cc[address_undefined-past_caches_test]"
 DISTORTIONS = "tests/cc/test_cc.py::test_cc[address_undefined-distortions_test]"
 POLICY = "tests/cc/test_cc.py::test_cc[address_undefined-policy_test]"
 JPEG = "tests/cc/test_cc.py::test_cc[address_undefined-jpeg_test]"
@@ -88,6 +89,10 @@ MUTANTS = [
            "    only_.from += only_.step * (first + begin - before_);", "    only_.from += first + begin - before_;", IMAGE),
     Mutant("vectors mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",
            "to + bytes * pixels - kFilled;", "to + bytes * (pixels - 1) - kFilled;", IMAGE),
+    Mutant("vectors are stored past the caches wherever an image begins", "refurbish_tf/cc/image/vector_kernels.cc",
+           "(0 - place) % 8", "0 * place", PAST_CACHES),
+    Mutant("what is left behind the stores past the caches begins with another channel", "refurbish_tf/cc/image/vector_kernels.cc",
+           "  const int64_t rest = i - before;", "  const int64_t rest = i;", PAST_CACHES),
     Mutant("a draw beyond the padding is taken", "refurbish_tf/cc/image/layer_chain.cc",
            "      if (own[i] < 0 || own[i] >= end) {", "      if (own[i] < 0) {", IMAGE),
     Mutant("each layer of a final augmentation is a pair of ops", "refurbish_tf/augment/composition.py",
