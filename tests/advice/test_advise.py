@@ -69,8 +69,7 @@ def test_the_lines_of_every_strategy_are_run(tmp_path):
     train = strategy.apply(FILES)
     assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
     assert labels(train) == labels(train) == list(range(12)), strategy.code
-  decoded = next(strategy for strategy in advice.strategies if strategy.elements == "decoded" and strategy.elements_in == "memory" and strategy.elements_fraction < 1)
-  assert "rtf.augment.decode()" in decoded.code and f"max_bytes={decoded.elements_limit:_}" in decoded.code
+  assert any(strategy.elements == "decoded" and strategy.elements_limit for strategy in advice.strategies)
   # Nothing is left of what was measured on the disk.
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 

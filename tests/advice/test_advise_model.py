@@ -178,50 +178,42 @@ def test_names_say_what_is_kept_where():
   assert len(names) == len(found)
 
 
-def written(layers=LAYERS, apart=None, **options):
-  """What writes the lines for these layers, maybe nested. `apart`: two that stand in place of the first one."""
-  flat = composition.flattened(layers)
-  decoded = measure.Form("decoded", (*apart, *flat[1:]) if apart else flat, 1, apart=bool(apart))
-  return plan.Plan(
-      tf.data.Dataset.from_tensor_slices((["file"], [1])), layers, flat, [decoded], [tf.TensorSpec([8, 8, 3])],
-      [samples.Traced(True, True, False)] * len(flat),
-      **{"is_by_index": True, "batch_size": 128, "targets": None, "disk": "/ssd", **options})
-
-
 BATCHES = ".batch(128).prefetch(tf.data.AUTOTUNE)"
 
 
-@pytest.mark.parametrize("options, strategy, code", [
-    ({}, {"split": 2}, f"train = source.refurbish(layers[:2], layers[2:], r=3){BATCHES}"),
-    ({}, {"kind": "standard"}, f"""\
+@pytest.mark.parametrize("layers, apart, options, strategy, code", [
+    (LAYERS, (), {}, {"split": 2}, f"train = source.refurbish(layers[:2], layers[2:], r=3){BATCHES}"),
+    (LAYERS, (), {}, {"kind": "standard"}, f"""\
 augment = rtf.augment.compose(layers)
 seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)
 train = tf.data.Dataset.zip(source.shuffle(1000), seeds)
-train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls=16){BATCHES}"""),
-    # A split within the layers of a policy.
-    ({"layers": ["decode", ["policy", "policy"], "crop", "flip"]}, {"split": 2, "elements": "decoded"}, f"""\
-source = source.map(rtf.augment.compose(layers[:1]), tf.data.AUTOTUNE)
-source = rtf.sources.cached(source)
-train = source.refurbish(layers[1][:1], [layers[1][1], *layers[2:]], r=3){BATCHES}"""),
-    ({"is_by_index": False, "targets": {1: "mask"}}, {"split": 2, "elements": "decoded"}, f"""\
+train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}){BATCHES}"""),
+    # A stream, and a split within the layers of a policy.
+    (["decode", ["policy", "policy"], "crop", "flip"], (), {"is_by_index": False, "targets": {1: "mask"}},
+     {"split": 2, "elements": "decoded"}, f"""\
 source = source.map(rtf.augment.compose(layers[:1], targets=targets), tf.data.AUTOTUNE)
 source = source.cache()
-train = source.refurbish(layers[1:2], layers[2:], r=3, targets=targets){BATCHES}"""),
-    ({"apart": rtf.augment.decode_random_resized_crop(8).apart()},
+train = source.refurbish(layers[1][:1], [layers[1][1], *layers[2:]], r=3, targets=targets){BATCHES}"""),
+    (LAYERS, rtf.augment.decode_random_resized_crop(8).apart(), {},
      {"split": 2, "samples_in": "disk", "samples_limit": 5_000, "elements": "decoded", "elements_limit": 70_000}, f"""\
 source = source.map(rtf.augment.compose([rtf.augment.decode()]), tf.data.AUTOTUNE)
 source = rtf.sources.cached(source, rtf.CacheStore(max_bytes=70_000))
 crop = rtf.augment.random_resized_crop((8, 8), antialias=True)
 store = rtf.CacheStore('/ssd/samples-ffec6b81', max_bytes=5_000)
 train = source.refurbish([crop, layers[1]], layers[2:], r=3, store=store){BATCHES}""")])
-def test_the_lines_are_what_a_person_would_write(monkeypatch, options, strategy, code):
-  monkeypatch.setattr(dataset_graph, "PLAIN_MAP_CALLS", 16)
-  assert written(**options).code(strategies.Strategy(**{"kind": "refurbish", "r": 3, **strategy})) == code
+def test_the_lines_are_what_a_person_would_write(layers, apart, options, strategy, code):
+  flat = composition.flattened(layers)
+  form = measure.Form("decoded", (*apart, *flat[len(apart) > 0:]), 1, apart=bool(apart))
+  lines = plan.Plan(
+      tf.data.Dataset.from_tensors(("file", 1)), layers, flat, [form], [tf.TensorSpec([8, 8, 3])], [samples.Traced(True, True, False)],
+      **{"is_by_index": True, "batch_size": 128, "targets": None, "disk": "/ssd", **options})
+  assert lines.code(strategies.Strategy(**{"kind": "refurbish", "r": 3, **strategy})) == code
 
 
 def test_parts_of_nested_lists():
-  layers = ["decode", ["policy", ("color", "rotate"), []], "crop", [["flip"], "cutout"], "normalize"]
-  flat, lines = composition.flattened(layers), written(layers)
+  lines = object.__new__(plan.Plan)
+  lines._given = layers = ["decode", ["policy", ("color", "rotate"), []], "crop", [["flip"], "cutout"], "normalize"]
+  flat = composition.flattened(layers)
   for start, stop in itertools.combinations(range(len(flat) + 1), 2):
     assert composition.flattened(eval(lines._part(start, stop), {"layers": layers})) == flat[start:stop]
 
