@@ -15,8 +15,7 @@ from refurbish_tf import diversity
 from refurbish_tf._internal import checks, machine, native
 from refurbish_tf.advice import measure, order, plan, report, samples
 from refurbish_tf.advice import strategies
-from refurbish_tf.augment import composition
-from refurbish_tf.augment.native_layers import NativeLayer
+from refurbish_tf.augment import composition, device_layers
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 
@@ -40,10 +39,10 @@ def advise(
   TensorShape([None, 32, 32, 3])
 
   It compares standard training by plain `tf.data` with elements kept as they are read, or after their first layers if
-  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; with both; each in
-  memory and, with `disk`, on a disk; and with the last layers on whole batches. If memory is short, a part is kept. For
-  each strategy it predicts the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity
-  (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
+  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with both; each
+  in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts the CPU time of a
+  sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al., "Refurbish Your Training
+  Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
   Times add up; the samples a second are the least of what processors, disk and accelerator allow. The proposal is the
   fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
 
@@ -94,9 +93,7 @@ def advise(
   num_samples = None if described["num_samples"] < 0 else described["num_samples"]
 
   splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
-  places = [at for at in splits if at < len(layers) and _can_be_batched(layers[at:], specs[at:], targets)]
-  # With more of them chance would make one look good.
-  batched = tuple(sorted({*places[:1], *places[-1:]}))
+  can_offload = not targets and any(_can_be_offloaded(layers[at:], specs[at]) for at in splits[:-1])
   forms = _forms(layers, traced, numbers, draws)
   bar = tf.keras.utils.Progbar(max_seconds, unit_name="second") if sys.stdout.isatty() or "ipykernel" in sys.modules else None
 
@@ -111,7 +108,7 @@ def advise(
   # The rest is for counting; tracing has taken its time, too.
   counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
-      source, forms, splits, batched, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk,
+      source, forms, splits, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk,
       max_seconds=max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began)), progress=progress)
   counted = [(outcomes[0], False, outcomes[1]) if outcomes else None for outcomes in known]
   for position in (position for position, outcomes in enumerate(known) if outcomes is None):
@@ -133,10 +130,10 @@ def advise(
   made = plan.Plan(
       source, given, layers, forms, specs, traced, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk)
   found = tuple(strategies.Model(setting, made).strategies())
-  return _advice(found, rows, layers, specs, traced, setting, min_diversity)
+  return _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offload)
 
 
-def _advice(found, rows, layers, specs, traced, setting, min_diversity):
+def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offload):
   standard = next(strategy for strategy in found if strategy.kind == "standard")
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
@@ -157,7 +154,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity):
     reasons.append("step_seconds is not given: if your accelerator does not wait for its input, nothing of this makes it faster.")
   if input_waits is not False:
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
-    hints += _hints(setting, best)
+    hints += _hints(setting, best, can_offload)
     if len(setting.splits) > 1 and setting.num_samples is not None:
       same = [strategy.later_cpu_seconds for strategy in found if strategy.kind == "refurbish" and strategy.diversity >= min_diversity]
       better = order.better_order(
@@ -184,7 +181,7 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
   if best.elements and setting.form(best.elements).apart:
     reasons.append(
         "Decoded whole and then cropped: the bytes differ from those of decode_random_resized_crop, which decodes a large window of a JPEG "
-        "file at a smaller size; and other windows are drawn. The list has one layer more then.")
+        "file at a smaller size; and other windows are drawn.")
   for is_part, what in ((best.elements and best.elements_fraction < 1, "elements"), (not best.fits, "samples")):
     if is_part:
       where = best.elements_in if what == "elements" else best.samples_in
@@ -220,7 +217,7 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
       f"enough diversity, take {100 * share:.0f} % of the time of all layers."]
 
 
-def _hints(setting, best):
+def _hints(setting, best, can_offload):
   hints, costs = [], setting.costs
   # By the clock, of what the strategy reads.
   read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
@@ -229,8 +226,8 @@ def _hints(setting, best):
     hints.append(
         f"Reading is the slowest: echo(e) after it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated sample is "
         "worth as much as a fresh one, only training tells (Choi et al.).")
-  if setting.step_seconds is not None and not setting.trains_on_cpu and (
-      best.input_per_second < setting.batch_size / setting.step_seconds) and costs.saved:
+  if can_offload and setting.step_seconds is not None and not setting.trains_on_cpu and (
+      best.input_per_second < setting.batch_size / setting.step_seconds):
     hints.append(
         "The accelerator still waits: offload(layers) in place of the last layers lets it do a part of a batch. Whether its step "
         "then takes longer, only training tells (Kim et al.).")
@@ -253,12 +250,14 @@ def _forms(layers, traced, numbers, draws):
   return tuple(forms)
 
 
-def _can_be_batched(behind, specs, targets):
-  """Whether these layers can run on whole batches: of images, each of which draws for itself."""
-  image = samples.image_spec(specs[0][0] if type(specs[0]) is tuple else specs[0])
-  return (
-      not targets and all(isinstance(layer, NativeLayer) for layer in behind) and not behind[0].takes_over
-      and all(map(samples.is_fixed, (specs[0], specs[-1]))) and isinstance(image, tf.TensorSpec) and image.shape.rank == 3)
+def _can_be_offloaded(layers, spec):
+  """Whether `offload` takes these layers, and elements of this type."""
+  image = samples.image_spec(spec)
+  try:
+    device_layers.checked_layers(layers, "offload")
+  except (TypeError, ValueError):
+    return False
+  return samples.is_fixed(spec) and tf.TensorSpec([None, None, 3], tf.uint8).is_compatible_with(image)
 
 
 def _layer_rows(layers, counted, costs):

@@ -70,8 +70,6 @@ class Costs:
   first: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
   batch: float = 0.0
-  # By split: what it saves to run all layers after it on batches.
-  saved: dict[int, float] = dataclasses.field(default_factory=dict)
   # Of a sample on disk, in place of memory: each, and each byte.
   disk_hit: tuple[float, float] = (0.0, 0.0)
   disk_put: tuple[float, float] = (0.0, 0.0)
@@ -89,13 +87,10 @@ class Costs:
 
 
 class Measurement:
-  """Measures a source and layers; `costs` holds what was found.
+  """Measures a source and layers; `costs` holds what was found. `splits`: the numbers of layers after which samples may be kept."""
 
-  `splits`: the numbers of layers after which samples may be kept. `batched`: those after which all may run on batches.
-  """
-
-  def __init__(self, source, forms, splits, batched, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
-    self._source, self._forms, self._splits, self._batched = source, forms, splits, batched
+  def __init__(self, source, forms, splits, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
+    self._source, self._forms, self._splits = source, forms, splits
     self._layers, self._given_targets = forms[0].layers, targets
     self._targets = checked_targets(targets, "advise")
     self._is_by_index, self._progress = is_by_index, progress
@@ -210,12 +205,9 @@ class Measurement:
     partial = layers if at is None else layers[:at]
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
-  def _batches(self, dataset, last=None):
-    """Batches, `last` done to each, with the buffer that training reads from."""
+  def _batches(self, dataset):
+    """Batches, with the buffer that training reads from."""
     batches = (dataset.batch if samples.is_fixed(dataset.element_spec) else dataset.ragged_batch)(self._batch_size)
-    if last is not None:
-      batches = tf.data.Dataset.zip(batches, _seeds()).map(
-          lambda batch, seed: samples.call(last, batch, seed), num_parallel_calls=tf.data.AUTOTUNE)
     return _plain(batches.prefetch(tf.data.AUTOTUNE))
 
   def _pipelines(self):
@@ -236,8 +228,6 @@ class Measurement:
     for at in self._splits:
       made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
       made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
-    for at in self._batched:
-      made["batched", at] = self._batches(self._stage(held, layers[:at], None, 1, None), samples.whole_batches(layers, at))
     if self._folder and self._splits:
       ends = {of(self._splits, key=self.costs.sample_bytes.get) for of in (min, max)}
       for at, (kind, r) in itertools.product(ends, (("hit on disk", NEVER), ("third on disk", 3))):
@@ -292,7 +282,6 @@ class Measurement:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
-    costs.saved = {at: max(0.0, of_sample("in batches") - of_sample(("batched", at))) for at in self._batched}
     on_disk = {at: [of_sample((f"{which} on disk", at)) for which in ("hit", "third")]
                for at in self._splits if ("hit on disk", at) in measured}
     if on_disk:

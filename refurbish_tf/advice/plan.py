@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf.advice import samples
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.final_layers import random_resized_crop
 from refurbish_tf.augment.targets import layer_name
+
+# How a crop shows the arguments that nobody has to write.
+_DEFAULTS = repr(random_resized_crop(1)).removeprefix("random_resized_crop((1, 1)").removesuffix(", antialias=False)")
 
 
 class Plan:
@@ -16,7 +21,8 @@ class Plan:
   def __init__(self, source, given, layers, forms, specs, traced, *, is_by_index, batch_size, targets, disk):
     """`given`: the layers as the user wrote them, maybe nested."""
     self._given, self._layers, self._forms = given, layers, {form.name: form for form in forms}
-    self._specs, self._traced, self._is_by_index = specs, traced, is_by_index
+    self._made, self._is_by_index = specs[-1], is_by_index
+    self._takes_seed = any(each.takes_seed for each in traced)
     self._batch_size, self._targets, self._disk = batch_size, targets, disk
     self._is_tuple = type(source.element_spec) is tuple
     image = samples.image_spec(source.element_spec)
@@ -31,101 +37,93 @@ class Plan:
     return names["train"]
 
   def code(self, strategy):
-    lines = []
-    is_cut = strategy.split is not None or strategy.batch_split is not None or self._front(strategy)
-    if is_cut and list(self._given) != list(self._layers):
-      lines.append("layers = tf.nest.flatten(layers)")
-    lines += self._standard() if strategy.kind == "standard" else self._stage(strategy)
-    batch = "batch" if samples.is_fixed(self._specs[strategy.batch_split if strategy.batch_split is not None else -1]) else "ragged_batch"
-    tail = f".{batch}({self._batch_size})"
-    if strategy.batch_split is None:
-      return "\n".join([*lines, f"train = train{tail}.prefetch(tf.data.AUTOTUNE)"])
-    return "\n".join([*lines, f"train = train{tail}", *self._on_batches(strategy), "train = train.prefetch(tf.data.AUTOTUNE)"])
-
-  def _front(self, strategy):
-    """The form of which the first layers stand before what is kept."""
-    form = self._forms.get(strategy.elements)
-    return form if form is not None and form.prefix else None
-
-  def _more(self, strategy):
-    """Of layers taken apart there is one more."""
-    front = self._front(strategy)
-    return int(bool(front and front.apart))
+    lines = self._standard() if strategy.kind == "standard" else self._stage(strategy)
+    batch = "batch" if samples.is_fixed(self._made) else "ragged_batch"
+    return "\n".join(lines) + f".{batch}({self._batch_size}).prefetch(tf.data.AUTOTUNE)"
 
   def _standard(self):
-    takes_seed = any(each.takes_seed for each in self._traced)
-    return [f"augment = {self._composed('layers', clips=self._clips)}",
-            *self._mapped("source.shuffle(1000)", "augment", "sample", self._is_tuple, takes_seed,
-                          dataset_graph.PLAIN_MAP_CALLS)]
+    composed, calls = self._composed("layers"), f"num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}"
+    if not self._takes_seed:
+      return [f"train = source.shuffle(1000).map({composed}, {calls})"]
+    sample = "*sample" if self._is_tuple else "sample"
+    return [f"augment = {composed}",
+            "seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)",
+            "train = tf.data.Dataset.zip(source.shuffle(1000), seeds)",
+            f"train = train.map(lambda sample, seed: augment({sample}, seed=seed), {calls})"]
 
   def _stage(self, strategy):
-    lines, front, before = [], self._front(strategy), "source"
-    start = front.prefix if front else 0
-    if front and front.apart:
-      whole, crop = (f"rtf.augment.{layer!r}" for layer in front.layers[:2])
-      lines.append(f"layers = [{whole},\n          {crop}, *layers[1:]]")
-    if front:
-      composed = self._composed(_cut(0, start), clips=self._clips)
-      lines.append(f"decoded = source.map({composed}, num_parallel_calls=tf.data.AUTOTUNE)")
-      before = "decoded"
-    if strategy.elements:
-      lines.append(f"kept = {self._kept(strategy, before)}")
-      before = "kept"
-    more = self._more(strategy)
-    stop = None if strategy.batch_split is None else strategy.batch_split + more
-    targets = ", targets=targets" if self._targets else ""
-    if strategy.split is None:
-      lines.append(f"train = {before}.refurbish({_cut(start, stop)}, r=1{targets})")
-    else:
-      at = strategy.split + more
-      lists = _cut(start, at if at < len(self._layers) + more else None)
-      if at < (stop if stop is not None else len(self._layers) + more):
-        lists += f", {_cut(at, stop)}"
-      made_by = (*(front.layers[:front.prefix] if front else ()), *self._layers[:strategy.split], strategy.r)
-      store = self._store(strategy.samples_in, strategy.samples_limit, made_by, "samples")
-      lines.append(f"train = {before}.refurbish(\n    {lists}, r={strategy.r:g}{store and f', store={store}'}{targets})")
-    return lines
+    lines, crop = [], []
+    form = self._forms.get(strategy.elements)
+    before = form.prefix if form else 0
+    if before:
+      front = f"[rtf.augment.{form.layers[0]!r}]" if form.apart else self._part(0, before)
+      lines.append(f"source = source.map({self._composed(front)}, tf.data.AUTOTUNE)")
+    if form:
+      lines.append(f"source = {self._kept(strategy, form.layers[:before])}")
+    if form and form.apart:
+      lines.append(f"crop = rtf.augment.{repr(form.layers[1]).replace(_DEFAULTS, '')}")
+      crop = ["crop"]
+    at = len(self._layers) if strategy.split is None else strategy.split
+    arguments = [self._part(before, at, *crop)]
+    if at < len(self._layers):
+      arguments.append(self._part(at, len(self._layers)))
+    arguments.append(f"r={strategy.r:g}")
+    made_by = (*(form.layers[:before] if form else ()), *self._layers[:at], strategy.r)
+    store = self._store(strategy.samples_in, strategy.samples_limit, made_by, "samples")
+    if store:
+      lines.append(f"store = {store}")
+      arguments.append("store=store")
+    if self._targets:
+      arguments.append("targets=targets")
+    return [*lines, f"train = source.refurbish({', '.join(arguments)})"]
 
-  def _kept(self, strategy, before):
-    front = self._front(strategy)
-    layers = front.layers[:front.prefix] if front else ()
+  def _kept(self, strategy, layers):
     if not self._is_by_index:
-      return f"{before}.cache()"
+      return "source.cache()"
     store = self._store(strategy.elements_in, strategy.elements_limit, layers, "elements")
-    return f"rtf.sources.cached({before}{store and f', {store}'})"
+    return f"rtf.sources.cached({', '.join(filter(None, ['source', store]))})"
 
   def _store(self, place, limit, layers, what):
-    path = repr(self._path(layers, what)) if place == "disk" else ""
-    if limit is None:
-      return path
-    return f"rtf.CacheStore({path and f'{path}, '}max_bytes={limit:_})"
+    arguments = [repr(self._path(layers, what))] if place == "disk" else []
+    arguments += [f"max_bytes={limit:_}"] if limit is not None else []
+    return f"rtf.CacheStore({', '.join(arguments)})" if arguments else ""
 
   def _path(self, layers, what):
     # By the layers that made it. The text of a function of the user's has an address, which differs from run to run.
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
-  def _on_batches(self, strategy):
-    start = strategy.batch_split
-    takes_seed = any(each.takes_seed for each in self._traced[start:])
-    several = type(self._specs[start]) is tuple
-    return [f"last = rtf.augment.compose({_cut(start + self._more(strategy), None)})",
-            *self._mapped("train", "last", "batch", several, takes_seed, "tf.data.AUTOTUNE")]
-
-  def _composed(self, layers, clips):
+  def _composed(self, layers):
     targets = ", targets=targets" if self._targets else ""
-    return f"rtf.augment.compose({layers}{targets}{', clips=True' if clips else ''})"
+    return f"rtf.augment.compose({layers}{targets}{', clips=True' if self._clips else ''})"
 
-  def _mapped(self, dataset, function, of, several, takes_seed, calls):
-    calls = f"num_parallel_calls={calls}"
-    if not takes_seed:
-      return [f"train = {dataset}.map({function}, {calls})"]
-    return ["seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)",
-            f"train = tf.data.Dataset.zip({dataset}, seeds).map(\n"
-            f"    lambda {of}, seed: {function}({'*' if several else ''}{of}, seed=seed), {calls})"]
-
-
-def _cut(start, stop):
-  return "layers" if not start and stop is None else f"layers[{start or ''}:{'' if stop is None else stop}]"
+  def _part(self, start, stop, *names):
+    """A list of the layers that are called `names`, and of the user's from `start` to `stop`."""
+    slices = _slices("layers", self._given, start, stop)
+    if len(slices) == 1 and not names:
+      return _sliced(*slices[0])
+    members = (
+        f"{name}[{first}]" if last - first == 1 else f"*{_sliced(name, first, last, count)}" for name, first, last, count in slices)
+    return f"[{', '.join([*names, *members])}]"
 
 
+def _slices(name, layers, start, stop):
+  """Where the layers from `start` to `stop` are, in nested lists: the name of a list, a slice of it, and its length."""
+  slices, behind = [], 0
+  for place, layer in enumerate(layers):
+    size = len(composition.flattened([layer]))
+    first, last = max(0, start - behind), min(size, stop - behind)
+    behind += size
+    if first >= last:
+      continue
+    if last - first < size:
+      slices += _slices(f"{name}[{place}]", layer, first, last)
+    elif slices and slices[-1][0] == name:
+      slices[-1] = (*slices[-1][:2], place + 1, len(layers))
+    else:
+      slices.append((name, place, place + 1, len(layers)))
+  return slices
+
+
+def _sliced(name, first, last, count):
+  return name if last - first == count else f"{name}[{first or ''}:{last if last < count else ''}]"

@@ -119,8 +119,3 @@ def is_fixed(element_spec):
   """Whether all elements have the same shape, so that they can be batched."""
   return all(
       isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in tf.nest.flatten(element_spec))
-
-
-def whole_batches(layers, start):
-  """The last layers as a function of a batch."""
-  return composition.compose_part(layers, start, len(layers), clips=False)

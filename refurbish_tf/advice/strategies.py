@@ -28,8 +28,7 @@ class Strategy:
   """One strategy to prepare samples, and what is predicted of it: means over all epochs, the first included.
 
   Attributes:
-    kind: "standard" (plain tf.data), "batched" (the same with the last layers on whole batches), "kept" (elements are kept,
-      `rtf.sources.cached`), "refurbish", or "both".
+    kind: "standard" (plain tf.data), "kept" (elements are kept, `rtf.sources.cached`), "refurbish", or "both".
     elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", after the first layers. None if
       none are.
     elements_in: where they are: "memory" or "disk".
@@ -37,7 +36,6 @@ class Strategy:
     split: the number of layers before the cache store of `refurbish`, or None.
     r: the reuse factor.
     samples_in: where the samples of `refurbish` are: "memory" or "disk".
-    batch_split: the number of layers before those that run on whole batches, or None if none do.
     cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in each later one.
     samples_per_second: the least that processors, disk and, where its step is known, accelerator allow. `input_per_second`
       without the accelerator.
@@ -52,7 +50,6 @@ class Strategy:
   split: int | None = None
   r: float = 1
   samples_in: str | None = None
-  batch_split: int | None = None
   cpu_seconds: float = 0.0
   first_cpu_seconds: float = 0.0
   later_cpu_seconds: float = 0.0
@@ -79,8 +76,6 @@ class Strategy:
       parts.append(f"{share}{self.elements} elements {'on disk' if self.elements_in == 'disk' else 'in memory'}")
     if self.split is not None:
       parts.append(f"r = {self.r:g} after layer {self.split}" + (", on disk" if self.samples_in == "disk" else ""))
-    if self.batch_split is not None:
-      parts.append(f"layers from {self.batch_split + 1} on in batches")
     return ", ".join(parts)
 
   @property
@@ -136,10 +131,7 @@ class Model:
 
   def strategies(self):
     """All strategies, the fastest first."""
-    found = [Strategy("standard")]
-    for batched in self._batched(1):
-      found += [Strategy("batched", batch_split=batched)] if batched is not None else []
-      found += self._with_elements(Strategy("kept", batch_split=batched))
+    found = [Strategy("standard"), *self._with_elements(Strategy("kept"))]
     for strategy in self._stages():
       found += [strategy, *self._with_elements(strategy)]
     return sorted(map(self.predicted, found), key=lambda strategy: -strategy.samples_per_second)
@@ -155,31 +147,24 @@ class Model:
     for form, (place, room) in itertools.product(given.forms, self._places()):
       if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
-      batched = strategy.batch_split if strategy.batch_split is None or strategy.split is not None else self._batched(form.replaced + 1)[-1]
       size = given.costs.element_bytes[form.name]
       whole, room = given.num_samples * size, room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0)
       # cache() of a stream keeps all or nothing, and on a disk it would not tell one source from another.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
-      if enough and (batched is None) == (strategy.batch_split is None):
+      if enough:
         yield dataclasses.replace(
-            strategy, kind="kept" if strategy.split is None else "both", elements=form.name, elements_in=place, elements_fraction=min(1.0, room / whole),
-            batch_split=batched, elements_limit=_limit(whole, room))
-
-  def _batched(self, least):
-    """From which layer on to run them on batches: on none, and where it saves the most of the places after `least` layers."""
-    places = [at for at in self._given.costs.saved if at >= least]
-    return [None, max(places, key=self._given.costs.saved.get)] if places else [None]
+            strategy, kind="kept" if strategy.split is None else "both", elements=form.name, elements_in=place,
+            elements_fraction=min(1.0, room / whole), elements_limit=_limit(whole, room))
 
   def _stages(self):
     given = self._given
     if given.num_samples is None:
       return
     for at, r, (place, room) in itertools.product(given.splits, given.factors(), self._places()):
-      for batched in self._batched(at):
-        strategy = Strategy("refurbish", split=at, r=r, samples_in=place, batch_split=batched)
-        needed = self._bytes_of_samples(strategy)
-        if room >= max(LEAST_SHARE * needed, given.costs.sample_bytes[at]):
-          yield dataclasses.replace(strategy, samples_limit=_limit(needed, room), fits=needed <= room)
+      strategy = Strategy("refurbish", split=at, r=r, samples_in=place)
+      needed = self._bytes_of_samples(strategy)
+      if room >= max(LEAST_SHARE * needed, given.costs.sample_bytes[at]):
+        yield dataclasses.replace(strategy, samples_limit=_limit(needed, room), fits=needed <= room)
 
   def _bytes_of_samples(self, strategy):
     """Of all that are used again, which the last of r uses leaves out."""
@@ -223,7 +208,7 @@ class Model:
     else:
       cpu = costs.hit[strategy.split] + fresh * (costs.first[strategy.split] - costs.hit[strategy.split])
     if strategy.kind != "standard":
-      cpu += costs.batch if strategy.batch_split is None else costs.batch - costs.saved[strategy.batch_split]
+      cpu += costs.batch
     if strategy.elements:
       cpu += fresh * (share * costs.fresh[strategy.elements] + (1 - share) * costs.missed[strategy.elements] - costs.fresh["encoded"])
     # The parts are measured one by one, so their errors could add up to less than nothing.

@@ -112,7 +112,7 @@ def decode(
   arguments, shown = resized("decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
   if fill_value and name_of_dtype(dtype) == "uint16":
     raise ValueError(f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders.")
-  shown = "None" if size is None else shown.replace(", antialias=True", "")
+  shown = "" if size is None else shown.replace(", antialias=True", "")
   return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype)
 
 
@@ -139,10 +139,9 @@ class Decoder:
         "max_pixels": checked_whole(
             f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."),
         "T": tf.as_dtype(dtype_name)}
-    self._shown = (
-        f"{shown}{'' if self._turns is None else f', apply_exif_orientation={self._turns}'}"
-        f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}"
-        f"{', dtype=tf.uint16' if dtype_name == 'uint16' else ''}")
+    self._shown = ", ".join(filter(None, [
+        shown, "" if self._turns is None else f"apply_exif_orientation={self._turns}",
+        f"max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else "", "dtype=tf.uint16" if dtype_name == "uint16" else ""]))
     # Whether they may be elsewhere than where their user knows them.
     self.moves_pixels = layer.takes_seed or resizes or self._turns is None
 

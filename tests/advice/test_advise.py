@@ -9,7 +9,6 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf._internal import machine
 from refurbish_tf.advice import measure
-from refurbish_tf.augment import composition
 from support import cases
 
 pytestmark = cases.slow
@@ -51,7 +50,6 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
   assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
   # The label is in the cache store, too.
   assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
-  assert tf.nest.flatten(layers) == composition.flattened(layers)  # As the lines of code say.
   assert advice.best.split == 1 and advice.best.r == 2 and advice.input_waits is None
   text = str(advice)
   assert text.index(advice.best.name) < text.index("standard  ") and text.endswith(advice.code)
@@ -63,16 +61,15 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
 def test_the_lines_of_every_strategy_are_run(tmp_path):
   layers = [AUGMENT.decode_random_resized_crop(8), [*CHEAP, AUGMENT.normalize()]]
   advice = rtf.advise(FILES, layers, memory=30_000, disk=tmp_path, epochs=3, min_diversity=0.5, **QUICK)
-  kinds = {(strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.batch_split is not None) for strategy in advice.strategies}
-  assert {kind for kind, *_ in kinds} == {"standard", "batched", "kept", "refurbish", "both"}
+  kinds = {(strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in): strategy for strategy in advice.strategies}
+  assert {kind for kind, *_ in kinds} == {"standard", "kept", "refurbish", "both"}
   assert {form for _, form, *_ in kinds} == {None, "encoded", "decoded"}
   for kind in cases.some(sorted(kinds, key=str), 6):
-    strategy = next(strategy for strategy in advice.strategies if kind == (strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.batch_split is not None))
+    strategy = kinds[kind]
     train = strategy.apply(FILES)
     assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
     assert labels(train) == labels(train) == list(range(12)), strategy.code
-  decoded = next(strategy for strategy in advice.strategies if strategy.elements == "decoded" and strategy.elements_in == "memory" and strategy.elements_fraction < 1)
-  assert "rtf.augment.decode(None)" in decoded.code and f"max_bytes={decoded.elements_limit:_}" in decoded.code
+  assert any(strategy.elements == "decoded" and strategy.elements_limit for strategy in advice.strategies)
   # Nothing is left of what was measured on the disk.
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -81,7 +78,7 @@ def test_decoded_alone_or_behind_its_first_layer():
   layers = [AUGMENT.decode(), lambda image: image[:40, :40], AUGMENT.random_flip()]
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
-  assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "kept.refurbish(layers[2:], r=1)" in kept.code
+  assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "source.refurbish(layers[2:], r=1)" in kept.code
   # After layers that have a state nothing is kept permanently.
   found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
   assert not [strategy for strategy in found.strategies if strategy.elements == "decoded"]
@@ -113,7 +110,10 @@ def test_an_accelerator_that_does_not_wait_needs_nothing(monkeypatch):
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
   assert advice.input_waits is False and advice.best.kind == "standard"
   assert str(advice).startswith("The input is not the bottleneck") and "Nothing to change" in str(advice)
-  assert rtf.advise(IMAGES, CHEAP, step_seconds=1e-9, **QUICK).input_waits is True
+  advice = rtf.advise(IMAGES, CHEAP, step_seconds=1e-9, **QUICK)
+  assert advice.input_waits is True and "offload(layers)" in str(advice)
+  # Which would refuse functions of the user's.
+  assert "offload" not in str(rtf.advise(IMAGES, [*CHEAP, flip], step_seconds=1e-9, **QUICK))
   monkeypatch.setattr(machine, "has_accelerator", lambda: False)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
   assert advice.input_waits is None and "The processors train, too: standard training's input takes 0 %" in str(advice)

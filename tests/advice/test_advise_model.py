@@ -1,4 +1,4 @@
-"""`rtf.advise`: what is predicted for given costs, which strategy is picked, counting."""
+"""`rtf.advise`: what is predicted for given costs, which strategy is picked, its lines of code, counting."""
 import itertools
 import math
 
@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.advice import measure, order, outcomes, report, strategies
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf.advice import measure, order, outcomes, plan, report, samples, strategies
+from refurbish_tf.augment import composition
 
 LAYERS = ("decode", "policy", "crop")
 # Of a sample with all layers, without those before the split, and with a batch.
@@ -143,16 +145,6 @@ def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
   assert measured._by_size(seconds) == pytest.approx(expected, abs=1e-12)
 
 
-def test_layers_on_batches():
-  found = all_strategies(costs(saved={2: 30e-6}))
-  plain, batched = (the(found, kind="refurbish", split=2, r=2, batch_split=place) for place in (None, 2))
-  assert plain.cpu_seconds - batched.cpu_seconds == pytest.approx(30e-6)
-  # After what is kept there must be a layer that does not run on batches.
-  assert the(found, kind="kept", elements="decoded", batch_split=2).later_cpu_seconds == pytest.approx(DECODED + BATCH - 30e-6)
-  assert not [strategy for strategy in all_strategies(costs(saved={1: 30e-6})) if strategy.kind == "kept" and strategy.elements == "decoded" and strategy.batch_split]
-  assert the(found, kind="batched").cpu_seconds == pytest.approx(FRESH + BATCH - 30e-6)
-
-
 def test_diversity_is_that_of_the_theory():
   found = all_strategies()
   expected = rtf.diversity.normalized_unique_samples(1e12 * 81, 81, 10, 3)
@@ -180,11 +172,50 @@ def test_the_pick():
 
 
 def test_names_say_what_is_kept_where():
-  found = all_strategies(costs(saved={2: 30e-6}), memory=20_000 * WHOLE / 4, disk=1e9)
+  found = all_strategies(memory=20_000 * WHOLE / 4, disk=1e9)
   names = {strategy.name for strategy in found}
-  assert {"standard", "layers from 3 on in batches", "25 % of decoded elements in memory", "encoded elements on disk",
-          "r = 3 after layer 2, on disk"} <= names
+  assert {"standard", "25 % of decoded elements in memory", "encoded elements on disk", "r = 3 after layer 2, on disk"} <= names
   assert len(names) == len(found)
+
+
+BATCHES = ".batch(128).prefetch(tf.data.AUTOTUNE)"
+
+
+@pytest.mark.parametrize("layers, apart, options, strategy, code", [
+    (LAYERS, (), {}, {"split": 2}, f"train = source.refurbish(layers[:2], layers[2:], r=3){BATCHES}"),
+    (LAYERS, (), {}, {"kind": "standard"}, f"""\
+augment = rtf.augment.compose(layers)
+seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)
+train = tf.data.Dataset.zip(source.shuffle(1000), seeds)
+train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}){BATCHES}"""),
+    # A stream, and a split within the layers of a policy.
+    (["decode", ["policy", "policy"], "crop", "flip"], (), {"is_by_index": False, "targets": {1: "mask"}},
+     {"split": 2, "elements": "decoded"}, f"""\
+source = source.map(rtf.augment.compose(layers[:1], targets=targets), tf.data.AUTOTUNE)
+source = source.cache()
+train = source.refurbish(layers[1][:1], [layers[1][1], *layers[2:]], r=3, targets=targets){BATCHES}"""),
+    (LAYERS, rtf.augment.decode_random_resized_crop(8).apart(), {},
+     {"split": 2, "samples_in": "disk", "samples_limit": 5_000, "elements": "decoded", "elements_limit": 70_000}, f"""\
+source = source.map(rtf.augment.compose([rtf.augment.decode()]), tf.data.AUTOTUNE)
+source = rtf.sources.cached(source, rtf.CacheStore(max_bytes=70_000))
+crop = rtf.augment.random_resized_crop((8, 8), antialias=True)
+store = rtf.CacheStore('/ssd/samples-ffec6b81', max_bytes=5_000)
+train = source.refurbish([crop, layers[1]], layers[2:], r=3, store=store){BATCHES}""")])
+def test_the_lines_are_what_a_person_would_write(layers, apart, options, strategy, code):
+  flat = composition.flattened(layers)
+  form = measure.Form("decoded", (*apart, *flat[len(apart) > 0:]), 1, apart=bool(apart))
+  lines = plan.Plan(
+      tf.data.Dataset.from_tensors(("file", 1)), layers, flat, [form], [tf.TensorSpec([8, 8, 3])], [samples.Traced(True, True, False)],
+      **{"is_by_index": True, "batch_size": 128, "targets": None, "disk": "/ssd", **options})
+  assert lines.code(strategies.Strategy(**{"kind": "refurbish", "r": 3, **strategy})) == code
+
+
+def test_parts_of_nested_lists():
+  lines = object.__new__(plan.Plan)
+  lines._given = layers = ["decode", ["policy", ("color", "rotate"), []], "crop", [["flip"], "cutout"], "normalize"]
+  flat = composition.flattened(layers)
+  for start, stop in itertools.combinations(range(len(flat) + 1), 2):
+    assert composition.flattened(eval(lines._part(start, stop), {"layers": layers})) == flat[start:stop]
 
 
 def row(name, seconds, number, sample_bytes=100.0):

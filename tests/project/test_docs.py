@@ -186,7 +186,7 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
     if names.get("train") is not train:
       next(iter(names["train"]))
     if "rtf.advise(" in example:
-      # Its splits are tried, or leave the rest to what is done on batches.
+      # Its splits are tried.
       del final_augmentations[known:]
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
