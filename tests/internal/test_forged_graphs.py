@@ -93,9 +93,8 @@ def refurbish(partial=lambda image, label: (image, label), final=None, sample=No
   final = [] if final is None else [tf.function(final).get_concrete_function(*sample)] * times
   given = {
       "stage": native.ops().refurbish_tf_stage_name(), "seed": 1, "order_seed": 1, "reuse_factor": 2.0, "store": "",
-      "max_bytes": 1 << 40, "shuffle_buffer_size": 0, "num_parallel_calls": 0, "partial_fn": partial, "final_fn": final,
-      "eviction": "balanced",
-      "shuffle": "cache_aware", "deterministic": "true", "any_seed": False, "partial_seed": False, "final_seed": False,
+      "max_bytes": 1 << 40, "shuffle_buffer_size": 0, "num_parallel_calls": 0, "batch_size": 0, "drop_remainder": False,
+      "partial_fn": partial, "final_fn": final, "eviction": "balanced", "shuffle": "cache_aware", "deterministic": "true", "any_seed": False, "partial_seed": False, "final_seed": False,
       "sample_types": [spec.dtype for spec in sample], "sample_shapes": [spec.shape for spec in sample],
       **types_of(*(outputs or sample)), **changes}
   return native.ops().refurbish_tf_refurbish_dataset(dataset._variant_tensor, [], [], **given)
@@ -115,6 +114,8 @@ REFURBISH = {
     "r is infinite": {"reuse_factor": float("inf")},
     "a buffer below 0": {"shuffle_buffer_size": -1},
     "too many calls": {"num_parallel_calls": 10**6},
+    "a batch of less than nothing": {"batch_size": -1},
+    "a batch without a dimension": {"batch_size": 2},
     "two names": {"stage": NAMES},
     "a negative limit": {"max_bytes": -5},
 }

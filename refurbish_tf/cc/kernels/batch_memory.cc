@@ -12,9 +12,9 @@ namespace refurbish_tf {
 namespace {
 
 // What is smaller the allocator keeps itself.
-constexpr int64_t kLeastSpare = 1 << 18;
+constexpr int64_t kLeastSpareBytes = 1 << 18;
 // Of one size. While a batch is in use the next one is made.
-constexpr int kMostSpare = 2;
+constexpr int kMostSpareBatches = 2;
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void BatchMemory::Return(void* memory, size_t bytes) {
     const auto same = std::count_if(
         spare_.begin(), spare_.end(),
         [bytes](const auto& each) { return each.first == bytes; });
-    if (!closed_ && same < kMostSpare) {
+    if (!closed_ && same < kMostSpareBatches) {
       spare_.push_back({bytes, memory});
       return;
     }
@@ -78,7 +78,7 @@ absl::Status BatchMemory::Make(DataType type, const TensorShape& shape,
                                Tensor* tensor) {
   const int64_t bytes = tensorflow::MultiplyWithoutOverflow(
       shape.num_elements(), tensorflow::DataTypeSize(type));
-  if (tensorflow::DataTypeCanUseMemcpy(type) && bytes >= kLeastSpare) {
+  if (tensorflow::DataTypeCanUseMemcpy(type) && bytes >= kLeastSpareBytes) {
     void* memory = TakeSpare(bytes);
     if (memory == nullptr) {
       memory = allocator_->AllocateRaw(

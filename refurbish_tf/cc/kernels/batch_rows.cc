@@ -8,6 +8,31 @@
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
+namespace {
+
+absl::Status AnotherRow(int number, DataType type, const TensorShape& shape,
+                        DataType row_type, const TensorShape& row_shape) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "component ", number, " is ", DataTypeString(type), shape.DebugString(),
+      ", but a row of its batch is ", DataTypeString(row_type),
+      row_shape.DebugString(),
+      ". Make it what element_spec says, or leave the shape of that component "
+      "unknown."));
+}
+
+}  // namespace
+
+absl::Status CheckRow(int number, DataType type, const TensorShape& shape,
+                      const Tensor& component) {
+  bool same = component.dtype() == type && component.dims() == shape.dims() + 1;
+  for (int i = 0; same && i < shape.dims(); ++i) {
+    same = component.dim_size(i + 1) == shape.dim_size(i);
+  }
+  if (same) return absl::OkStatus();
+  TensorShape row = component.shape();
+  row.RemoveDim(0);
+  return AnotherRow(number, type, shape, component.dtype(), row);
+}
 
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component) {
   if (!tensorflow::DataTypeCanUseMemcpy(value.dtype())) {
@@ -60,27 +85,20 @@ absl::Status BatchRows::NewBatch(Batch* batch) const {
   return absl::OkStatus();
 }
 
-absl::Status BatchRows::Check(const std::vector<Tensor>& result,
-                              int left_out) const {
-  for (int i = 0; i < static_cast<int>(options_.types.size()); ++i) {
-    if (i == left_out) continue;
+absl::Status BatchRows::Check(const std::vector<Tensor>& result) const {
+  for (size_t i = 0; i < options_.types.size(); ++i) {
     if (result[i].dtype() != options_.types[i] ||
         result[i].shape() != options_.shapes[i]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "component ", i, " is ", DataTypeString(result[i].dtype()),
-          result[i].shape().DebugString(), ", but a row of its batch is ",
-          DataTypeString(options_.types[i]), options_.shapes[i].DebugString(),
-          ". Make it return what its element_spec says, or leave the shape of "
-          "that component unknown."));
+      return AnotherRow(i, result[i].dtype(), result[i].shape(),
+                        options_.types[i], options_.shapes[i]);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status BatchRows::Write(const std::vector<Tensor>& result, const Row& row,
-                              int left_out) {
-  for (int i = 0; i < static_cast<int>(row.batch->components.size()); ++i) {
-    if (i == left_out) continue;
+absl::Status BatchRows::Write(const std::vector<Tensor>& result,
+                              const Row& row) {
+  for (size_t i = 0; i < row.batch->components.size(); ++i) {
     TF_RETURN_IF_ERROR(
         CopyToRow(result[i], row.number, &row.batch->components[i]));
   }

@@ -19,6 +19,9 @@
 
 namespace refurbish_tf {
 
+// An error unless a value of this type and shape is a row of a component.
+absl::Status CheckRow(int number, DataType type, const TensorShape& shape,
+                      const Tensor& component);
 // Copies a value into a row of a component of a batch, whose rows have its type
 // and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
@@ -65,13 +68,10 @@ class BatchRows {
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
-  // An error unless a result has the types and shapes of a row. One component
-  // may be left out, as one that is in its row already.
-  absl::Status Check(const std::vector<Tensor>& result,
-                     int left_out = -1) const;
+  // An error unless a result has the types and shapes of a row.
+  absl::Status Check(const std::vector<Tensor>& result) const;
   // Thread-safe. Copies a result that was checked to a row.
-  static absl::Status Write(const std::vector<Tensor>& result, const Row& row,
-                            int left_out = -1);
+  static absl::Status Write(const std::vector<Tensor>& result, const Row& row);
 
   // The rest is for the consumer.
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <new>
+#include <optional>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/python_warning.h"
@@ -22,6 +22,11 @@ using tensorflow::FunctionDef;
 
 constexpr char kLayersOp[] = "RefurbishTf>ImageLayers";
 constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
+
+// A component of a batch that is larger is not read from the caches that it
+// would be written to: measured, from between 9 and 13 MB on. What the system
+// tells of the last cache may be that of many more processors.
+constexpr int64_t kBytesPastCaches = 12 << 20;
 
 // What `value`, as nodes of a function name their inputs, is made by: passes
 // over operations that change nothing. An argument has no node.
@@ -149,67 +154,102 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
   return made->image_result_ < 0 ? nullptr : std::move(made);
 }
 
-bool LayersFunction::Takes(const std::vector<Tensor>& arguments) const {
-  const int number = arguments.size();
+bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
+                           int num_missing) const {
+  const int number = arguments.size() + num_missing;
   const auto is_there = [number](int position) { return position < number; };
-  return is_there(image_) && is_there(seed_) &&
+  return image_ < number - num_missing && is_there(seed_) &&
          std::all_of(results_.begin(), results_.end(), is_there) &&
          arguments[image_].dims() == 3 && arguments[image_].NumElements() > 0 &&
          TypeOf(arguments[image_].dtype()) == layers_.type();
 }
 
+absl::StatusOr<ImageSpec> LayersFunction::Draw(const Tensor& image,
+                                               const ImageSeed* seed,
+                                               Draws* draws) const {
+  draws->resize(layers_.chain().num_draws());
+  if (!draws->empty()) layers_.chain().Draw(*seed, draws->data());
+  return layers_.Behind(image);
+}
+
+absl::Status LayersFunction::Paint(const Tensor& image, const Draws& draws,
+                                   void* to, Stores stores) const {
+  try {
+    Painter painter(layers_.chain(), {image.dim_size(0), image.dim_size(1)},
+                    {layers_.type(), image.dim_size(2)}, BestKernels());
+    painter.Paint(image.data(), draws.data(), to, stores);
+    return ImageLayers::BeyondLimit(painter.beyond_limit());
+  } catch (const std::bad_alloc&) {
+    return ImageLayers::NoMemory();
+  }
+}
+
 absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
-                                 const Destination* to,
                                  std::vector<Tensor>* results) const {
   const Tensor& image = arguments[image_];
-  TF_ASSIGN_OR_RETURN(const ImageSpec made, layers_.Behind(image));
-  const LayerChain& chain = layers_.chain();
-  absl::InlinedVector<int32_t, 64> draws(chain.num_draws());
-  if (!draws.empty()) {
-    TF_ASSIGN_OR_RETURN(const ImageSeed seed, ParseSeed(arguments[seed_]));
-    chain.Draw(seed, draws.data());
+  std::optional<ImageSeed> seed;
+  if (seed_ >= 0) {
+    TF_ASSIGN_OR_RETURN(seed, ParseSeed(arguments[seed_]));
   }
-  const DataType type = TypeOf(made.pixel.type);
-  const TensorShape shape(
-      {made.size.height, made.size.width, image.dim_size(2)});
-  const bool changes = !chain.ChangesNothing(draws.data());
-  Tensor result;
-  char* memory = nullptr;
-  if (to == nullptr) {
-    result = changes ? Tensor(type, shape) : image;
-    if (changes && !result.IsInitialized()) return ImageLayers::NoMemory();
-    memory = static_cast<char*>(result.data());
-  } else {
-    TensorShape row = to->component->shape();
-    row.RemoveDim(0);
-    if (to->component->dtype() != type || row != shape) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the image is ", DataTypeString(type), shape.DebugString(),
-          ", but a row of its batch is ",
-          DataTypeString(to->component->dtype()), row.DebugString(),
-          ". Pass images of the shape that element_spec says, or leave it "
-          "unknown."));
-    }
-    memory = static_cast<char*>(to->component->data()) +
-             to->row * shape.num_elements() * tensorflow::DataTypeSize(type);
-    if (!changes) {
-      TF_RETURN_IF_ERROR(CopyToRow(image, to->row, to->component));
-    }
-  }
-  if (changes) {
-    try {
-      Painter painter(chain, {image.dim_size(0), image.dim_size(1)},
-                      {layers_.type(), image.dim_size(2)}, BestKernels());
-      painter.Paint(image.data(), draws.data(), memory);
-      TF_RETURN_IF_ERROR(ImageLayers::BeyondLimit(painter.beyond_limit()));
-    } catch (const std::bad_alloc&) {
-      return ImageLayers::NoMemory();
-    }
+  Draws draws;
+  TF_ASSIGN_OR_RETURN(const ImageSpec made,
+                      Draw(image, seed.has_value() ? &*seed : nullptr, &draws));
+  Tensor result = image;
+  if (!layers_.chain().ChangesNothing(draws.data())) {
+    result = Tensor(
+        TypeOf(made.pixel.type),
+        TensorShape({made.size.height, made.size.width, image.dim_size(2)}));
+    if (!result.IsInitialized()) return ImageLayers::NoMemory();
+    TF_RETURN_IF_ERROR(Paint(image, draws, result.data(), Stores::kCached));
   }
   results->clear();
   results->reserve(results_.size());
   for (const int position : results_) {
     results->push_back(position < 0 ? result : arguments[position]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
+                                     const std::array<int32_t, 2>& seed,
+                                     int64_t row,
+                                     std::vector<Tensor>* components) const {
+  const Tensor& image = arguments[image_];
+  std::optional<ImageSeed> made_seed;
+  if (seed_ == static_cast<int>(arguments.size())) {
+    made_seed.emplace(seed[0], seed[1]);
+  } else if (seed_ >= 0) {
+    TF_ASSIGN_OR_RETURN(made_seed, ParseSeed(arguments[seed_]));
+  }
+  Draws draws;
+  TF_ASSIGN_OR_RETURN(
+      const ImageSpec made,
+      Draw(image, made_seed.has_value() ? &*made_seed : nullptr, &draws));
+  const int number = results_.size();
+  for (int i = 0; i < number; ++i) {
+    if (i == image_result_) continue;
+    const Tensor& value = arguments[results_[i]];
+    TF_RETURN_IF_ERROR(
+        CheckRow(i, value.dtype(), value.shape(), (*components)[i]));
+  }
+  Tensor& component = (*components)[image_result_];
+  const DataType type = TypeOf(made.pixel.type);
+  const TensorShape shape(
+      {made.size.height, made.size.width, image.dim_size(2)});
+  TF_RETURN_IF_ERROR(CheckRow(image_result_, type, shape, component));
+  if (layers_.chain().ChangesNothing(draws.data())) {
+    TF_RETURN_IF_ERROR(CopyToRow(image, row, &component));
+  } else {
+    const int64_t bytes = shape.num_elements() * tensorflow::DataTypeSize(type);
+    TF_RETURN_IF_ERROR(Paint(
+        image, draws, static_cast<char*>(component.data()) + row * bytes,
+        bytes * component.dim_size(0) > kBytesPastCaches ? Stores::kPastCaches
+                                                         : Stores::kCached));
+  }
+  for (int i = 0; i < number; ++i) {
+    if (i == image_result_) continue;
+    TF_RETURN_IF_ERROR(
+        CopyToRow(arguments[results_[i]], row, &(*components)[i]));
   }
   return absl::OkStatus();
 }

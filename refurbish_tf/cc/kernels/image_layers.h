@@ -2,17 +2,20 @@
 // that are such an op and nothing else.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/image_seed.h"
+#include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -53,21 +56,27 @@ class LayersFunction {
   static std::unique_ptr<const LayersFunction> Of(
       const tensorflow::FunctionDef& function);
 
-  // Whether this can be called with these arguments: an image, and no clip.
-  bool Takes(const std::vector<Tensor>& arguments) const;
-  // Where the image goes if not to memory of its own: a row of a batch.
-  struct Destination {
-    Tensor* component;
-    int64_t row;
-  };
-  // What the function returns. With a destination the image is missing; an
-  // error unless a row there has its type and shape.
-  absl::Status Run(std::vector<Tensor> arguments, const Destination* to,
+  // Whether this can be called with these arguments: an image, and no clip. The
+  // last `num_missing` are not there yet.
+  bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
+  // What the function returns.
+  absl::Status Run(std::vector<Tensor> arguments,
                    std::vector<Tensor>* results) const;
-  // Which of the results is the image.
-  int image() const { return image_result_; }
+  // Writes it into row `row` of the components of a batch, which are as many;
+  // an error unless rows there have its types and shapes. `seed` is the
+  // argument behind them.
+  absl::Status RunInto(const std::vector<Tensor>& arguments,
+                       const std::array<int32_t, 2>& seed, int64_t row,
+                       std::vector<Tensor>* components) const;
 
  private:
+  using Draws = absl::InlinedVector<int32_t, 64>;
+  // What the layers make of the image, and what they draw.
+  absl::StatusOr<ImageSpec> Draw(const Tensor& image, const ImageSeed* seed,
+                                 Draws* draws) const;
+  absl::Status Paint(const Tensor& image, const Draws& draws, void* to,
+                     Stores stores) const;
+
   ImageLayers layers_;
   // Positions of arguments. The seed's is -1 if nothing is drawn.
   int image_ = -1, seed_ = -1;

@@ -110,9 +110,13 @@ class InstantiatedInlineFunction {
   // not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
-  // What can be called in its place with these arguments, or null.
-  const LayersFunction* LayersFor(const std::vector<Tensor>& arguments) const {
-    return layers_ != nullptr && layers_->Takes(arguments) ? layers_ : nullptr;
+  // What can be called in its place with these arguments, or null. See
+  // `LayersFunction::Takes`.
+  const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,
+                                  int num_missing = 0) const {
+    return layers_ != nullptr && layers_->Takes(arguments, num_missing)
+               ? layers_
+               : nullptr;
   }
 
  private:

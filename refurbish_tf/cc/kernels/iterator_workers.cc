@@ -83,7 +83,8 @@ void MakeRoomForBatches(const BatchRows::Options& rows,
   const int64_t calls = std::max(1, options->max_calls);
   const int64_t bytes = std::max(
       options->max_bytes,
-      std::min(options->max_large_bytes, static_cast<int64_t>(kPiecesPerCall) * calls * row_bytes));
+      std::min(options->max_large_bytes,
+               static_cast<int64_t>(kPiecesPerCall) * calls * row_bytes));
   const int64_t pieces =
       std::max(options->max_pieces, options->max_small_pieces);
   options->max_pieces = rows.batch_size + std::clamp(bytes / row_bytes, calls,

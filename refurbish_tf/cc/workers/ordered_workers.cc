@@ -4,13 +4,14 @@
 #include <chrono>
 #include <utility>
 
+#include "refurbish_tf/cc/workers/spin.h"
+
 namespace refurbish_tf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 // Shorter than it takes to put a thread to sleep and to wake it.
-constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
 
 // Pieces that a thread claims, and runs, between two looks at the lock take so
@@ -35,24 +36,10 @@ constexpr int64_t kLargePerCall = 4;
 // What all pieces may hold for `max_small_pieces`.
 constexpr int64_t kSmallBytes = 1 << 20;
 
-void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Spins first: the lock is held for microseconds, which is shorter than a
-// sleep. Tries ever more rarely, as each try takes the lock's cache line from
-// the thread that has it.
-void Acquire(std::unique_lock<std::mutex>& lock) {
-  for (int spins = 1; spins < kSpins; spins *= 2) {
-    if (lock.try_lock()) return;
-    for (int i = 0; i < spins; ++i) Pause();
-  }
-  lock.lock();
-}
+struct Done {
+  OrderedWorkers::Outcome outcome;
+  int64_t bytes;
+};
 
 }  // namespace
 
@@ -339,21 +326,19 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
 
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
   Group group;
-  size_t num_claims = 0;
-  bool found = false;
+  size_t found = 0;
   do {
     std::unique_ptr<Piece> piece;
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
     if (!Accept(claimed, std::move(piece), may_run ? &group : nullptr)) break;
-    found = true;
-  } while (may_run && ++num_claims < at_once_ && MayClaim());
+  } while (++found < at_once_ && may_run && MayClaim());
   if (!group.empty()) {
     Run(lock, group);
   } else if (may_run && !fetching_ && !to_fetch_.empty()) {
     FetchAndRun(lock);
   }
-  return found;
+  return found > 0;
 }
 
 bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,

@@ -146,20 +146,14 @@ class OrderedWorkers {
   static constexpr size_t kMostAtOnce = 32;
   // Pieces that a thread fetches or runs without a look at the lock.
   using Group = absl::InlinedVector<Entry*, kMostAtOnce>;
-  struct Done {
-    Outcome outcome;
-    int64_t bytes;
-  };
 
   // Does one step that can be done now; false if there is none. Releases the
   // lock meanwhile.
   bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Claims a group, and runs it.
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is to be run goes to `group`, or if that is null to other threads.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // At most `at_once_`.
   void TakeFront(std::deque<Entry*>* queue, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Those behind the first `begun`.
@@ -178,7 +172,6 @@ class OrderedWorkers {
     const size_t ready = FindReady();
     return ready < ring_.size();
   }
-  // False if there is none.
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a piece was claimed and is not done.

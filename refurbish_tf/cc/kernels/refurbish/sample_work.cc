@@ -156,7 +156,6 @@ void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
 }
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {
-  AppendFinalSeed(piece);
   absl::Status status =
       rows_ == nullptr ? CallFinal(piece) : FinishIntoRow(piece);
   return WithSample(status, "The final augmentation of", *piece->place.index,
@@ -164,6 +163,7 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
 }
 
 absl::Status SampleWork::CallFinal(SamplePiece* piece) {
+  AppendFinalSeed(piece);
   if (functions_.final.function == nullptr) return absl::OkStatus();
   std::vector<Tensor> arguments = std::move(piece->tensors);
   TF_RETURN_IF_ERROR(functions_.final.function->Run(
@@ -174,11 +174,12 @@ absl::Status SampleWork::CallFinal(SamplePiece* piece) {
 }
 
 absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
+  const bool with_seed = functions_.final.with_seed;
   const bool in_order = rows_->options().in_order;
   const LayersFunction* const layers =
       functions_.final.function == nullptr || !in_order
           ? nullptr
-          : functions_.final.function->LayersFor(piece->tensors);
+          : functions_.final.function->LayersFor(piece->tensors, with_seed);
   if (layers == nullptr) {
     TF_RETURN_IF_ERROR(CallFinal(piece));
     TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
@@ -186,16 +187,16 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
   }
   const BatchRows::Row& row = piece->row;
   if (row.batch == nullptr) return rows_->NoMemory();
-  int painted = -1;
-  if (layers != nullptr) {
-    painted = layers->image();
-    const LayersFunction::Destination to = {&row.batch->components[painted],
-                                            row.number};
-    std::vector<Tensor> arguments = std::move(piece->tensors);
-    TF_RETURN_IF_ERROR(layers->Run(std::move(arguments), &to, &piece->tensors));
-    TF_RETURN_IF_ERROR(rows_->Check(piece->tensors, painted));
+  absl::Status status;
+  if (layers == nullptr) {
+    status = BatchRows::Write(piece->tensors, row);
+  } else {
+    const std::array<int32_t, 2> seed =
+        StatelessSeed(epoch_->seed(), Purpose::kFinalFunction, epoch_->number(),
+                      epoch_->InWhole(*piece->place.index));
+    status = layers->RunInto(piece->tensors, seed, row.number,
+                             &row.batch->components);
   }
-  absl::Status status = BatchRows::Write(piece->tensors, row, painted);
   piece->tensors.clear();
   return status;
 }

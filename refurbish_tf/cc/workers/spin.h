@@ -1,0 +1,30 @@
+// Waits without a sleep, for what takes microseconds.
+#pragma once
+
+#include <mutex>
+
+namespace refurbish_tf {
+
+// Shorter than it takes to put a thread to sleep and to wake it.
+inline constexpr int kSpins = 256;
+
+inline void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins first: the lock is held for microseconds, which is shorter than a
+// sleep. Tries ever more rarely, as each try takes the lock's cache line from
+// the thread that has it.
+inline void Acquire(std::unique_lock<std::mutex>& lock) {
+  for (int spins = 1; spins < kSpins; spins *= 2) {
+    if (lock.try_lock()) return;
+    for (int i = 0; i < spins; ++i) Pause();
+  }
+  lock.lock();
+}
+
+}  // namespace refurbish_tf
