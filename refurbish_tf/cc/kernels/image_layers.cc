@@ -164,12 +164,18 @@ bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
          TypeOf(arguments[image_].dtype()) == layers_.type();
 }
 
-absl::StatusOr<ImageSpec> LayersFunction::Draw(const Tensor& image,
-                                               const ImageSeed* seed,
-                                               Draws* draws) const {
-  draws->resize(layers_.chain().num_draws());
-  if (!draws->empty()) layers_.chain().Draw(*seed, draws->data());
-  return layers_.Behind(image);
+absl::StatusOr<ImageSpec> LayersFunction::Draw(
+    const std::vector<Tensor>& arguments, const std::array<int32_t, 2>* seed,
+    Draws* draws) const {
+  const LayerChain& chain = layers_.chain();
+  draws->resize(chain.num_draws());
+  if (!draws->empty() && seed_ < static_cast<int>(arguments.size())) {
+    TF_ASSIGN_OR_RETURN(const ImageSeed given, ParseSeed(arguments[seed_]));
+    chain.Draw(given, draws->data());
+  } else if (!draws->empty()) {
+    chain.Draw(ImageSeed((*seed)[0], (*seed)[1]), draws->data());
+  }
+  return layers_.Behind(arguments[image_]);
 }
 
 absl::Status LayersFunction::Paint(const Tensor& image, const Draws& draws,
@@ -185,15 +191,11 @@ absl::Status LayersFunction::Paint(const Tensor& image, const Draws& draws,
 }
 
 absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
+                                 const std::array<int32_t, 2>* seed,
                                  std::vector<Tensor>* results) const {
-  const Tensor& image = arguments[image_];
-  std::optional<ImageSeed> seed;
-  if (seed_ >= 0) {
-    TF_ASSIGN_OR_RETURN(seed, ParseSeed(arguments[seed_]));
-  }
   Draws draws;
-  TF_ASSIGN_OR_RETURN(const ImageSpec made,
-                      Draw(image, seed.has_value() ? &*seed : nullptr, &draws));
+  TF_ASSIGN_OR_RETURN(const ImageSpec made, Draw(arguments, seed, &draws));
+  const Tensor& image = arguments[image_];
   Tensor result = image;
   if (!layers_.chain().ChangesNothing(draws.data())) {
     result = Tensor(
@@ -211,20 +213,12 @@ absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
 }
 
 absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
-                                     const std::array<int32_t, 2>& seed,
+                                     const std::array<int32_t, 2>* seed,
                                      int64_t row,
                                      std::vector<Tensor>* components) const {
-  const Tensor& image = arguments[image_];
-  std::optional<ImageSeed> made_seed;
-  if (seed_ == static_cast<int>(arguments.size())) {
-    made_seed.emplace(seed[0], seed[1]);
-  } else if (seed_ >= 0) {
-    TF_ASSIGN_OR_RETURN(made_seed, ParseSeed(arguments[seed_]));
-  }
   Draws draws;
-  TF_ASSIGN_OR_RETURN(
-      const ImageSpec made,
-      Draw(image, made_seed.has_value() ? &*made_seed : nullptr, &draws));
+  TF_ASSIGN_OR_RETURN(const ImageSpec made, Draw(arguments, seed, &draws));
+  const Tensor& image = arguments[image_];
   const int number = results_.size();
   for (int i = 0; i < number; ++i) {
     if (i == image_result_) continue;

@@ -59,20 +59,22 @@ class LayersFunction {
   // Whether this can be called with these arguments: an image, and no clip. The
   // last `num_missing` are not there yet.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
-  // What the function returns.
+  // What the function returns. `seed` is an argument behind the others; null if
+  // they are all.
   absl::Status Run(std::vector<Tensor> arguments,
+                   const std::array<int32_t, 2>* seed,
                    std::vector<Tensor>* results) const;
   // Writes it into row `row` of the components of a batch, which are as many;
-  // an error unless rows there have its types and shapes. `seed` is the
-  // argument behind them.
+  // an error unless rows there have its types and shapes.
   absl::Status RunInto(const std::vector<Tensor>& arguments,
-                       const std::array<int32_t, 2>& seed, int64_t row,
+                       const std::array<int32_t, 2>* seed, int64_t row,
                        std::vector<Tensor>* components) const;
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;
   // What the layers make of the image, and what they draw.
-  absl::StatusOr<ImageSpec> Draw(const Tensor& image, const ImageSeed* seed,
+  absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
+                                 const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
   absl::Status Paint(const Tensor& image, const Draws& draws, void* to,
                      Stores stores) const;

@@ -184,7 +184,7 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
                                              std::vector<Tensor> arguments,
                                              std::vector<Tensor>* results) {
   if (const LayersFunction* layers = LayersFor(arguments); layers != nullptr) {
-    return layers->Run(std::move(arguments), results);
+    return layers->Run(std::move(arguments), /*seed=*/nullptr, results);
   }
   std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);

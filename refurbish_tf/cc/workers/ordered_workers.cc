@@ -420,7 +420,8 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
     const Outcome outcome = work_->Fetch(piece);
     done.push_back(
         {outcome, outcome == Outcome::kDone ? work_->Bytes(*piece) : 0});
-    is_short = Clock::now() - began < kShortFetch;
+    is_short =
+        Clock::now() - began < kShortFetch * static_cast<int>(done.size());
   }
   Acquire(lock);
   fetching_ = false;

@@ -13,6 +13,12 @@
 namespace refurbish_tf {
 namespace {
 
+std::array<int32_t, 2> SeedOf(const Epoch& epoch, Purpose purpose,
+                              uint64_t time, const SamplePiece& piece) {
+  return StatelessSeed(epoch.seed(), purpose, time,
+                       epoch.InWhole(*piece.place.index));
+}
+
 // Uses the piece's tensor again, unless a function has kept it: to allocate one
 // took as long as a claim.
 const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
@@ -21,8 +27,7 @@ const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
   if (!tensor.RefCountIsOne()) {
     tensor = Tensor(tensorflow::DT_INT32, TensorShape({2}));
   }
-  const auto values = StatelessSeed(epoch.seed(), purpose, time,
-                                    epoch.InWhole(*piece->place.index));
+  const auto values = SeedOf(epoch, purpose, time, *piece);
   std::copy(values.begin(), values.end(), tensor.vec<int32_t>().data());
   return tensor;
 }
@@ -133,13 +138,22 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
     }
   }
   const Generation generation = epoch_->PreparedGeneration(index);
+  constexpr Purpose kPurpose = Purpose::kPartialFunction;
+  const bool with_seed = functions_.partial.with_seed;
   std::vector<Tensor> arguments = std::move(piece->tensors);
-  if (functions_.partial.with_seed) {
-    arguments.push_back(
-        SeedTensor(*epoch_, Purpose::kPartialFunction, generation, piece));
+  absl::Status status;
+  if (const LayersFunction* layers =
+          functions_.partial.function->LayersFor(arguments, with_seed);
+      layers != nullptr) {
+    const auto seed = SeedOf(*epoch_, kPurpose, generation, *piece);
+    status = layers->Run(std::move(arguments), &seed, &piece->tensors);
+  } else {
+    if (with_seed) {
+      arguments.push_back(SeedTensor(*epoch_, kPurpose, generation, piece));
+    }
+    status = functions_.partial.function->Run(&contexts_, std::move(arguments),
+                                              &piece->tensors);
   }
-  absl::Status status = functions_.partial.function->Run(
-      &contexts_, std::move(arguments), &piece->tensors);
   if (!status.ok()) {
     return WithSample(status, "Preparing", index, "the source of refurbish");
   }
@@ -191,10 +205,9 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
   if (layers == nullptr) {
     status = BatchRows::Write(piece->tensors, row);
   } else {
-    const std::array<int32_t, 2> seed =
-        StatelessSeed(epoch_->seed(), Purpose::kFinalFunction, epoch_->number(),
-                      epoch_->InWhole(*piece->place.index));
-    status = layers->RunInto(piece->tensors, seed, row.number,
+    const auto seed =
+        SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);
+    status = layers->RunInto(piece->tensors, &seed, row.number,
                              &row.batch->components);
   }
   piece->tensors.clear();
