@@ -110,6 +110,8 @@ class InstantiatedInlineFunction {
   // not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
+  // Whether it is native layers alone.
+  bool is_native() const { return layers_ != nullptr; }
   // What can be called in its place with these arguments, or null. See
   // `LayersFunction::Takes`.
   const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,

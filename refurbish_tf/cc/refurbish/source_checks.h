@@ -87,6 +87,8 @@ class SourceChecks {
     return begun() && kind() < SourceKind::kDraws &&
            (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
   }
+  // Reading it takes no time.
+  bool in_graph() const { return begun() && kind() == SourceKind::kInGraph; }
   bool draws() const { return begun() && kind() >= SourceKind::kDraws; }
   // Whether an order that changes is an error.
   bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }

@@ -14,11 +14,10 @@ using Clock = std::chrono::steady_clock;
 // Shorter than it takes to put a thread to sleep and to wake it.
 constexpr std::chrono::microseconds kShortFetch(5);
 
-// Pieces that a thread claims, and runs, between two looks at the lock take so
-// long together, by what a piece took lately. If they take longer after all,
-// the thread gives back those that it has not begun. The mean is over so many
-// of these groups, about.
-constexpr std::chrono::microseconds kGroup(50), kLongGroup(200);
+// Short pieces that a thread claims, and runs, between two looks at the lock
+// take so long together, by what a piece took lately: in the mean over about so
+// many of these groups.
+constexpr std::chrono::microseconds kGroup(50);
 constexpr int kMeanOfGroups = 8;
 
 // The mean time of a piece from which on the consumer leaves them to threads:
@@ -36,7 +35,7 @@ constexpr int64_t kLargePerCall = 4;
 // What all pieces may hold for `max_small_pieces`.
 constexpr int64_t kSmallBytes = 1 << 20;
 
-struct Done {
+struct PieceEnd {
   OrderedWorkers::Outcome outcome;
   int64_t bytes;
 };
@@ -129,7 +128,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       wait_begins();
       Group group;
       Accept(claimed, std::move(*piece), consumer_helps_ ? &group : nullptr);
-      Run(lock, group);
+      if (!group.empty()) Run(lock, group);
       continue;
     }
     // Pieces under way take room, too, so threads may sleep although nothing is
@@ -327,12 +326,16 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
   Group group;
   size_t found = 0;
+  bool go_on = may_run;
   do {
     std::unique_ptr<Piece> piece;
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
-    if (!Accept(claimed, std::move(piece), may_run ? &group : nullptr)) break;
-  } while (++found < at_once_ && may_run && MayClaim());
+    go_on = go_on && (piece == nullptr || work_->IsShort(*piece));
+    // One that may take long is left to others if there are any before it.
+    const bool is_own = may_run && (go_on || group.empty());
+    if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
+  } while (++found < at_once_ && go_on && MayClaim());
   if (!group.empty()) {
     Run(lock, group);
   } else if (may_run && !fetching_ && !to_fetch_.empty()) {
@@ -389,44 +392,34 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
 }
 
 void OrderedWorkers::TakeFront(std::deque<Entry*>* queue, Group* group) {
-  while (!queue->empty() && group->size() < at_once_) {
+  bool go_on = true;
+  while (go_on && !queue->empty() && group->size() < at_once_) {
+    go_on = work_->IsShort(*queue->front()->piece);
+    if (!go_on && !group->empty()) break;
+    queue->front()->state = State::kUnderWay;
     group->push_back(queue->front());
     queue->pop_front();
   }
 }
 
-void OrderedWorkers::GiveBack(const Group& group, size_t begun, State state,
-                              std::deque<Entry*>* queue) {
-  if (begun == group.size()) return;
-  for (size_t i = group.size(); i > begun; --i) {
-    group[i - 1]->state = state;
-    queue->push_front(group[i - 1]);
-  }
-  AskThread();
-}
-
 void OrderedWorkers::FetchAndRun(Lock& lock) {
   Group group, to_run;
   TakeFront(&to_fetch_, &group);
-  for (Entry* entry : group) entry->state = State::kUnderWay;
   fetching_ = true;
   AddThread();
   lock.unlock();
-  absl::InlinedVector<Done, kMostAtOnce> done;
+  absl::InlinedVector<PieceEnd, kMostAtOnce> ends;
   const Clock::time_point began = Clock::now();
-  bool is_short = true;
-  while (done.size() < group.size() && is_short) {
-    Piece* const piece = group[done.size()]->piece.get();
-    const Outcome outcome = work_->Fetch(piece);
-    done.push_back(
-        {outcome, outcome == Outcome::kDone ? work_->Bytes(*piece) : 0});
-    is_short =
-        Clock::now() - began < kShortFetch * static_cast<int>(done.size());
+  for (Entry* entry : group) {
+    const Outcome outcome = work_->Fetch(entry->piece.get());
+    const bool is_done = outcome == Outcome::kDone;
+    ends.push_back({outcome, is_done ? work_->Bytes(*entry->piece) : 0});
   }
+  const int number = group.size();
+  const bool is_short = Clock::now() - began < kShortFetch * number;
   Acquire(lock);
   fetching_ = false;
   short_fetches_ = is_short;
-  GiveBack(group, done.size(), State::kToFetch, &to_fetch_);
   // The input must not lie idle while these pieces are run.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
@@ -435,38 +428,35 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
       wake_consumer_.notify_one();
     }
   }
-  for (size_t i = 0; i < done.size(); ++i) {
-    if (done[i].outcome == Outcome::kRun) {
+  for (int i = 0; i < number; ++i) {
+    if (ends[i].outcome == Outcome::kRun) {
       to_run.push_back(group[i]);
     } else {
-      Complete(group[i], done[i].outcome, done[i].bytes);
+      Complete(group[i], ends[i].outcome, ends[i].bytes);
     }
   }
-  Run(lock, to_run);
+  if (!to_run.empty()) Run(lock, to_run);
 }
 
 void OrderedWorkers::Run(Lock& lock, const Group& group) {
   for (Entry* entry : group) entry->state = State::kUnderWay;
-  if (cancelled_ || group.empty()) return;
+  if (cancelled_) return;
   AddThread();
   lock.unlock();
-  absl::InlinedVector<Done, kMostAtOnce> done;
+  absl::InlinedVector<PieceEnd, kMostAtOnce> ends;
   const Clock::time_point began = Clock::now();
-  Clock::duration taken{};
-  while (done.size() < group.size() && taken < kLongGroup) {
-    Piece* const piece = group[done.size()]->piece.get();
-    const Outcome outcome = work_->Run(piece);
-    done.push_back(
-        {outcome, outcome == Outcome::kDone ? work_->Bytes(*piece) : 0});
-    taken = Clock::now() - began;
+  for (Entry* entry : group) {
+    const Outcome outcome = work_->Run(entry->piece.get());
+    const bool is_done = outcome == Outcome::kDone;
+    ends.push_back({outcome, is_done ? work_->Bytes(*entry->piece) : 0});
   }
+  const int number = group.size();
+  const Clock::duration mean = (Clock::now() - began) / number;
   Acquire(lock);
-  GiveBack(group, done.size(), State::kToRun, &to_run_);
-  for (size_t i = 0; i < done.size(); ++i) {
-    Complete(group[i], done[i].outcome, done[i].bytes);
+  for (int i = 0; i < number; ++i) {
+    Complete(group[i], ends[i].outcome, ends[i].bytes);
   }
-  mean_piece_ +=
-      (taken / static_cast<int>(done.size()) - mean_piece_) / kMeanOfGroups;
+  mean_piece_ += (mean - mean_piece_) / kMeanOfGroups;
   at_once_ = std::clamp<int64_t>(
       kGroup / std::max(mean_piece_, Clock::duration(1)), 1, kMostAtOnce);
 }

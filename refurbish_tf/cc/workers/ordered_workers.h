@@ -65,6 +65,10 @@ class OrderedWorkers {
     virtual Outcome Run(Piece* piece) = 0;
     // The bytes that a piece holds once it has run.
     virtual int64_t Bytes(const Piece& piece) const = 0;
+    // Whether a piece that is claimed certainly takes microseconds: it waits
+    // for nothing, and calls nothing of a user's. A thread may do several of
+    // these, one after the other, while all others wait for it.
+    virtual bool IsShort(const Piece&) const { return false; }
     // A thread, or the consumer, is about to sleep (`begins`), or has woken.
     virtual void Sleeps(bool /*begins*/) {}
   };
@@ -156,9 +160,6 @@ class OrderedWorkers {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeFront(std::deque<Entry*>* queue, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Those behind the first `begun`.
-  void GiveBack(const Group& group, size_t begun, State state,
-                std::deque<Entry*>* queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FetchAndRun(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Lock& lock, const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete(Entry* entry, Outcome outcome, int64_t bytes)

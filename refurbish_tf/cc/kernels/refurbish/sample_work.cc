@@ -107,6 +107,16 @@ OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
   return OrderedWorkers::Outcome::kDone;
 }
 
+bool SampleWork::IsShort(const OrderedWorkers::Piece& piece) const {
+  const auto is_native = [](const StageFunction& function) {
+    return function.function == nullptr || function.function->is_native();
+  };
+  const Place::From from = static_cast<const SamplePiece&>(piece).place.from;
+  return is_native(functions_.final) && from != Place::From::kReading &&
+         (from != Place::From::kSource ||
+          (stage_.source_checks().in_graph() && is_native(functions_.partial)));
+}
+
 OrderedWorkers::Outcome SampleWork::Dropped() {
   if (rows_ != nullptr && rows_->options().in_order) rows_->Skip(1);
   return OrderedWorkers::Outcome::kDropped;

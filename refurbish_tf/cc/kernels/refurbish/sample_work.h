@@ -71,6 +71,8 @@ class SampleWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
+  // Where layers alone are called and nothing is read.
+  bool IsShort(const OrderedWorkers::Piece& piece) const override;
 
   // The error found when the source was read to its end; returned once.
   absl::Status LateError() ABSL_LOCKS_EXCLUDED(mu_);
