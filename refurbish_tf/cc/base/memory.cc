@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/base/memory.h"
 
 #include <malloc.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <limits>
@@ -108,14 +107,6 @@ Memory ReadMemory() {
 void SetMemoryRoot(const std::string& root) {
   std::lock_guard<std::mutex> lock(root_mu);
   Root() = root;
-}
-
-int64_t LastCacheBytes() {
-  for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
-    // 0 or -1 if it cannot be told.
-    if (const int64_t bytes = sysconf(level); bytes > 0) return bytes;
-  }
-  return int64_t{32} << 20;
 }
 
 void ReturnFreedMemory() { malloc_trim(0); }

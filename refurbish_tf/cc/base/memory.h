@@ -27,10 +27,6 @@ Memory ReadMemory();
 // make.
 void SetMemoryRoot(const std::string& root);
 
-// The bytes of the processor's last cache, as the system tells it: a virtual
-// machine is often told of all that its host has, for many more processors.
-int64_t LastCacheBytes();
-
 // Gives what was freed back to the system. The allocator keeps it otherwise,
 // unless it is at the end of a heap.
 void ReturnFreedMemory();

@@ -73,7 +73,5 @@ TEST_F(MemoryTest, IsWithinGroupsOfTheFirstVersion) {
   Expect(1'000'000, 400'000);
 }
 
-TEST(LastCacheTest, IsNoSmallerThanAPage) { EXPECT_GE(LastCacheBytes(), 4096); }
-
 }  // namespace
 }  // namespace refurbish_tf

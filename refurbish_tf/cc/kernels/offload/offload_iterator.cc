@@ -43,6 +43,10 @@ constexpr int64_t kRoom = 2;
 class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
  public:
   using InputIterator::InputIterator;
+  ~OffloadIterator() override {
+    absl::MutexLock lock(&mu_);
+    if (memory_ != nullptr) memory_->Close();
+  }
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
@@ -173,7 +177,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
         ctx->symbolic_checkpoint() ? OffloadWork::Told::kSymbolic
         : options().seeded         ? OffloadWork::Told::kSnapshots
                                    : OffloadWork::Told::kLater;
-    MakeWork(ctx, options(), &stage(), *iteration_, told);
+    MakeWork(ctx, options(), &stage(), *iteration_, told, Memory(ctx));
     if (told == OffloadWork::Told::kSnapshots) {
       saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());
     }
@@ -275,9 +279,17 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
                                static_cast<int64_t>(errors.size()));
   }
 
+  const std::shared_ptr<BatchMemory>& Memory(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (memory_ == nullptr) {
+      memory_ = std::make_shared<BatchMemory>("offload", ctx->allocator({}));
+    }
+    return memory_;
+  }
+
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
-                           Batches* batches,
-                           std::deque<absl::Status>* errors) const {
+                           Batches* batches, std::deque<absl::Status>* errors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     int64_t num_batches = 0, num_errors = 0;
     TF_RETURN_IF_ERROR(
         saved.ReadNumber(kNumBatches, 0, kMostSaved, &num_batches));
@@ -311,7 +323,8 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
         const int64_t to = options().components[k];
         if (to >= 0) row[to] = result.element[k].SubSlice(0);
       }
-      TF_RETURN_IF_ERROR(MakeBatch(options(), ctx, row, batch.get()));
+      TF_RETURN_IF_ERROR(
+          MakeBatch(options(), Memory(ctx).get(), row, batch.get()));
       for (size_t k = 0; k < result.element.size(); ++k) {
         TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
             result.element[k], 0, 0, batch->num_rows, &batch->components[k]));
@@ -341,6 +354,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
 
   // Set when the first batch is requested, or by a checkpoint.
   std::optional<OffloadStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
   // What a checkpoint held, which is handed out first.
   Batches restored_ ABSL_GUARDED_BY(mu_);
   std::deque<absl::Status> restored_errors_ ABSL_GUARDED_BY(mu_);

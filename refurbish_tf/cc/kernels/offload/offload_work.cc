@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/plan/random.h"
-#include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
 namespace {
@@ -24,17 +24,6 @@ int64_t RowsPerPiece(const OffloadOptions& options) {
                              std::min(kMostRowsPerPiece, options.batch_size));
 }
 
-absl::Status MakeComponent(IteratorContext* ctx, DataType type,
-                           const TensorShape& shape, Tensor* tensor) {
-  *tensor = Tensor(ctx->allocator({}), type, shape);
-  if (shape.num_elements() > 0 && !tensor->IsInitialized()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "No memory for a component of a batch of offload, of shape ",
-        shape.DebugString(), "."));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NoMemoryForAnImage() {
   return absl::ResourceExhaustedError(
       "No memory for an image between two layers of offload.");
@@ -42,7 +31,7 @@ absl::Status NoMemoryForAnImage() {
 
 }  // namespace
 
-absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
+absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        const std::vector<Tensor>& element,
                        OffloadBatch* batch) {
   for (size_t i = 0; i < options.components.size(); ++i) {
@@ -56,7 +45,7 @@ absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
       }
     }
     Tensor& tensor = batch->components.emplace_back();
-    TF_RETURN_IF_ERROR(MakeComponent(ctx, options.types[i], shape, &tensor));
+    TF_RETURN_IF_ERROR(memory->Make(options.types[i], shape, &tensor));
     if (from == OffloadOptions::kImages) {
       batch->images = tensor.flat<uint8_t>().data();
     } else if (from == OffloadOptions::kDraws) {
@@ -85,20 +74,20 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
     return NoMemoryForAnImage();
   }
   batch->num_unfinished = 0;
-  for (Tensor& component : batch->components) {
-    component = component.Slice(0, batch->num_rows);
-  }
+  Shorten(batch->num_rows, &batch->components);
   return absl::OkStatus();
 }
 
 OffloadWork::OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
                          const OffloadOptions& options, OffloadStage* stage,
-                         OffloadStage::Iteration iteration, Told told)
+                         OffloadStage::Iteration iteration, Told told,
+                         std::shared_ptr<BatchMemory> memory)
     : InputWork(input, input_ctx),
       options_(options),
       stage_(*stage),
       iteration_(std::move(iteration)),
       told_(told),
+      memory_(std::move(memory)),
       rows_per_piece_(RowsPerPiece(options)),
       table_limit_(options.policy_layers, options.tables, options.group) {}
 
@@ -126,7 +115,7 @@ OrderedWorkers::Outcome OffloadWork::Fetch(OrderedWorkers::Piece* piece) {
 
 absl::Status OffloadWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<OffloadBatch>();
-  TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
+  TF_RETURN_IF_ERROR(MakeBatch(options_, memory_.get(), element, batch.get()));
   batch->fraction = stage_.BeginBatch();
   current_ = std::move(batch);
   table_limit_.Begin();
@@ -247,8 +236,8 @@ absl::Status OffloadWork::MakeRows(const OffloadPiece& piece) const {
     for (size_t i = 0; i < options_.components.size(); ++i) {
       const int64_t component = options_.components[i];
       if (component < 0) continue;
-      TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyElementToSlice(
-          element[component], &batch.components[i], row));
+      TF_RETURN_IF_ERROR(
+          CopyToRow(element[component], row, &batch.components[i]));
     }
   }
   return absl::OkStatus();

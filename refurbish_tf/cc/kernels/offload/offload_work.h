@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/kernels/batch_memory.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/offload/offload_stage.h"
@@ -80,7 +81,7 @@ struct OffloadPiece : OrderedWorkers::Piece {
 };
 
 // Allocates the components of a batch like `element`.
-absl::Status MakeBatch(const OffloadOptions& options, IteratorContext* ctx,
+absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
 // Does the policy layers that are left, and shortens the batch to its rows.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
@@ -155,7 +156,8 @@ class OffloadWork : public InputWork<OffloadPiece> {
   // The arguments must outlive this object.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
               const OffloadOptions& options, OffloadStage* stage,
-              OffloadStage::Iteration iteration, Told told);
+              OffloadStage::Iteration iteration, Told told,
+              std::shared_ptr<BatchMemory> memory);
 
   // Goes on with a batch of which some rows are made, behind `position`
   // elements. Before the workers start.
@@ -187,6 +189,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
   OffloadStage& stage_;
   const OffloadStage::Iteration iteration_;
   const Told told_;
+  const std::shared_ptr<BatchMemory> memory_;
   const int64_t rows_per_piece_;
   // For `Fetch` alone.
   TableLimit table_limit_;
