@@ -55,13 +55,19 @@ void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
 BatchRows::Row BatchRows::Take() {
   absl::MutexLock lock(&mu_);
   if (open_.empty() || open_.back()->num_taken == open_.back()->capacity) {
+    if (out_of_memory_) return {};
     auto batch = std::make_unique<Batch>();
-    no_memory_ = NewBatch(batch.get());
-    if (!no_memory_.ok()) return {};
+    if (absl::Status made = NewBatch(batch.get()); !made.ok()) {
+      no_memory_ = std::move(made);
+      out_of_memory_ = true;
+      return {};
+    }
     // So that batches are gathered from their first row on again.
     const int64_t size = options_.batch_size;
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
+    // Results that come to nothing take rows, too.
+    batch->capacity = std::min(batch->capacity, options_.most_rows);
     open_.push_back(std::move(batch));
   }
   ++num_taken_;
@@ -139,6 +145,10 @@ absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
 }
 
 void BatchRows::Drop(const Row& row) {
+  if (row.batch == nullptr) {
+    absl::MutexLock lock(&mu_);
+    out_of_memory_ = false;
+  }
   if (!options_.in_order) return;
   Skip(num_rows_ + (row.batch != nullptr));
   num_rows_ = 0;

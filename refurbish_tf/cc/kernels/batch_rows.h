@@ -80,7 +80,7 @@ class BatchRows {
   absl::Status Gather(const Row& row, uint32_t index, bool* whole)
       ABSL_LOCKS_EXCLUDED(mu_);
   // A result is an error: what was gathered of its batch is dropped.
-  void Drop(const Row& row);
+  void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
   // The batch that is whole, or that is begun at the end; false if there is
   // none. `*gathered`: see `Gather`.
   bool TakeBatch(std::vector<Tensor>* components,
@@ -99,7 +99,10 @@ class BatchRows {
   // In the order in which they were begun. Of the last one rows are taken.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
+  // Kept, as others may get a batch before a worker returns it.
   absl::Status no_memory_ ABSL_GUARDED_BY(mu_);
+  // Until the consumer has seen it. To try in vain may take seconds.
+  bool out_of_memory_ ABSL_GUARDED_BY(mu_) = false;
 
   // Of the consumer: the batch whose first rows were gathered, in order, and
   // how many. Either that of the rows, or `own_`, to which they were copied.

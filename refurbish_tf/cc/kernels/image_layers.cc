@@ -156,9 +156,9 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
 
 bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
                            int num_missing) const {
-  const int number = arguments.size() + num_missing;
+  const int number = arguments.size();
   const auto is_there = [number](int position) { return position < number; };
-  return image_ < number - num_missing && is_there(seed_) &&
+  return is_there(image_) && seed_ < number + num_missing &&
          std::all_of(results_.begin(), results_.end(), is_there) &&
          arguments[image_].dims() == 3 && arguments[image_].NumElements() > 0 &&
          TypeOf(arguments[image_].dtype()) == layers_.type();
