@@ -287,7 +287,7 @@ def test_a_checkpoint_has_no_samples_in_it(tmp_path):
   iterator = iter(of_stage(of_bytes(), 4).repeat())
   for _ in range(3):
     next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
     assert sum(os.path.getsize(file) for file in tmp_path.glob("checkpoint*")) < IMAGES[0].nbytes + 2000
 
 
