@@ -14,6 +14,8 @@ MUTANTS = [
            TESTS + "test_memory_is_aligned_and_used_again"),
     Mutant("batches: a row takes any shape", ROWS, "        result[i].shape() != options_.shapes[i]) {", "        false) {",
            TESTS + "test_a_result_of_another_shape_than_its_row"),
+    Mutant("batches: the last one has as many rows as the others", ROWS,
+           "  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);\n", "", TESTS + "test_whatever_runs_at_once"),
     Mutant("batches: the remainder is kept", ITERATOR, "  has_batch &= whole || !dataset()->arguments_.drop_remainder;\n", "",
            TESTS + "test_yields_what_batch_of_tf_data_does"),
     Mutant("batches: a batch that is begun survives an error", ROWS, "(row.batch != nullptr));\n  num_rows_ = 0;\n", "(row.batch != nullptr));\n",
