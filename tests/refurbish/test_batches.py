@@ -290,7 +290,7 @@ def test_a_checkpoint_has_no_samples_in_it(tmp_path):
 
 
 def test_memory_is_aligned_and_used_again():
-  """For a framework that takes it as it is; to get it from the system takes as long as to fill it. No thread begins a batch."""
+  """Frameworks take it as it is, and the system need not give it each time. Here no thread begins a batch ahead."""
   images = np.zeros([400, 64, 64, 3], np.uint8)
   stage = tf.data.Dataset.from_tensor_slices(images).refurbish(NATIVE, NATIVE, 2, seed=1, num_parallel_calls=None)
   batches = of_stage(stage, 40)
