@@ -34,7 +34,8 @@ def refurbish(
 
   `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly
   once, in a new random order. The first epoch prepares all N samples; each later epoch prepares N / r of them again, spread
-  evenly. Put the stage where `map` and `shuffle` would be: after reading, before `batch`, `repeat` and `prefetch`.
+  evenly. Put the stage where `map` and `shuffle` would be: after reading, before `batch`, `repeat` and `prefetch`. The
+  stage's threads make the batches of a `batch` that directly follows it.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> train = images.refurbish(
@@ -58,8 +59,9 @@ def refurbish(
       None or an empty list yields the samples as they are cached, which is echoing across epochs.
     r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
     targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`, `{1: "mask"}`.
-    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them on disk, for the next run and for other jobs. A
-      `CacheStore` also limits the bytes. Jobs on one store have the same functions, `r` and `seed`, and different `order_seed`s.
+    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them on
+      disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the same
+      functions, `r` and `seed`, and different `order_seed`s.
     seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, otherwise one
       derived from `tf.random.set_seed`, otherwise a random one.
     order_seed: an int that fixes the order in place of `seed`.

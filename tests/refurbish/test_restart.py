@@ -177,7 +177,8 @@ def test_repeat_and_batch(tmp_path, behind, symbolic):
       told.add(step)
       assert ".refurbish(...).repeat().batch(...)" in error.message
   at_the_end = {3, 6} if behind in ("batch, repeat", "batch, prefetch, repeat") else set()
-  assert told == (set(range(1, 8)) if behind == "batch, prefetch, repeat" and not symbolic else at_the_end)
+  # How far a `prefetch` has read ahead when it is saved depends on its thread.
+  assert told >= at_the_end if behind == "batch, prefetch, repeat" and not symbolic else told == at_the_end
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):

@@ -79,13 +79,12 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (position_lost_ && !restored_ && next_epoch_ == 0) {
       return absl::FailedPreconditionError(
           "The checkpoint that was restored has nothing of refurbish, so it is "
-          "not known which epoch comes next: the stage after it, such as "
-          "batch, had come to the end of an epoch. Write "
-          ".refurbish(...).repeat().batch(...), and not .batch(...).repeat(), "
-          "and save again; or use rtf.keras.BackupAndRestore or a loader. To "
-          "begin with the first epoch again, also if the restore itself has "
-          "failed, build the pipeline again and restore everything but the "
-          "iterator.");
+          "not known which epoch comes next: a stage after it, such as a batch "
+          "after map, had come to the end of an epoch. Put repeat before that "
+          "stage, as in .refurbish(...).repeat().batch(...), and save again; or "
+          "use rtf.keras.BackupAndRestore or a loader. To begin with the first "
+          "epoch again, also if the restore itself has failed, build the "
+          "pipeline again and restore everything but the iterator.");
     }
     // The schedule of another job, or our own after a restore, may begin at a
     // later epoch.

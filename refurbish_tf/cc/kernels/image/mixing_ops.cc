@@ -6,10 +6,10 @@
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/mixing.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/image_attributes.h"
 #include "refurbish_tf/cc/kernels/image/threads.h"
-#include "refurbish_tf/cc/kernels/value_types.h"
+#include "refurbish_tf/cc/kernels/image_attributes.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/value_types.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 

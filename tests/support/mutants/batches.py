@@ -1,0 +1,35 @@
+"""Batches that the workers of a stage make, and layers that are called directly."""
+from support.mutants import Mutant
+
+ROWS = "refurbish_tf/cc/kernels/batch_rows.cc"
+WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
+ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
+LAYERS = "refurbish_tf/cc/kernels/image_layers.cc"
+TESTS = "tests/refurbish/test_batches.py::"
+
+MUTANTS = [
+    Mutant("batches: a row that came to nothing stays in its batch", ROWS, "own_ == nullptr && row.number == num_rows_ &&", "own_ == nullptr &&",
+           TESTS + "test_samples_that_are_gone_leave_no_hole"),
+    Mutant("batches: memory that is in use is used again", "refurbish_tf/cc/kernels/batch_memory.cc", "  spare_.erase(found);\n", "",
+           TESTS + "test_memory_is_aligned_and_used_again"),
+    Mutant("batches: a row takes any shape", ROWS, "        result[i].shape() != options_.shapes[i]) {", "        false) {",
+           TESTS + "test_a_result_of_another_shape_than_its_row"),
+    Mutant("batches: the last one has as many rows as the others", ROWS,
+           "  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);\n", "", TESTS + "test_whatever_runs_at_once"),
+    Mutant("batches: the remainder is kept", ITERATOR, "  has_batch &= whole || !dataset()->arguments_.drop_remainder;\n", "",
+           TESTS + "test_yields_what_batch_of_tf_data_does"),
+    Mutant("batches: a batch that is begun survives an error", ROWS, "(row.batch != nullptr));\n  num_rows_ = 0;\n", "(row.batch != nullptr));\n",
+           TESTS + "test_a_failing_sample_costs_the_batch_begun"),
+    Mutant("batches: at completion a sample is noted when it is ready, and not with its batch alone", ITERATOR,
+           "    if (in_order || !sample->status.ok()) status =", "    status =",
+           TESTS + "test_at_completion_a_checkpoint_is_of_the_batches_handed_out"),
+    Mutant("batches: layers that paint into a row draw by another seed", WORK,
+           "        SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);", "        SeedOf(*epoch_, Purpose::kPartialFunction, 0, *piece);",
+           TESTS + "test_layers_called_directly_do_what_their_function_does"),
+    Mutant("layers called directly: what else the function does is left out", LAYERS,
+           '    } else if (node.op() != "Identity" && node.op() != "Const") {', "    } else if (false) {",
+           TESTS + "test_what_else_a_function_does_is_done"),
+    Mutant("layers called directly: the seed is always the stage's", LAYERS,
+           "  if (!draws->empty() && seed_ < static_cast<int>(arguments.size())) {", "  if (!draws->empty() && seed == nullptr) {",
+           TESTS + "test_layers_called_directly_do_what_their_function_does"),
+]
