@@ -242,6 +242,14 @@ def test_layers_called_directly_do_what_their_function_does(own_seed):
   assert epochs(of_stage(make(lambda label: label), 4)) == epochs(of_stage(make(lambda label: label + 0), 4))
 
 
+def test_a_batch_that_no_memory_has_room_for_of_few_samples():
+  """How many there are is not known in the first epoch."""
+  batches = of_stage(stream(9).refurbish(lambda x: tf.repeat(x, 100), lambda x: x, 2, seed=1), 10**11)
+  for _ in range(2):
+    batch, = batches
+    assert sorted(batch[:, 7].numpy()) == list(range(9))
+
+
 def test_at_completion_each_sample_comes_once():
   stage = tf.data.Dataset.range(100).refurbish(lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False)
   batches = of_stage(stage, 8)

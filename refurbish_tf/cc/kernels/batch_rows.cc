@@ -57,7 +57,8 @@ BatchRows::Row BatchRows::Take() {
   if (open_.empty() || open_.back()->num_taken == open_.back()->capacity) {
     if (out_of_memory_) return {};
     auto batch = std::make_unique<Batch>();
-    if (absl::Status made = NewBatch(batch.get()); !made.ok()) {
+    const int64_t rows = std::min(options_.batch_size, options_.most_rows);
+    if (absl::Status made = NewBatch(rows, batch.get()); !made.ok()) {
       no_memory_ = std::move(made);
       out_of_memory_ = true;
       return {};
@@ -67,7 +68,7 @@ BatchRows::Row BatchRows::Take() {
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
     // Results that come to nothing take rows, too.
-    batch->capacity = std::min(batch->capacity, options_.most_rows);
+    batch->capacity = std::min(batch->capacity, rows);
     open_.push_back(std::move(batch));
   }
   ++num_taken_;
@@ -80,10 +81,11 @@ absl::Status BatchRows::NoMemory() const {
   return no_memory_;
 }
 
-absl::Status BatchRows::NewBatch(Batch* batch) const {
+absl::Status BatchRows::NewBatch(int64_t rows, Batch* batch) const {
+  batch->capacity = rows;
   batch->components.resize(options_.types.size());
   for (size_t i = 0; i < options_.types.size(); ++i) {
-    TensorShape shape({std::min(options_.batch_size, options_.most_rows)});
+    TensorShape shape({rows});
     TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(options_.shapes[i]));
     TF_RETURN_IF_ERROR(
         memory_->Make(options_.types[i], shape, &batch->components[i]));
@@ -124,12 +126,15 @@ absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
       (num_rows_ == 0 || row.batch == gathering_)) {
     gathering_ = row.batch;
   } else {
-    if (own_ == nullptr) {
+    if (own_ == nullptr || num_rows_ == own_->capacity) {
+      const Batch* const from = own_ == nullptr ? gathering_ : own_.get();
       auto own = std::make_unique<Batch>();
-      TF_RETURN_IF_ERROR(NewBatch(own.get()));
+      TF_RETURN_IF_ERROR(
+          NewBatch(std::min(size, std::max(options_.most_rows, 2 * num_rows_)),
+                   own.get()));
       for (size_t i = 0; num_rows_ > 0 && i < own->components.size(); ++i) {
         TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
-            gathering_->components[i], 0, 0, num_rows_, &own->components[i]));
+            from->components[i], 0, 0, num_rows_, &own->components[i]));
       }
       own_ = std::move(own);
     }

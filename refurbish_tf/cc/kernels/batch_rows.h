@@ -39,7 +39,8 @@ class BatchRows {
  public:
   struct Options {
     int64_t batch_size = 0;
-    // No batch will have more: how many results there are at most.
+    // How many rows a batch has memory for when it is begun: as many as there
+    // can be results, if that is less.
     int64_t most_rows = 0;
     bool in_order = true;
     // Of a row.
@@ -87,7 +88,7 @@ class BatchRows {
                  std::vector<uint32_t>* gathered) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  absl::Status NewBatch(Batch* batch) const;
+  absl::Status NewBatch(int64_t rows, Batch* batch) const;
   // Those before it in `open_`, which are gathered.
   void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
 

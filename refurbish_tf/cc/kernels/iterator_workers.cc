@@ -73,22 +73,28 @@ OrderedWorkers::Options WorkerOptions(
   return options;
 }
 
-void MakeRoomForBatches(const BatchRows::Options& rows,
+void MakeRoomForBatches(BatchRows::Options* rows,
                         OrderedWorkers::Options* options) {
   int64_t row_bytes = 1;
-  for (size_t i = 0; i < rows.types.size(); ++i) {
-    row_bytes +=
-        rows.shapes[i].num_elements() * tensorflow::DataTypeSize(rows.types[i]);
+  for (size_t i = 0; i < rows->types.size(); ++i) {
+    row_bytes += rows->shapes[i].num_elements() *
+                 tensorflow::DataTypeSize(rows->types[i]);
+  }
+  if (rows->most_rows == 0) {
+    rows->most_rows =
+        rows->in_order
+            ? std::max<int64_t>(1, options->max_large_bytes / row_bytes)
+            : rows->batch_size;
   }
   const int64_t calls = std::max(1, options->max_calls);
-  const int64_t bytes = std::max(
-      options->max_bytes,
-      std::min(options->max_large_bytes,
-               static_cast<int64_t>(kPiecesPerCall) * calls * row_bytes));
+  const int64_t large = std::min<int64_t>(options->max_large_bytes,
+                                          kPiecesPerCall * calls * row_bytes);
   const int64_t pieces =
       std::max(options->max_pieces, options->max_small_pieces);
-  options->max_pieces = rows.batch_size + std::clamp(bytes / row_bytes, calls,
-                                                     std::max(calls, pieces));
+  options->max_pieces =
+      std::min(rows->batch_size, rows->most_rows) +
+      std::clamp(std::max(options->max_bytes, large) / row_bytes, calls,
+                 std::max(calls, pieces));
   options->max_small_pieces = 0;
 }
 

@@ -36,8 +36,9 @@ OrderedWorkers::Options WorkerOptions(
     const std::vector<const InlineFunction*>& functions);
 
 // As many results ahead as before, and a batch of them, whose memory is that of
-// the batches.
-void MakeRoomForBatches(const BatchRows::Options& rows,
+// the batches. If it is not known how many results there are, a batch begins
+// with no more rows than large results may take.
+void MakeRoomForBatches(BatchRows::Options* rows,
                         OrderedWorkers::Options* options);
 
 // The workers are cancelled with their iterator. Only `Cancel` may be called by

@@ -65,8 +65,8 @@ class OrderedWorkers {
     virtual Outcome Run(Piece* piece) = 0;
     // The bytes that a piece holds once it has run.
     virtual int64_t Bytes(const Piece& piece) const = 0;
-    // Whether a claimed piece certainly takes microseconds: it waits for nothing
-    // and calls nothing of a user's. A thread does several of these in a row.
+    // Whether a claimed piece certainly takes microseconds: it waits for
+    // nothing and calls nothing of a user's. A thread does several in a row.
     virtual bool IsShort(const Piece&) const { return false; }
     // A thread, or the consumer, is about to sleep (`begins`), or has woken.
     virtual void Sleeps(bool /*begins*/) {}

@@ -66,8 +66,8 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
     BatchRows::Options rows = stage.RowsOfBatches();
     rows.in_order = options.in_order;
     const int64_t known = epoch_->num_samples();
-    rows.most_rows = known == kUnknownSamples ? rows.batch_size : known;
-    MakeRoomForBatches(rows, &options);
+    if (known != kUnknownSamples) rows.most_rows = known;
+    MakeRoomForBatches(&rows, &options);
     running_.rows = std::make_unique<BatchRows>(std::move(rows), memory_);
   }
   running_.work = std::make_unique<SampleWork>(
