@@ -29,6 +29,7 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
     Dawdle(Draw(4, number));
     return Outcome::kDone;
   };
+  workers.is_short = [](int number) { return Draw(41, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), UpTo(kPieces));
 }
 
@@ -56,6 +57,7 @@ TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
     Dawdle(Draw(10, number));
     return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
   };
+  workers.is_short = [](int number) { return Draw(42, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), expected);
 }
 
@@ -121,6 +123,7 @@ TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
     ended.Add(1);
     return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
   };
+  workers.is_short = [](int number) { return Draw(43, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), expected);
   // Not again and again: once for each that ended.
   EXPECT_LE(workers.num_not_now(), kPieces);

@@ -119,6 +119,7 @@ class Workers : public OrderedWorkers::Work {
   std::function<Outcome(int)> fetch = [](int) { return Outcome::kRun; };
   std::function<Outcome(int)> run = [](int) { return Outcome::kDone; };
   std::function<int64_t(int)> bytes = [](int) { return 1; };
+  std::function<bool(int)> is_short = [](int) { return false; };
 
   // The number of the next result, or why there is none.
   int NextNumber(int64_t* waited_nanos = nullptr) {
@@ -253,6 +254,9 @@ class Workers : public OrderedWorkers::Work {
     return outcome;
   }
 
+  bool IsShort(const OrderedWorkers::Piece& piece) const override {
+    return is_short(static_cast<const NumberedPiece&>(piece).number);
+  }
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override {
     const auto& done = static_cast<const NumberedPiece&>(piece);
     EXPECT_TRUE(done.is_done) << done.number;

@@ -41,6 +41,27 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
   }
 }
 
+// Many that are short are claimed at once, and none of them with one that is not.
+TEST_F(OrderedWorkersTest, ALongPieceHoldsUpNoneThatIsShort) {
+  constexpr int kPieces = 1200, kLong = 1000;
+  for (const bool by_fetch : {false, true}) {
+    Counter gate;
+    Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, /*in_order=*/false));
+    workers.claim = [&](int number) {
+      if (number == kPieces) return Claimed::kEnd;
+      return by_fetch && number != kLong ? Claimed::kFetch : Claimed::kRun;
+    };
+    workers.run = [&](int number) {
+      if (number == kLong) Await([&] { return gate > 0; });
+      return Outcome::kDone;
+    };
+    workers.is_short = [](int number) { return number != kLong; };
+    for (int i = 1; i < kPieces; ++i) ASSERT_NE(workers.NextNumber(), kLong);
+    gate.Set(1);
+    EXPECT_EQ(workers.AllNumbers(), std::vector<int>{kLong});
+  }
+}
+
 // What was fetched is run while the next is fetched, though all others sleep.
 TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
   for (const bool helps : {false, true}) {

@@ -8,7 +8,7 @@ AGAIN = "tests/refurbish/test_shards.py::test_the_number_changes_again_and_again
 
 MUTANTS = [
     Mutant("the samples of all shards have the same seeds", "refurbish_tf/cc/kernels/refurbish/sample_work.cc",
-           "epoch.InWhole(*piece->place.index));", "*piece->place.index);",
+           "epoch.InWhole(*piece.place.index));", "*piece.place.index);",
            "tests/refurbish/test_shards.py::test_samples_have_the_numbers_of_the_whole_source"),
     Mutant("on disk samples have the numbers of their shard", "refurbish_tf/cc/store/samples/disk_samples.h",
            "const override { return shard; }", "const override { return Shard(); }", AGAIN),

@@ -59,7 +59,7 @@ MUTANTS = [
            "[name for each in left_out for name in each]", "[name for name in left_out[-1]]",
            "tests/sources/test_image_folder.py::test_what_is_left_out_is_counted_by_extension"),
     Mutant("the input is not read to its end", ITERATOR,
-           "  if (last) end_status_ = End();", "  if (last) ended_ = true;",
+           "  if (last) EndWithElement();", "  if (last) ended_ = true;",
            "tests/refurbish/test_dataset_sources.py::test_a_cached_stream_is_read_to_its_end"),
     Mutant("an input that has failed is read further", SOURCE, "  if (!status.ok()) Drop();\n", "",
            "tests/sources/test_source_fails.py::test_an_error_costs_the_element_that_it_came_in"),

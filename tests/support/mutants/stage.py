@@ -15,7 +15,7 @@ MUTANTS = [
            "tests/store/test_cache_store_of_a_stage.py::test_a_view_is_not_kept_with_what_it_is_a_view_of[slice in numpy]"),
     Mutant("a ragged component is kept with what it is a view of", SAMPLES, "        CopyIf(is_to_copy, ragged->mutable_values());\n", "",
            f"{VIEW}[ragged]"),
-    Mutant("a result holds what it is a view of", WORK, "  if (status.ok()) OwnBuffers(&piece->tensors);\n", "", f"{VIEW}[slice]"),
+    Mutant("a result holds what it is a view of", WORK, "  if (rows_ == nullptr) OwnBuffers(&piece->tensors);\n", "", f"{VIEW}[slice]"),
     Mutant("a sample that is put is kept with what it is a view of", "refurbish_tf/cc/store/samples/memory_samples.h", "    OwnBuffers(&sample);\n", "    ;\n",
            "tests/store/test_cache_store_of_a_stage.py::test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of"),
     Mutant("a seed that a function returned is overwritten", WORK, "!tensor.RefCountIsOne()",

@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant("a lost wake-up", WORKERS, "settling_ || IsReady() || ring_.empty())) {", "settling_ || IsReady())) {",
            WORKERS_TEST),
     Mutant("a result is handed out after a cancellation", WORKERS,
-           "  while (!cancelled_) {\n    const size_t ready", "  while (!cancelled_ || IsReady()) {\n    const size_t ready",
+           "  while (!cancelled_) {\n    if (TakeReady(piece))", "  while (!cancelled_ || IsReady()) {\n    if (TakeReady(piece))",
            CANCEL),
     Mutant("a claim after a cancellation", WORKERS,
            "    if (cancelled_ || !fetching_ || !MayClaim()) return true;", "    if (!fetching_ || !MayClaim()) return true;",
@@ -38,6 +38,7 @@ MUTANTS = [
            "      for (const OrderedWorkers::Piece* piece : ready) {\n        if (results.size() == 1) break;\n",
            "tests/echo/test_augment_stage.py::test_what_is_under_way_is_saved"),
     Mutant("a thread is woken for each result", WORKERS,
-           "HasRoom(options_.wake_part) && HasWork()) {\n        WakeThreads();\n      }\n      if (waited)",
-           "HasRoom(1) && HasWork()) {\n        WakeThreads();\n      }\n      if (waited)", WAITING),
+           "HasRoom(options_.wake_part) && HasWork()", "HasRoom(1) && HasWork()", WAITING),
+    Mutant("what may take long is claimed with others", WORKERS,
+           "(piece == nullptr || work_->IsShort(*piece))", "(piece == nullptr || true)", WAITING),
 ]
