@@ -109,11 +109,11 @@ class Plan:
 
 def _slices(name, layers, start, stop):
   """Where the layers from `start` to `stop` are, in nested lists: the name of a list, a slice of it, and its length."""
-  slices, behind = [], 0
+  slices, passed = [], 0
   for place, layer in enumerate(layers):
     size = len(composition.flattened([layer]))
-    first, last = max(0, start - behind), min(size, stop - behind)
-    behind += size
+    first, last = max(0, start - passed), min(size, stop - passed)
+    passed += size
     if first >= last:
       continue
     if last - first < size:

@@ -13,8 +13,8 @@
 
 namespace refurbish_tf {
 
-// Where what is written goes. Past the caches it displaces nothing that is
-// needed sooner, and lines that are written whole are not read first.
+// Whether an image is written into the caches or past them. Past them it does
+// not displace what is needed sooner, and its memory is not read first.
 enum class Stores { kCached, kPastCaches };
 
 // scale and offset of consecutive values, beginning with the first channel.
@@ -94,14 +94,14 @@ struct PixelKernels {
   }
   using Normalizations = std::array<NormalizeTo, kNumTypes>;
   Normalizations normalize;
-  // The same where there is none that stores past the caches.
+  // Those that can store past the caches do, the others are as above.
   Normalizations normalize_past_caches;
   Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
     const Normalizations& all =
         stores == Stores::kPastCaches ? normalize_past_caches : normalize;
     return all[static_cast<int>(from)][static_cast<int>(to)];
   }
-  // Comes between stores past the caches and what tells others of them.
+  // To be called after stores past the caches, before others are told of them.
   void (*fence)();
 
   // The weighted sum of `pairs` pairs of rows, as words with kFractionBits.

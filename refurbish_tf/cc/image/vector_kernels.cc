@@ -200,8 +200,9 @@ REFURBISH_TF_AVX2 inline void StreamAs(__m256 value, plain::Float16* to) {
                    _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// Vectors are stored past the caches at multiples of their length. What is
-// before the first such address, and behind the last, is stored as ever.
+// A vector can be stored past the caches only at a multiple of its length. The
+// values before the first such address and after the last one are stored as
+// usual.
 template <class To>
 REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
                                             int64_t count,

@@ -11,9 +11,9 @@
 namespace refurbish_tf {
 namespace {
 
-// What is smaller the allocator keeps itself.
+// Smaller memory the allocator itself keeps when it is freed.
 constexpr int64_t kLeastSpareBytes = 1 << 18;
-// Of one size. While a batch is in use the next one is made.
+// How many components of one size are kept.
 constexpr int kMostSpareBatches = 2;
 
 }  // namespace

@@ -32,7 +32,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
 
  private:
   class Buffer;
-  // Of any other size.
+  // Null if none of this size is spare.
   void* TakeSpare(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(void* memory, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -8,31 +8,6 @@
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
-namespace {
-
-absl::Status AnotherRow(int number, DataType type, const TensorShape& shape,
-                        DataType row_type, const TensorShape& row_shape) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "component ", number, " is ", DataTypeString(type), shape.DebugString(),
-      ", but a row of its batch is ", DataTypeString(row_type),
-      row_shape.DebugString(),
-      ". Make it what element_spec says, or leave the shape of that component "
-      "unknown."));
-}
-
-}  // namespace
-
-absl::Status CheckRow(int number, DataType type, const TensorShape& shape,
-                      const Tensor& component) {
-  bool same = component.dtype() == type && component.dims() == shape.dims() + 1;
-  for (int i = 0; same && i < shape.dims(); ++i) {
-    same = component.dim_size(i + 1) == shape.dim_size(i);
-  }
-  if (same) return absl::OkStatus();
-  TensorShape row = component.shape();
-  row.RemoveDim(0);
-  return AnotherRow(number, type, shape, component.dtype(), row);
-}
 
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component) {
   if (!tensorflow::DataTypeCanUseMemcpy(value.dtype())) {
@@ -67,7 +42,7 @@ BatchRows::Row BatchRows::Take() {
     const int64_t size = options_.batch_size;
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
-    // Results that come to nothing take rows, too.
+    // More rows may be taken than there are results: some come to nothing.
     batch->capacity = std::min(batch->capacity, rows);
     open_.push_back(std::move(batch));
   }
@@ -93,13 +68,22 @@ absl::Status BatchRows::NewBatch(int64_t rows, Batch* batch) const {
   return absl::OkStatus();
 }
 
+absl::Status BatchRows::CheckRow(int number, DataType type,
+                                 const TensorShape& shape) const {
+  if (type == options_.types[number] && shape == options_.shapes[number]) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "component ", number, " is ", DataTypeString(type), shape.DebugString(),
+      ", but a row of its batch is ", DataTypeString(options_.types[number]),
+      options_.shapes[number].DebugString(),
+      ". Make it what element_spec says, or leave the shape of that component "
+      "unknown."));
+}
+
 absl::Status BatchRows::Check(const std::vector<Tensor>& result) const {
-  for (size_t i = 0; i < options_.types.size(); ++i) {
-    if (result[i].dtype() != options_.types[i] ||
-        result[i].shape() != options_.shapes[i]) {
-      return AnotherRow(i, result[i].dtype(), result[i].shape(),
-                        options_.types[i], options_.shapes[i]);
-    }
+  for (size_t i = 0; i < result.size(); ++i) {
+    TF_RETURN_IF_ERROR(CheckRow(i, result[i].dtype(), result[i].shape()));
   }
   return absl::OkStatus();
 }
@@ -175,12 +159,9 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
   if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);
   if (!options_.in_order) {
     absl::MutexLock lock(&mu_);
-    for (auto each = open_.begin(); each != open_.end(); ++each) {
-      if (each->get() == batch) {
-        open_.erase(each);
-        break;
-      }
-    }
+    open_.erase(std::find_if(
+        open_.begin(), open_.end(),
+        [batch](const auto& each) { return each.get() == batch; }));
   }
   num_rows_ = 0;
   own_ = nullptr;

@@ -19,20 +19,17 @@
 
 namespace refurbish_tf {
 
-// An error unless a value of this type and shape is a row of a component.
-absl::Status CheckRow(int number, DataType type, const TensorShape& shape,
-                      const Tensor& component);
 // Copies a value into a row of a component of a batch, whose rows have its type
 // and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
 // Leaves the first rows.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
 
-// Workers take rows and write them, the consumer gathers them to batches. In
-// order, a row is taken when its result is claimed, so that results have the
-// order of their rows. Some come to nothing: then the rows behind them move to
-// other batches, and are copied there, until the next batch that is begun is
-// that much shorter. Otherwise a row is taken when its result is known.
+// Workers take rows and write into them, and the consumer gathers rows into
+// batches. In order, a row is taken when its result is claimed, so that rows
+// are in the order of results. If a result fails or is dropped, the rows after
+// it are copied to where they belong, until a batch begins that is shorter by
+// as many rows. Out of order, a row is taken when its result is known.
 //
 // Lock order: that of the workers, then `mu_`.
 class BatchRows {
@@ -43,7 +40,7 @@ class BatchRows {
     // can be results, if that is less.
     int64_t most_rows = 0;
     bool in_order = true;
-    // Of a row.
+    // What each component of a row is.
     DataTypeVector types;
     std::vector<TensorShape> shapes;
   };
@@ -65,11 +62,14 @@ class BatchRows {
   const Options& options() const { return options_; }
   // Thread-safe. Without a batch if there is no memory for one.
   Row Take() ABSL_LOCKS_EXCLUDED(mu_);
-  // Thread-safe. So many rows that were taken come to nothing.
+  // Thread-safe. Says that so many rows that were taken will have no result.
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
-  // An error unless a result has the types and shapes of a row.
+  // An error unless component `number` of a row has this type and shape; unless
+  // a row has those of a result.
+  absl::Status CheckRow(int number, DataType type,
+                        const TensorShape& shape) const;
   absl::Status Check(const std::vector<Tensor>& result) const;
   // Thread-safe. Copies a result that was checked to a row.
   static absl::Status Write(const std::vector<Tensor>& result, const Row& row);

@@ -11,7 +11,6 @@
 #include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/image_attributes.h"
 #include "refurbish_tf/cc/kernels/value_types.h"
 
@@ -214,38 +213,32 @@ absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
 
 absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
                                      const std::array<int32_t, 2>* seed,
-                                     int64_t row,
-                                     std::vector<Tensor>* components) const {
+                                     const BatchRows& rows,
+                                     const BatchRows::Row& row) const {
   Draws draws;
   TF_ASSIGN_OR_RETURN(const ImageSpec made, Draw(arguments, seed, &draws));
   const Tensor& image = arguments[image_];
-  const int number = results_.size();
-  for (int i = 0; i < number; ++i) {
-    if (i == image_result_) continue;
+  std::vector<Tensor>& components = row.batch->components;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    if (results_[i] < 0) continue;
     const Tensor& value = arguments[results_[i]];
-    TF_RETURN_IF_ERROR(
-        CheckRow(i, value.dtype(), value.shape(), (*components)[i]));
+    TF_RETURN_IF_ERROR(rows.CheckRow(i, value.dtype(), value.shape()));
+    TF_RETURN_IF_ERROR(CopyToRow(value, row.number, &components[i]));
   }
-  Tensor& component = (*components)[image_result_];
-  const DataType type = TypeOf(made.pixel.type);
+  Tensor& component = components[image_result_];
   const TensorShape shape(
       {made.size.height, made.size.width, image.dim_size(2)});
-  TF_RETURN_IF_ERROR(CheckRow(image_result_, type, shape, component));
+  TF_RETURN_IF_ERROR(
+      rows.CheckRow(image_result_, TypeOf(made.pixel.type), shape));
   if (layers_.chain().ChangesNothing(draws.data())) {
-    TF_RETURN_IF_ERROR(CopyToRow(image, row, &component));
-  } else {
-    const int64_t bytes = shape.num_elements() * tensorflow::DataTypeSize(type);
-    TF_RETURN_IF_ERROR(Paint(
-        image, draws, static_cast<char*>(component.data()) + row * bytes,
-        bytes * component.dim_size(0) > kBytesPastCaches ? Stores::kPastCaches
-                                                         : Stores::kCached));
+    return CopyToRow(image, row.number, &component);
   }
-  for (int i = 0; i < number; ++i) {
-    if (i == image_result_) continue;
-    TF_RETURN_IF_ERROR(
-        CopyToRow(arguments[results_[i]], row, &(*components)[i]));
-  }
-  return absl::OkStatus();
+  const int64_t bytes = shape.num_elements() * BytesOf(made.pixel.type);
+  return Paint(image, draws,
+               static_cast<char*>(component.data()) + row.number * bytes,
+               static_cast<int64_t>(component.TotalBytes()) > kBytesPastCaches
+                   ? Stores::kPastCaches
+                   : Stores::kCached);
 }
 
 }  // namespace refurbish_tf

@@ -16,6 +16,7 @@
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -64,11 +65,10 @@ class LayersFunction {
   absl::Status Run(std::vector<Tensor> arguments,
                    const std::array<int32_t, 2>* seed,
                    std::vector<Tensor>* results) const;
-  // Writes it into row `row` of the components of a batch, which are as many;
-  // an error unless rows there have its types and shapes.
+  // Writes it into a row, after it has checked that it is one.
   absl::Status RunInto(const std::vector<Tensor>& arguments,
-                       const std::array<int32_t, 2>* seed, int64_t row,
-                       std::vector<Tensor>* components) const;
+                       const std::array<int32_t, 2>* seed,
+                       const BatchRows& rows, const BatchRows::Row& row) const;
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;

@@ -14,9 +14,8 @@ using Clock = std::chrono::steady_clock;
 // Shorter than it takes to put a thread to sleep and to wake it.
 constexpr std::chrono::microseconds kShortFetch(5);
 
-// Short pieces that a thread claims, and runs, between two looks at the lock
-// take so long together, by what a piece took lately: in the mean over about so
-// many of these groups.
+// How long the short pieces take together that a thread claims and runs with
+// the lock taken once. The time of a piece is the mean of about so many groups.
 constexpr std::chrono::microseconds kGroup(50);
 constexpr int kMeanOfGroups = 8;
 
@@ -39,6 +38,22 @@ struct PieceEnd {
   OrderedWorkers::Outcome outcome;
   int64_t bytes;
 };
+using PieceEnds = absl::InlinedVector<PieceEnd, 8>;
+
+// Fetches each piece of a group, or runs it, and takes the time of all.
+template <class Group, class Step>
+PieceEnds EndEach(const Group& group, const Step& step,
+                  OrderedWorkers::Work* work, Clock::duration* taken) {
+  PieceEnds ends;
+  const Clock::time_point began = Clock::now();
+  for (const auto& entry : group) {
+    const OrderedWorkers::Outcome outcome = step(entry->piece.get());
+    const bool is_done = outcome == OrderedWorkers::Outcome::kDone;
+    ends.push_back({outcome, is_done ? work->Bytes(*entry->piece) : 0});
+  }
+  *taken = Clock::now() - began;
+  return ends;
+}
 
 }  // namespace
 
@@ -408,18 +423,13 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
   fetching_ = true;
   AddThread();
   lock.unlock();
-  absl::InlinedVector<PieceEnd, kMostAtOnce> ends;
-  const Clock::time_point began = Clock::now();
-  for (Entry* entry : group) {
-    const Outcome outcome = work_->Fetch(entry->piece.get());
-    const bool is_done = outcome == Outcome::kDone;
-    ends.push_back({outcome, is_done ? work_->Bytes(*entry->piece) : 0});
-  }
-  const int number = group.size();
-  const bool is_short = Clock::now() - began < kShortFetch * number;
+  Clock::duration taken;
+  const PieceEnds ends = EndEach(
+      group, [this](Piece* piece) { return work_->Fetch(piece); }, work_,
+      &taken);
   Acquire(lock);
   fetching_ = false;
-  short_fetches_ = is_short;
+  short_fetches_ = taken < kShortFetch * static_cast<int>(ends.size());
   // The input must not lie idle while these pieces are run.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
@@ -428,7 +438,7 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
       wake_consumer_.notify_one();
     }
   }
-  for (int i = 0; i < number; ++i) {
+  for (size_t i = 0; i < ends.size(); ++i) {
     if (ends[i].outcome == Outcome::kRun) {
       to_run.push_back(group[i]);
     } else {
@@ -443,20 +453,15 @@ void OrderedWorkers::Run(Lock& lock, const Group& group) {
   if (cancelled_) return;
   AddThread();
   lock.unlock();
-  absl::InlinedVector<PieceEnd, kMostAtOnce> ends;
-  const Clock::time_point began = Clock::now();
-  for (Entry* entry : group) {
-    const Outcome outcome = work_->Run(entry->piece.get());
-    const bool is_done = outcome == Outcome::kDone;
-    ends.push_back({outcome, is_done ? work_->Bytes(*entry->piece) : 0});
-  }
-  const int number = group.size();
-  const Clock::duration mean = (Clock::now() - began) / number;
+  Clock::duration taken;
+  const PieceEnds ends = EndEach(
+      group, [this](Piece* piece) { return work_->Run(piece); }, work_, &taken);
   Acquire(lock);
-  for (int i = 0; i < number; ++i) {
+  for (size_t i = 0; i < ends.size(); ++i) {
     Complete(group[i], ends[i].outcome, ends[i].bytes);
   }
-  mean_piece_ += (mean - mean_piece_) / kMeanOfGroups;
+  mean_piece_ +=
+      (taken / static_cast<int>(ends.size()) - mean_piece_) / kMeanOfGroups;
   at_once_ = std::clamp<int64_t>(
       kGroup / std::max(mean_piece_, Clock::duration(1)), 1, kMostAtOnce);
 }

@@ -217,8 +217,7 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
   } else {
     const auto seed =
         SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);
-    status = layers->RunInto(piece->tensors, &seed, row.number,
-                             &row.batch->components);
+    status = layers->RunInto(piece->tensors, &seed, *rows_, row);
   }
   piece->tensors.clear();
   return status;
