@@ -242,6 +242,16 @@ def test_layers_called_directly_do_what_their_function_does(own_seed):
   assert epochs(of_stage(make(lambda label: label), 4)) == epochs(of_stage(make(lambda label: label + 0), 4))
 
 
+def test_layers_called_directly_for_a_new_generation():
+  """As above, before the samples are kept."""
+  layers = rtf.augment.compose(NATIVE)
+
+  def make(beside):
+    source = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N)))
+    return source.refurbish(lambda image, label, seed: (layers(image, seed=seed), beside(label)), None, 2, seed=3)
+  assert epochs(make(lambda label: label), 5) == epochs(make(lambda label: label + 0), 5)
+
+
 def test_a_batch_that_no_memory_has_room_for_of_few_samples():
   """How many there are is not known in the first epoch."""
   batches = of_stage(stream(9).refurbish(lambda x: tf.repeat(x, 100), lambda x: x, 2, seed=1), 10**11)

@@ -38,4 +38,8 @@ MUTANTS = [
            "  if (!draws->empty() && seed_ < static_cast<int>(arguments.size())) {",
            "  if (!draws->empty() && seed == nullptr) {",
            TESTS + "test_layers_called_directly_do_what_their_function_does"),
+    Mutant("layers called directly: those of partial_fn draw by the epoch and not by the generation", WORK,
+           "    const auto seed = SeedOf(*epoch_, kPurpose, generation, *piece);",
+           "    const auto seed = SeedOf(*epoch_, kPurpose, epoch_->number(), *piece);",
+           TESTS + "test_layers_called_directly_for_a_new_generation"),
 ]
