@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import config
 
-from refurbish_tf._internal import checks, dataset_graph, native, tracing
+from refurbish_tf._internal import batches, checks, dataset_graph, native, tracing
 
 AUTOTUNE: int = tf.data.AUTOTUNE
 Where = Literal["before_augment", "after_augment", "after_batch"]
@@ -58,8 +58,8 @@ def echo(
 
   Returns:
     A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It yields the same elements, or with `where`
-    batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an unknown number. With a
-    whole `e` it has random access if its input has.
+    batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an unknown number; with a
+    whole `e` there is random access if the input has it.
 
   Raises:
     TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the pipeline must
@@ -139,17 +139,26 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     return f"{dataset_graph.stage_title('echo', self._name)}, e = {self._e:g}"
 
 
-class AugmentDataset(dataset_ops.UnaryDataset):
+class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
   """Yields `function` of each element, run on workers of its own."""
 
   def __init__(self, input_dataset, function, name):
     self._name = name
     with tracing.in_stage():
       self._wrapper = tracing.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
-    variant = native.ops().refurbish_tf_augment_dataset(
-        input_dataset._variant_tensor, self._wrapper.function.captured_inputs,
-        f=self._wrapper.function, **self._common_args)
-    super().__init__(input_dataset, variant)
+    self._input_dataset = input_dataset
+    super().__init__(input_dataset, self._variant())
+
+  def _variant(self, batch_size=None, drop_remainder=None, of_batches=None):
+    """The dataset of this stage. `of_batches` has the structure of its batches."""
+    ops, sizes = native.ops(), {}
+    op = ops.refurbish_tf_augment_dataset
+    if of_batches is not None:
+      op, sizes = ops.refurbish_tf_augment_batch_dataset, {"batch_size": batch_size, "drop_remainder": drop_remainder}
+    function = self._wrapper.function
+    return op(
+        self._input_dataset._variant_tensor, function.captured_inputs, f=function, **sizes,
+        **(of_batches or self)._common_args)
 
   def _functions(self):
     return [self._wrapper]

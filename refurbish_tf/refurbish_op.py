@@ -9,11 +9,11 @@ import re
 from typing import Any, Callable, Literal, Sequence, get_args
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops, debug_mode
+from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
-from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
+from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, mistakes, native, tracing
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
     CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
@@ -135,7 +135,7 @@ def refurbish(
   return transformation
 
 
-class _RefurbishDataset(dataset_ops.UnaryDataset):
+class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
   """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
   def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
@@ -187,26 +187,15 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
 
-  def _variant(self, batch_size=0, drop_remainder=False, batches=None):
-    """The dataset of this stage. `batches` has the structure of its batches."""
+  def _variant(self, batch_size=0, drop_remainder=False, of_batches=None):
+    """The dataset of this stage. `of_batches` has the structure of its batches."""
     functions = self._functions()
     with checks.build_errors():
       return native.ops().refurbish_tf_refurbish_dataset(
           self._input_dataset._variant_tensor, self._partial.function.captured_inputs,
           [] if self._final is None else self._final.function.captured_inputs,
           partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
-          batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(batches or self)._common_args)
-
-  def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
-    """As `tf.data.Dataset.batch`. The workers of the stage write each sample into its row."""
-    as_usual = super().batch(batch_size, drop_remainder, num_parallel_calls, deterministic, name)
-    if debug_mode.DEBUG_MODE or not all(
-        shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
-      return as_usual
-    return _BatchDataset(self, as_usual)
-
-  def with_options(self, options, name=None):
-    return _OptionsDataset(self, options, name)
+          batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(of_batches or self)._common_args)
 
   def with_final_seeds(self):
     """The same stage, which yields `(sample, seed)`: what a final function would get. None if it has a final function."""
@@ -310,27 +299,6 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
     because = f", because of {dataset_graph.method_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
-
-
-class _OptionsDataset(dataset_ops._OptionsDataset):
-  """A stage with options, directly after which `batch` is the stage's, too."""
-
-  def batch(self, *args, **kwargs):
-    return self._input_dataset.batch(*args, **kwargs).with_options(self.options())
-
-  with_options = _RefurbishDataset.with_options
-
-
-class _BatchDataset(dataset_ops.UnaryDataset):
-  """The batches of a stage, which its workers make."""
-
-  def __init__(self, stage, as_usual):
-    self._name, self._batch_size, self._structure = as_usual._name, as_usual._batch_size, as_usual.element_spec
-    super().__init__(stage, stage._variant(self._batch_size, as_usual._drop_remainder, self))
-
-  @property
-  def element_spec(self):
-    return self._structure
 
 
 # Hints, by how the names of TensorFlow's operations begin.

@@ -210,6 +210,88 @@ def test_a_dropped_iterator_does_not_wait(where):
   assert not dropping.is_alive()
 
 
+NATIVE = rtf.augment.compose([rtf.augment.random_crop(padding=2), rtf.augment.random_flip(), rtf.augment.normalize()])
+
+
+def image_of(x):
+  return tf.cast(tf.reshape(tf.range(192) * tf.cast(x + 3, tf.int32) % 256, [8, 8, 3]), tf.uint8)
+
+
+def by_numbers(threads=4, deterministic=None):
+  return augmented(Dataset.range(23), lambda x: {"x": x, "text": tf.strings.as_string(x)}, deterministic, threads)
+
+
+def of_images(threads=4):
+  """With a seed of their own, native layers alone."""
+  source = Dataset.range(23).map(lambda x: (image_of(x), tf.cast([x, 7], tf.int32), x))
+  return augmented(source, lambda image, seed, x: (x, NATIVE(image, seed=seed)), threads=threads)
+
+
+def values_of(batches):
+  return [[value.numpy().tolist() for value in tf.nest.flatten(batch)] for batch in batches]
+
+
+def batched(stage, size, drop_remainder=False):
+  batches = stage.batch(size, drop_remainder)
+  assert "AugmentBatchDataset" in batches._as_serialized_graph().numpy().decode(errors="replace")
+  return batches
+
+
+@pytest.mark.parametrize("make", [by_numbers, of_images])
+@pytest.mark.parametrize("size", [1, 4, 23, 40])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_batches_are_those_of_tf_data(make, size, drop_remainder, threads):
+  ours, theirs = batched(make(threads), size, drop_remainder), Dataset.batch(make(threads), size, drop_remainder)
+  assert ours.element_spec == theirs.element_spec and ours.cardinality() == theirs.cardinality()
+  for _ in range(2):
+    assert values_of(ours) == values_of(theirs)
+
+
+def test_batches_of_elements_without_a_shape_are_those_of_tf_data():
+  stage = augmented(Dataset.range(9), lambda x: (x, tf.ragged.range(x % 5)[None]))
+  for ours, theirs in zip(stage.batch(4), Dataset.batch(stage, 4), strict=True):
+    tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(ours, expand_composites=True),
+                          tf.nest.flatten(theirs, expand_composites=True))
+
+
+@pytest.mark.parametrize("failures", [[3], [0, 1, 2, 3, 22], [5, 14]])
+@pytest.mark.parametrize("where", ["input", "function"])
+@pytest.mark.parametrize("deterministic", [None, False])
+def test_an_error_costs_the_batch_begun(failures, where, deterministic):
+  def outcomes(batch):
+    source, function = Dataset.range(23), fails_at(*failures)
+    stage = augmented(source.map(function), lambda x: x) if where == "input" else augmented(source, function)
+    return [each if isinstance(each, list) else "spoilt" for each in read(iter(batch(stage, 4)))]
+  found = outcomes(batched)
+  if deterministic is None:
+    assert found == outcomes(Dataset.batch)
+  assert found.count("spoilt") == len(failures)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("deterministic", [None, False])
+def test_batches_are_restored(symbolic, deterministic):
+  """Rows of the batch that is begun, too, are in a checkpoint, or are made again."""
+  for taken in range(7):
+    dataset = with_checkpoints(batched(by_numbers(deterministic=deterministic), 4), symbolic)
+    iterator = iter(dataset)
+    found = [next(iterator)["x"] for _ in range(min(taken, 6))]
+    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+    restored = iter(dataset)
+    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+    found += [batch["x"] for batch in restored]
+    assert [len(batch) for batch in found] == [4] * 5 + [3]
+    found = np.concatenate(found).tolist()
+    assert (sorted(found) if deterministic is False else found) == list(range(23))
+
+
+def test_batches_have_no_places():
+  with pytest.raises(tf.errors.FailedPreconditionError, match="batches of echo cannot be read by index"):
+    tf.data.experimental.at(batched(by_numbers(), 4), 1)
+  assert "stream" in rtf.describe(batched(by_numbers(), 4).refurbish(lambda x: x, r=2))
+
+
 class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
   """TensorFlow's own checks of checkpoints."""
 

@@ -228,18 +228,26 @@ def test_what_else_a_function_does_is_done():
       next(iter(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(*lists, 2, seed=1).batch(4)))
 
 
+# Functions of the label and of the augmented image: with the first one layers are called directly, with the second one
+# TensorFlow is called for what comes before, with the last one for all.
+BESIDE = [lambda label, image: label, lambda label, image: label + 0, lambda label, image: label + 0 * tf.size(image, tf.int64)]
+
+
 @pytest.mark.parametrize("own_seed", [False, True])
-def test_layers_called_directly_do_what_their_function_does(own_seed):
-  """With an operation of TensorFlow beside them they are called as a function."""
-  layers = rtf.augment.compose([*NATIVE, rtf.augment.normalize()])
+@pytest.mark.parametrize("frames", [0, 3])
+def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
+  images = np.stack([np.roll(IMAGES, frame, 0) for frame in range(frames)], 1) if frames else IMAGES
+  layers = rtf.augment.compose([*NATIVE, rtf.augment.normalize()], clips=True)
 
   def make(beside):
     def final_fn(image, own, label, seed):
-      return layers(image, seed=own if own_seed else seed), beside(label), own
-    source = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N)))
+      image = layers(image, seed=own if own_seed else seed)
+      return image, beside(label, image), own
+    source = tf.data.Dataset.from_tensor_slices((images, np.arange(N)))
     return source.refurbish(lambda image, label, seed: (image, seed, label), final_fn, 2, seed=3)
-  assert epochs(make(lambda label: label)) == epochs(make(lambda label: label + 0))
-  assert epochs(of_stage(make(lambda label: label), 4)) == epochs(of_stage(make(lambda label: label + 0), 4))
+  for batch in (lambda stage: stage, lambda stage: of_stage(stage, 4)):
+    direct, in_part, whole = (epochs(batch(make(beside))) for beside in BESIDE)
+    assert direct == in_part == whole
 
 
 def test_layers_called_directly_for_a_new_generation():
@@ -247,9 +255,44 @@ def test_layers_called_directly_for_a_new_generation():
   layers = rtf.augment.compose(NATIVE)
 
   def make(beside):
-    source = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N)))
-    return source.refurbish(lambda image, label, seed: (layers(image, seed=seed), beside(label)), None, 2, seed=3)
-  assert epochs(make(lambda label: label), 5) == epochs(make(lambda label: label + 0), 5)
+    def partial_fn(image, label, seed):
+      image = layers(image, seed=seed)
+      return image, beside(label, image)
+    return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(partial_fn, None, 2, seed=3)
+  direct, in_part, whole = (epochs(make(beside), 5) for beside in BESIDE)
+  assert direct == in_part == whole
+
+
+def test_images_that_layers_called_directly_do_not_take():
+  """Batches as samples, of which some are empty: each of their images draws for itself."""
+  layers = rtf.augment.compose(NATIVE, clips=False)
+
+  def make(beside):
+    def final_fn(images, number, seed):
+      images = layers(images[:number % 3], seed=seed)
+      return images, beside(number, images)
+    source = tf.data.Dataset.from_tensor_slices((np.stack([IMAGES] * 3, 1), np.arange(N)))
+    return source.refurbish(lambda images, number: (images, number), final_fn, 2, seed=3)
+  direct, in_part, whole = (epochs(make(beside)) for beside in BESIDE)
+  assert direct == in_part == whole
+
+
+def test_what_comes_before_layers_called_directly_is_called_once():
+  """Here in Python, with a seed of its own."""
+  calls = []
+
+  def flipped(image, seed):
+    calls.append(int(seed))
+    return np.flip(image, seed % 2)
+
+  def before(image, seed):
+    return tf.ensure_shape(tf.numpy_function(flipped, [image, seed[0]], tf.uint8), IMAGES[0].shape)
+
+  def make(*after):
+    return of_stage(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([lambda image: image], [before, *NATIVE, *after], 2, seed=1), 4)
+  in_part = epochs(make(), 2)
+  assert len(set(calls)) == len(calls) == 2 * N
+  assert in_part == epochs(make(lambda image: image + 0), 2)
 
 
 def test_a_batch_that_no_memory_has_room_for_of_few_samples():

@@ -27,6 +27,29 @@ void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
   }
 }
 
+absl::Status Batches::Check(
+    const std::vector<PartialTensorShape>& shapes) const {
+  if (size < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch_size must be at least 1, got ", size, "."));
+  }
+  if (size == 0) return absl::OkStatus();
+  for (PartialTensorShape row : shapes) {
+    const bool is_batch = row.dims() > 0;
+    if (is_batch) row.RemoveDim(0);
+    if (!is_batch || !row.IsFullyDefined()) {
+      return absl::InvalidArgumentError(
+          "The components of a batch must have rows of known shapes.");
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t Batches::Cardinality(int64_t num_elements) const {
+  if (size == 0 || num_elements < 0) return num_elements;
+  return num_elements / size + (!drop_remainder && num_elements % size > 0);
+}
+
 BatchRows::Row BatchRows::Take() {
   absl::MutexLock lock(&mu_);
   if (open_.empty() || open_.back()->num_taken == open_.back()->capacity) {
@@ -95,6 +118,20 @@ absl::Status BatchRows::Write(const std::vector<Tensor>& result,
         CopyToRow(result[i], row.number, &row.batch->components[i]));
   }
   return absl::OkStatus();
+}
+
+absl::Status BatchRows::Add(const std::vector<Tensor>& result, Row* row) {
+  TF_RETURN_IF_ERROR(Check(result));
+  *row = Take();
+  return row->batch == nullptr ? NoMemory() : Write(result, *row);
+}
+
+std::vector<Tensor> BatchRows::Read(const Row& row) {
+  std::vector<Tensor> result;
+  for (const Tensor& component : row.batch->components) {
+    result.push_back(component.SubSlice(row.number));
+  }
+  return result;
 }
 
 absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {

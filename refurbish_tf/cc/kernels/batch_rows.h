@@ -25,6 +25,17 @@ absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
 // Leaves the first rows.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
 
+// The batches that a dataset yields in place of its elements.
+struct Batches {
+  int64_t size = 0;  // 0: it yields elements.
+  bool drop_remainder = false;
+
+  // An error unless there are none, or these are the shapes of batches.
+  absl::Status Check(const std::vector<PartialTensorShape>& shapes) const;
+  // Of so many elements. A negative number says something else.
+  int64_t Cardinality(int64_t num_elements) const;
+};
+
 // Workers take rows and write into them, and the consumer gathers rows into
 // batches. In order, a row is taken when its result is claimed, so that rows
 // are in the order of results. If a result fails or is dropped, the rows after
@@ -73,6 +84,11 @@ class BatchRows {
   absl::Status Check(const std::vector<Tensor>& result) const;
   // Thread-safe. Copies a result that was checked to a row.
   static absl::Status Write(const std::vector<Tensor>& result, const Row& row);
+  // Takes a row for a result and writes it there.
+  absl::Status Add(const std::vector<Tensor>& result, Row* row)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What was written into a row, in its memory.
+  static std::vector<Tensor> Read(const Row& row);
 
   // The rest is for the consumer.
 

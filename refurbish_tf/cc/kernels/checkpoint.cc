@@ -134,16 +134,16 @@ absl::Status CheckpointReader::ReadResult(
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadResults(absl::string_view key, int64_t most,
-                                           const DatasetBase* dataset,
-                                           std::deque<Result>* results) const {
+absl::Status CheckpointReader::ReadResults(
+    absl::string_view key, int64_t most, const DataTypeVector& dtypes,
+    const std::vector<PartialTensorShape>& shapes,
+    std::deque<Result>* results) const {
   int64_t number = 0;
   TF_RETURN_IF_ERROR(ReadNumber(absl::StrCat(kNumber, key), 0, most, &number));
   std::deque<Result> read;
   for (int64_t i = 0; i < number; ++i) {
-    TF_RETURN_IF_ERROR(
-        ReadResult(absl::StrCat(key, "_", i), dataset->output_dtypes(),
-                   dataset->output_shapes(), &read.emplace_back()));
+    TF_RETURN_IF_ERROR(ReadResult(absl::StrCat(key, "_", i), dtypes, shapes,
+                                  &read.emplace_back()));
   }
   *results = std::move(read);
   return absl::OkStatus();

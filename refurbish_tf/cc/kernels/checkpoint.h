@@ -73,7 +73,8 @@ class CheckpointReader {
                           Result* result) const;
   // Reads what `SaveResults` saved, if these are `most` or fewer.
   absl::Status ReadResults(absl::string_view key, int64_t most,
-                           const DatasetBase* dataset,
+                           const DataTypeVector& dtypes,
+                           const std::vector<PartialTensorShape>& shapes,
                            std::deque<Result>* results) const;
 
  private:

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
@@ -20,6 +21,8 @@ namespace refurbish_tf {
 // An element of the input, and then what is made of it.
 struct ElementPiece : OrderedWorkers::Piece {
   Result result;
+  // Where it is, if that is not `result`.
+  BatchRows::Row row;
   // The input's, from the previous element up to this one.
   std::optional<MemoryCheckpoint> checkpoint;
 };
@@ -57,6 +60,9 @@ class ElementIterator : public InputIterator<Dataset, Work> {
   ElementIterator(const Params& params, const char* key, int64_t most)
       : Base(params), key_(key), most_(most) {}
 
+  virtual std::vector<PartialTensorShape> ElementShapes() const {
+    return this->dataset()->output_shapes();
+  }
   // Starts the workers.
   virtual void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
 
@@ -70,23 +76,30 @@ class ElementIterator : public InputIterator<Dataset, Work> {
   absl::Status NextElement(IteratorContext* ctx, std::vector<Tensor>* element,
                            bool* end, int64_t* waited_nanos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    *end = false;
+    std::unique_ptr<ElementPiece> piece;
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, waited_nanos));
+    *end = piece == nullptr;
+    if (*end) return absl::OkStatus();
+    *element = std::move(piece->result.element);
+    return piece->result.status;
+  }
+
+  // The next piece, or null at the end. Those that were restored have no row.
+  absl::Status NextPiece(IteratorContext* ctx,
+                         std::unique_ptr<ElementPiece>* piece,
+                         int64_t* waited_nanos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     *waited_nanos = 0;
-    Result result;
     if (!restored_.empty()) {
-      result = std::move(restored_.front());
+      *piece = std::make_unique<ElementPiece>();
+      (*piece)->result = std::move(restored_.front());
       restored_.pop_front();
-    } else {
-      if (!this->IsRunning()) Run(ctx);
-      std::unique_ptr<ElementPiece> piece;
-      TF_RETURN_IF_ERROR(this->NextPiece(ctx, &piece, waited_nanos));
-      *end = piece == nullptr;
-      if (*end) return absl::OkStatus();
-      ctx->MergeCheckpoint(&*piece->checkpoint);
-      result = std::move(piece->result);
+      return absl::OkStatus();
     }
-    *element = std::move(result.element);
-    return result.status;
+    if (!this->IsRunning()) Run(ctx);
+    TF_RETURN_IF_ERROR(Base::NextPiece(ctx, piece, waited_nanos));
+    if (*piece != nullptr) ctx->MergeCheckpoint(&*(*piece)->checkpoint);
+    return absl::OkStatus();
   }
 
   absl::Status SaveInternal(SerializationContext* ctx,
@@ -98,8 +111,13 @@ class ElementIterator : public InputIterator<Dataset, Work> {
       TF_RETURN_IF_ERROR(this->SaveInput(ctx, writer, this->input_));
       std::vector<const Result*> results;
       for (const Result& result : restored_) results.push_back(&result);
+      std::deque<Result> in_rows;
       for (const OrderedWorkers::Piece* piece : ready) {
-        results.push_back(&static_cast<const ElementPiece*>(piece)->result);
+        const auto& element = *static_cast<const ElementPiece*>(piece);
+        results.push_back(&element.result);
+        if (element.row.batch == nullptr || !element.result.status.ok()) continue;
+        in_rows.push_back({absl::OkStatus(), BatchRows::Read(element.row)});
+        results.back() = &in_rows.back();
       }
       return SaveResults(writer, this->prefix(), key_, results);
     });
@@ -114,7 +132,8 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     if (!ctx->symbolic_checkpoint()) {
       const CheckpointReader saved("echo", this->prefix(), ctx, reader);
       TF_RETURN_IF_ERROR(
-          saved.ReadResults(key_, most_, this->dataset(), &restored));
+          saved.ReadResults(key_, most_, this->dataset()->output_dtypes(),
+                            ElementShapes(), &restored));
     }
     TF_RETURN_IF_ERROR(this->RestoreInput(ctx, reader, this->input_));
     restored_ = std::move(restored);

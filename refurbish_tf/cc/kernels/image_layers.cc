@@ -27,29 +27,96 @@ constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
 // tells of the last cache may be that of many more processors.
 constexpr int64_t kBytesPastCaches = 12 << 20;
 
+absl::string_view NodeOf(absl::string_view value) {
+  return value.substr(0, value.find(':'));
+}
+
+bool IsLayers(const NodeDef& node) {
+  return (node.op() == kLayersOp || node.op() == kPixelsOp) &&
+         node.input_size() == 2;
+}
+
 // What `value`, as nodes of a function name their inputs, is made by: passes
 // over operations that change nothing. An argument has no node.
 struct Origin {
   std::string argument;
   const NodeDef* node = nullptr;
+  // Those that were passed over, and `node`.
+  std::vector<std::string> way;
 };
 
 Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
                 std::string value) {
+  Origin origin;
   // A graph that was loaded may go in circles.
-  for (size_t steps = 0; steps <= nodes.size(); ++steps) {
+  while (origin.way.size() <= nodes.size()) {
     const std::vector<std::string> parts = absl::StrSplit(value, ':');
-    if (parts.size() == 1) return {value, nullptr};
+    if (parts.size() == 1) return {value, nullptr, {}};
     const auto found = nodes.find(parts[0]);
-    if (found == nodes.end()) return {};
+    if (found == nodes.end()) break;
+    origin.way.push_back(parts[0]);
     if (found->second->op() != "Identity") {
       const bool is_first = parts.back() == "0" && parts[1] != "moved";
-      return {"", is_first ? found->second : nullptr};
+      origin.node = is_first ? found->second : nullptr;
+      return origin;
     }
-    if (found->second->input_size() == 0) return {};
+    if (found->second->input_size() == 0) break;
     value = found->second->input(0);
   }
   return {};
+}
+
+// The function without the layers at `way.back()`, the image of which goes on
+// along `way` to the result `image`: it returns what they are given, the seed
+// behind all else. Nothing if anything else needs what they make.
+std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
+                                         const std::string& image,
+                                         const std::vector<std::string>& way) {
+  const auto is_on_way = [&way](absl::string_view value) {
+    return std::count(way.begin(), way.end(), NodeOf(value)) > 0;
+  };
+  FunctionDef rest = function;
+  DataType type = tensorflow::DT_INVALID, seed_type = tensorflow::DT_INT32;
+  for (NodeDef& node : *rest.mutable_node_def()) {
+    if (!is_on_way(node.name())) {
+      for (const std::string& input : node.input()) {
+        if (is_on_way(input)) return std::nullopt;
+      }
+    } else if (node.name() == way.back()) {
+      const auto& attributes = node.attr();
+      type = attributes.at("S").type();
+      if (attributes.count("Tseed") > 0) {
+        seed_type = attributes.at("Tseed").type();
+      }
+      AttrValue types;
+      types.mutable_list()->add_type(type);
+      types.mutable_list()->add_type(seed_type);
+      node.set_op("IdentityN");
+      node.clear_attr();
+      (*node.mutable_attr())["T"] = types;
+    }
+  }
+  for (NodeDef& node : *rest.mutable_node_def()) {
+    if (node.op() != "Identity" || !is_on_way(node.name())) continue;
+    (*node.mutable_attr())["T"].set_type(type);
+    if (NodeOf(node.input(0)) == way.back()) {
+      node.set_input(0, absl::StrCat(way.back(), ":output:0"));
+    }
+  }
+  for (auto& [name, value] : *rest.mutable_ret()) {
+    if (name != image && is_on_way(value)) return std::nullopt;
+    if (NodeOf(value) == way.back()) {
+      value = absl::StrCat(way.back(), ":output:0");
+    }
+  }
+  for (auto& result : *rest.mutable_signature()->mutable_output_arg()) {
+    if (result.name() == image) result.set_type(type);
+  }
+  auto* const seed = rest.mutable_signature()->add_output_arg();
+  seed->set_name("refurbish_tf_seed");
+  seed->set_type(seed_type);
+  (*rest.mutable_ret())[seed->name()] = absl::StrCat(way.back(), ":output:1");
+  return rest;
 }
 
 }  // namespace
@@ -93,6 +160,15 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images) const {
   return made;
 }
 
+absl::StatusOr<TensorShape> ImageLayers::ShapeOf(const Tensor& images,
+                                                 const ImageSpec& made) {
+  TensorShape shape = images.shape();
+  const int dims = shape.dims();
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 3, made.size.height));
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 2, made.size.width));
+  return shape;
+}
+
 absl::Status ImageLayers::NoMemory() {
   return absl::ResourceExhaustedError(
       "Out of memory for an image between two layers. Pass smaller images, or "
@@ -110,57 +186,74 @@ absl::Status ImageLayers::BeyondLimit(float value) {
 }
 
 std::unique_ptr<const LayersFunction> LayersFunction::Of(
-    const FunctionDef& function) {
+    const FunctionDef& function, std::optional<FunctionDef>* rest) {
   std::map<std::string, int> arguments;
   for (const auto& argument : function.signature().input_arg()) {
     arguments.emplace(argument.name(), arguments.size());
   }
   std::map<std::string, const NodeDef*> nodes;
-  const NodeDef* layers = nullptr;
+  bool is_alone = true;
+  int num_layers = 0;
   for (const NodeDef& node : function.node_def()) {
     nodes[node.name()] = &node;
-    if (node.op() == kLayersOp || node.op() == kPixelsOp) {
-      if (std::exchange(layers, &node) != nullptr) return nullptr;
-    } else if (node.op() != "Identity" && node.op() != "Const") {
-      return nullptr;
+    num_layers += IsLayers(node);
+    is_alone &=
+        IsLayers(node) || node.op() == "Identity" || node.op() == "Const";
+  }
+  auto made = std::make_unique<LayersFunction>();
+  Origin image;
+  std::string image_name;
+  for (const auto& result : function.signature().output_arg()) {
+    const auto value = function.ret().find(result.name());
+    if (value == function.ret().end()) return nullptr;
+    Origin origin = OriginOf(nodes, value->second);
+    const auto found = arguments.find(origin.argument);
+    made->results_.push_back(found == arguments.end() ? -1 : found->second);
+    if (origin.node != nullptr && IsLayers(*origin.node)) {
+      // Two results that are the same image, or two images.
+      if (image.node != nullptr) return nullptr;
+      made->image_result_ = made->results_.size() - 1;
+      image_name = result.name();
+      image = std::move(origin);
+    } else {
+      is_alone &= made->results_.back() >= 0;
     }
   }
-  if (layers == nullptr || layers->input_size() != 2) return nullptr;
-  auto made = std::make_unique<LayersFunction>();
-  if (!made->layers_.Parse(tensorflow::AttrSlice(*layers)).ok()) return nullptr;
+  if (image.node == nullptr ||
+      !made->layers_.Parse(tensorflow::AttrSlice(*image.node)).ok()) {
+    return nullptr;
+  }
   const auto position_of = [&](const std::string& value) {
     const auto found = arguments.find(OriginOf(nodes, value).argument);
     return found == arguments.end() ? -1 : found->second;
   };
-  made->image_ = position_of(layers->input(0));
-  made->seed_ = position_of(layers->input(1));
   const bool draws = made->layers_.chain().num_draws() > 0;
-  if (made->image_ < 0 || (draws && made->seed_ < 0) ||
-      (draws && layers->op() == kPixelsOp)) {
-    return nullptr;
+  if (draws && image.node->op() == kPixelsOp) return nullptr;
+  made->image_ = position_of(image.node->input(0));
+  made->seed_ = position_of(image.node->input(1));
+  if (is_alone && num_layers == 1 && made->image_ >= 0 &&
+      (!draws || made->seed_ >= 0)) {
+    return made;
   }
-  for (const auto& result : function.signature().output_arg()) {
-    const auto value = function.ret().find(result.name());
-    if (value == function.ret().end()) return nullptr;
-    const bool is_image = OriginOf(nodes, value->second).node == layers;
-    if (is_image) {
-      if (made->image_result_ >= 0) return nullptr;
-      made->image_result_ = made->results_.size();
-    }
-    made->results_.push_back(is_image ? -1 : position_of(value->second));
-    if (!is_image && made->results_.back() < 0) return nullptr;
+  *rest = WithoutLayers(function, image_name, image.way);
+  if (!rest->has_value()) return nullptr;
+  made->image_ = made->image_result_;
+  made->seed_ = made->results_.size();
+  for (int i = 0; i < made->seed_; ++i) {
+    made->results_[i] = i == made->image_ ? -1 : i;
   }
-  return made->image_result_ < 0 ? nullptr : std::move(made);
+  return made;
 }
 
 bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
                            int num_missing) const {
   const int number = arguments.size();
   const auto is_there = [number](int position) { return position < number; };
-  return is_there(image_) && seed_ < number + num_missing &&
-         std::all_of(results_.begin(), results_.end(), is_there) &&
-         arguments[image_].dims() == 3 && arguments[image_].NumElements() > 0 &&
-         TypeOf(arguments[image_].dtype()) == layers_.type();
+  if (!is_there(image_) || seed_ >= number + num_missing) return false;
+  const Tensor& image = arguments[image_];
+  return std::all_of(results_.begin(), results_.end(), is_there) &&
+         (image.dims() == 3 || (layers_.clips() && image.dims() == 4)) &&
+         image.NumElements() > 0 && TypeOf(image.dtype()) == layers_.type();
 }
 
 absl::StatusOr<ImageSpec> LayersFunction::Draw(
@@ -178,11 +271,20 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
 }
 
 absl::Status LayersFunction::Paint(const Tensor& image, const Draws& draws,
-                                   void* to, Stores stores) const {
+                                   char* to, int64_t to_bytes,
+                                   Stores stores) const {
+  const int dims = image.dims();
+  const int64_t frames = dims > 3 ? image.dim_size(0) : 1;
+  const auto* from = static_cast<const char*>(image.data());
   try {
-    Painter painter(layers_.chain(), {image.dim_size(0), image.dim_size(1)},
-                    {layers_.type(), image.dim_size(2)}, BestKernels());
-    painter.Paint(image.data(), draws.data(), to, stores);
+    Painter painter(layers_.chain(),
+                    {image.dim_size(dims - 3), image.dim_size(dims - 2)},
+                    {layers_.type(), image.dim_size(dims - 1)}, BestKernels());
+    for (int64_t frame = 0; frame < frames; ++frame) {
+      painter.Paint(from, draws.data(), to, stores);
+      from += image.TotalBytes() / frames;
+      to += to_bytes / frames;
+    }
     return ImageLayers::BeyondLimit(painter.beyond_limit());
   } catch (const std::bad_alloc&) {
     return ImageLayers::NoMemory();
@@ -197,11 +299,12 @@ absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
   const Tensor& image = arguments[image_];
   Tensor result = image;
   if (!layers_.chain().ChangesNothing(draws.data())) {
-    result = Tensor(
-        TypeOf(made.pixel.type),
-        TensorShape({made.size.height, made.size.width, image.dim_size(2)}));
+    TF_ASSIGN_OR_RETURN(const TensorShape shape,
+                        ImageLayers::ShapeOf(image, made));
+    result = Tensor(TypeOf(made.pixel.type), shape);
     if (!result.IsInitialized()) return ImageLayers::NoMemory();
-    TF_RETURN_IF_ERROR(Paint(image, draws, result.data(), Stores::kCached));
+    TF_RETURN_IF_ERROR(Paint(image, draws, static_cast<char*>(result.data()),
+                             result.TotalBytes(), Stores::kCached));
   }
   results->clear();
   results->reserve(results_.size());
@@ -226,8 +329,8 @@ absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
     TF_RETURN_IF_ERROR(CopyToRow(value, row.number, &components[i]));
   }
   Tensor& component = components[image_result_];
-  const TensorShape shape(
-      {made.size.height, made.size.width, image.dim_size(2)});
+  TF_ASSIGN_OR_RETURN(const TensorShape shape,
+                      ImageLayers::ShapeOf(image, made));
   TF_RETURN_IF_ERROR(
       rows.CheckRow(image_result_, TypeOf(made.pixel.type), shape));
   if (layers_.chain().ChangesNothing(draws.data())) {
@@ -235,7 +338,7 @@ absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
   }
   const int64_t bytes = shape.num_elements() * BytesOf(made.pixel.type);
   return Paint(image, draws,
-               static_cast<char*>(component.data()) + row.number * bytes,
+               static_cast<char*>(component.data()) + row.number * bytes, bytes,
                static_cast<int64_t>(component.TotalBytes()) > kBytesPastCaches
                    ? Stores::kPastCaches
                    : Stores::kCached);

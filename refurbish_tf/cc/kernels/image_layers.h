@@ -1,11 +1,12 @@
 // Native layers as an op's attributes have them: for the ops, and for functions
-// that are such an op and nothing else.
+// that end in such an op.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,12 @@ class ImageLayers {
   bool clips() const { return clips_; }
   ValueType type() const { return type_; }
 
-  // What the layers make of these images, of three dimensions or more. Warns
-  // once if they hardly are images.
+  // What the layers make of an image of these, which have three dimensions or
+  // more. Warns once if they hardly are images.
   absl::StatusOr<ImageSpec> Behind(const Tensor& images) const;
+  // The shape of all that they make of these.
+  static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
+                                             const ImageSpec& made);
   // The errors of painting.
   static absl::Status NoMemory();
   // Nothing if no value was beyond the limit.
@@ -49,16 +53,19 @@ class ImageLayers {
   ValueType type_ = ValueType::kUnknown;
 };
 
-// A function that applies one chain of layers to an image and passes all else
-// on, which needs no graph to be run. Thread-safe.
+// A function that applies one chain of layers to an image or a clip and passes
+// all else on, which needs no graph to be run. Thread-safe.
 class LayersFunction {
  public:
-  // Null if the function does anything else.
+  // What `function` does, or does last: then `*rest` becomes a function that
+  // does what comes before, and whose results are this one's arguments. Null if
+  // `function` does not end so.
   static std::unique_ptr<const LayersFunction> Of(
-      const tensorflow::FunctionDef& function);
+      const tensorflow::FunctionDef& function,
+      std::optional<tensorflow::FunctionDef>* rest);
 
-  // Whether this can be called with these arguments: an image, and no clip. The
-  // last `num_missing` are not there yet.
+  // Whether this can be called with these arguments: an image, or a clip if the
+  // layers take clips. The last `num_missing` are not there yet.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
   // What the function returns. `seed` is an argument behind the others; null if
   // they are all.
@@ -76,8 +83,8 @@ class LayersFunction {
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
-  absl::Status Paint(const Tensor& image, const Draws& draws, void* to,
-                     Stores stores) const;
+  absl::Status Paint(const Tensor& image, const Draws& draws, char* to,
+                     int64_t to_bytes, Stores stores) const;
 
   ImageLayers layers_;
   // Positions of arguments. The seed's is -1 if nothing is drawn.

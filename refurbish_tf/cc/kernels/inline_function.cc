@@ -99,9 +99,15 @@ absl::Status InlineFunctionMetadata::Create(
       TF_RETURN_IF_ERROR(library->ReplaceFunction(name, definition));
     }
   }
-  const FunctionDef* const definition =
-      created->as_traced_->lib_def()->Find(created->as_traced_->func().name());
-  if (definition != nullptr) created->layers_ = LayersFunction::Of(*definition);
+  const std::string& name = created->for_inline_->func().name();
+  if (const FunctionDef* const whole = library->Find(name); whole != nullptr) {
+    std::optional<FunctionDef> rest;
+    created->layers_ = LayersFunction::Of(*whole, &rest);
+    created->layers_are_all_ = !rest.has_value();
+    if (rest.has_value()) {
+      TF_RETURN_IF_ERROR(library->ReplaceFunction(name, *rest));
+    }
+  }
   *metadata = std::move(created);
   return absl::OkStatus();
 }
@@ -161,6 +167,7 @@ absl::Status InlineFunction::Instantiate(
   created->as_traced_ = as_traced_.get();
   created->calls_python_ = metadata_->calls_python();
   created->layers_ = metadata_->layers_.get();
+  created->layers_are_all_ = metadata_->layers_are_all_;
   if (metadata_->is_inline() &&
       !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
     created->inline_ = nullptr;
@@ -183,31 +190,55 @@ absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
 absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
                                              std::vector<Tensor> arguments,
                                              std::vector<Tensor>* results) {
-  if (const LayersFunction* layers = LayersFor(arguments); layers != nullptr) {
+  const LayersFunction* layers;
+  TF_RETURN_IF_ERROR(RunUpToLayers(contexts, &arguments, &layers));
+  if (layers != nullptr) {
     return layers->Run(std::move(arguments), /*seed=*/nullptr, results);
   }
+  *results = std::move(arguments);
+  return absl::OkStatus();
+}
+
+absl::Status InstantiatedInlineFunction::RunInto(
+    FunctionContexts* contexts, std::vector<Tensor> arguments,
+    const BatchRows& rows, const BatchRows::Row& row) {
+  const LayersFunction* layers;
+  TF_RETURN_IF_ERROR(RunUpToLayers(contexts, &arguments, &layers));
+  if (layers != nullptr) {
+    return layers->RunInto(arguments, /*seed=*/nullptr, rows, row);
+  }
+  TF_RETURN_IF_ERROR(rows.Check(arguments));
+  return BatchRows::Write(arguments, row);
+}
+
+absl::Status InstantiatedInlineFunction::RunUpToLayers(
+    FunctionContexts* contexts, std::vector<Tensor>* values,
+    const LayersFunction** layers) {
+  *layers = LayersFor(*values);
+  if (*layers != nullptr) return absl::OkStatus();
   std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
+  std::vector<Tensor> arguments = std::move(*values);
+  values->clear();
   if (calls_python_) CopyHeldByOthers(&arguments);
+  const bool has_rest = layers_ != nullptr && !layers_are_all_;
   absl::Status status;
-  results->clear();
-  if (!fell_back_ && accepted_) {
+  bool fell_back = fell_back_;
+  if (!fell_back && accepted_ && !has_rest) {
+    status = inline_->Run(&contexts->runs_inline, std::move(arguments), values);
+  } else if (!fell_back) {
     status =
-        inline_->Run(&contexts->runs_inline, std::move(arguments), results);
-  } else {
-    if (!fell_back_) {
-      status = inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments,
-                                            results);
-      if (IsRejection(status)) {
-        results->clear();
-        TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
-      } else if (status.ok()) {
-        accepted_ = true;
-      }
-    }
-    if (fell_back_) {
-      status = usual_->Run(&contexts->usual, std::move(arguments), results);
-    }
+        inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments, values);
+    fell_back = IsRejection(status) ||
+                (status.ok() && has_rest && !layers_->Takes(*values));
+    if (fell_back) TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
+    if (status.ok()) accepted_ = true;
+    if (status.ok() && has_rest) *layers = layers_;
+  }
+  if (fell_back) {
+    values->clear();
+    *layers = nullptr;
+    status = usual_->Run(&contexts->usual, std::move(arguments), values);
   }
   if (!absl::IsOutOfRange(status)) return status;
   return absl::InvalidArgumentError(absl::StrCat(

@@ -1,8 +1,8 @@
 // A user's function, run by the thread that calls it.
 //
-// If it is native layers alone they are called directly (image_layers.h). Else
-// it runs on TensorFlow's single-threaded executor, which has no queues and
-// wakes no thread. That executor cannot run the primitives that `cond` and
+// Native layers that it ends in are called directly (image_layers.h). What
+// comes before runs on TensorFlow's single-threaded executor, which has no
+// queues and wakes no thread. That executor cannot run the primitives that `cond` and
 // `while` are lowered to, so the function runs from a library of its own in
 // which nothing is lowered; graphs are written from the function as it was
 // traced. A function that the executor rejects all the same (control flow of
@@ -45,8 +45,10 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
-  // Null if it is more than native layers.
+  // The native layers that it ends in, or null. `for_inline_` is what comes
+  // before, if they are not all.
   std::unique_ptr<const LayersFunction> layers_;
+  bool layers_are_all_ = false;
 };
 
 // An error unless the function returns components of these types, and there is
@@ -110,15 +112,18 @@ class InstantiatedInlineFunction {
   // not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
+  // Writes the results into a row, after it has checked that they are one.
+  absl::Status RunInto(FunctionContexts* contexts,
+                       std::vector<Tensor> arguments, const BatchRows& rows,
+                       const BatchRows::Row& row);
   // Whether it is native layers alone.
-  bool is_native() const { return layers_ != nullptr; }
+  bool is_native() const { return layers_ != nullptr && layers_are_all_; }
   // What can be called in its place with these arguments, or null. See
   // `LayersFunction::Takes`.
   const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,
                                   int num_missing = 0) const {
-    return layers_ != nullptr && layers_->Takes(arguments, num_missing)
-               ? layers_
-               : nullptr;
+    return is_native() && layers_->Takes(arguments, num_missing) ? layers_
+                                                                 : nullptr;
   }
 
  private:
@@ -126,11 +131,17 @@ class InstantiatedInlineFunction {
 
   using Function = InstantiatedCapturedFunction;
 
+  // Without the native layers that it ends in: `*layers` is still to be called
+  // with `*values`, or null if these are the results.
+  absl::Status RunUpToLayers(FunctionContexts* contexts,
+                             std::vector<Tensor>* values,
+                             const LayersFunction** layers);
   // From now on the function runs on the default executor.
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   CapturedFunction* as_traced_ = nullptr;
   const LayersFunction* layers_ = nullptr;
+  bool layers_are_all_ = false;
   bool calls_python_ = false;
   absl::Mutex mu_;
   // Set once, before `fell_back_`.

@@ -73,18 +73,31 @@ OrderedWorkers::Options WorkerOptions(
   return options;
 }
 
-void MakeRoomForBatches(BatchRows::Options* rows,
-                        OrderedWorkers::Options* options) {
+std::unique_ptr<BatchRows> RowsOf(const Batches& batches,
+                                  const DatasetBase* dataset,
+                                  int64_t num_results, const char* stage,
+                                  IteratorContext* ctx,
+                                  std::shared_ptr<BatchMemory>* memory,
+                                  OrderedWorkers::Options* options) {
+  BatchRows::Options rows;
+  rows.batch_size = batches.size;
+  rows.in_order = options->in_order;
+  rows.types = dataset->output_dtypes();
   int64_t row_bytes = 1;
-  for (size_t i = 0; i < rows->types.size(); ++i) {
-    row_bytes += rows->shapes[i].num_elements() *
-                 tensorflow::DataTypeSize(rows->types[i]);
+  for (size_t i = 0; i < rows.types.size(); ++i) {
+    PartialTensorShape shape = dataset->output_shapes()[i];
+    shape.RemoveDim(0);
+    shape.AsTensorShape(&rows.shapes.emplace_back());
+    row_bytes += rows.shapes[i].num_elements() *
+                 tensorflow::DataTypeSize(rows.types[i]);
   }
-  if (rows->most_rows == 0) {
-    rows->most_rows =
-        rows->in_order
+  if (num_results >= 0) {
+    rows.most_rows = std::max<int64_t>(1, num_results);
+  } else {
+    rows.most_rows =
+        rows.in_order
             ? std::max<int64_t>(1, options->max_large_bytes / row_bytes)
-            : rows->batch_size;
+            : rows.batch_size;
   }
   const int64_t calls = std::max(1, options->max_calls);
   const int64_t large = std::min<int64_t>(options->max_large_bytes,
@@ -92,10 +105,14 @@ void MakeRoomForBatches(BatchRows::Options* rows,
   const int64_t pieces =
       std::max(options->max_pieces, options->max_small_pieces);
   options->max_pieces =
-      std::min(rows->batch_size, rows->most_rows) +
+      std::min(rows.batch_size, rows.most_rows) +
       std::clamp(std::max(options->max_bytes, large) / row_bytes, calls,
                  std::max(calls, pieces));
   options->max_small_pieces = 0;
+  if (*memory == nullptr) {
+    *memory = std::make_shared<BatchMemory>(stage, ctx->allocator({}));
+  }
+  return std::make_unique<BatchRows>(std::move(rows), *memory);
 }
 
 IteratorWorkers::~IteratorWorkers() {

@@ -62,7 +62,8 @@ constexpr std::pair<unsigned, const char*> kDatasets[] = {
     {kEndsWithInput,
      "FilterDataset FlatMapDataset IgnoreErrorsDataset InterleaveDataset "
      "PaddedBatchDatasetV2 ParallelFilterDataset ParallelInterleaveDatasetV4 "
-     "ShuffleDatasetV3 UnbatchDataset WindowDataset"},
+     "RefurbishTf>AugmentBatchDataset ShuffleDatasetV3 UnbatchDataset "
+     "WindowDataset"},
     {kCounts, "AssertCardinalityDataset RepeatDataset"},
     {kSame,
      "FixedLengthRecordDataset FixedLengthRecordDatasetV2 "

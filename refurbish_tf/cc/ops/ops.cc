@@ -159,6 +159,15 @@ DATASET_OP("AugmentDataset")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0");
 
+// The same in batches, which the workers make.
+DATASET_OP("AugmentBatchDataset")
+    .Input("input_dataset: variant")
+    .Input("other_arguments: Targuments")
+    .Input("batch_size: int64")
+    .Input("drop_remainder: bool")
+    .Attr("f: func")
+    .Attr("Targuments: list(type) >= 0");
+
 // Elements for another framework. If `exclusive`, nothing else has an
 // element's memory, so that the framework may write into it. Reads
 // `buffer_size` elements ahead. A checkpoint is of the element before the

@@ -1,7 +1,9 @@
 // `augment_fn` of `echo`: applies a function to each element, on the stage's
-// own workers. With symbolic checkpoints the results come in order.
+// own workers, and makes batches of the results, if asked. With symbolic
+// checkpoints the results come in order.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/kernels/batch_memory.h"
+#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/element_iterator.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
@@ -24,6 +28,9 @@ constexpr char kAugmentType[] = "Augment";
 constexpr char kFunction[] = "f";
 constexpr char kArguments[] = "other_arguments";
 constexpr char kArgumentTypes[] = "Targuments";
+constexpr char kOfBatches[] = "RefurbishTf>AugmentBatchDataset";
+constexpr char kBatchSize[] = "batch_size";
+constexpr char kDropRemainder[] = "drop_remainder";
 constexpr char kReady[] = "ready";
 
 // Far more results than are ever ready at once.
@@ -32,19 +39,38 @@ constexpr int64_t kMaxReady = 1 << 20;
 // Calls the function of each element.
 class AugmentWork : public ElementWork {
  public:
+  // `rows`: those that it writes into, or null.
   AugmentWork(IteratorBase* input, IteratorContext* ctx,
               std::unique_ptr<InstantiatedInlineFunction> function,
-              int max_calls)
+              int max_calls, std::shared_ptr<BatchRows> rows)
       : ElementWork(input, ctx),
         function_(std::move(function)),
-        contexts_(ctx, ctx->cancellation_manager(), max_calls) {}
+        contexts_(ctx, ctx->cancellation_manager(), max_calls),
+        rows_(std::move(rows)) {}
+
+  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+    const OrderedWorkers::Outcome outcome = ElementWork::Fetch(piece);
+    if (outcome == OrderedWorkers::Outcome::kRun && rows_ != nullptr) {
+      static_cast<ElementPiece&>(*piece).row = rows_->Take();
+    }
+    return outcome;
+  }
 
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
-    Result& result = static_cast<ElementPiece&>(*piece).result;
+    auto& element = static_cast<ElementPiece&>(*piece);
+    Result& result = element.result;
     std::vector<Tensor> arguments = std::move(result.element);
-    result.status = Printable(
-        function_->Run(&contexts_, std::move(arguments), &result.element));
-    if (result.status.ok()) OwnBuffers(&result.element);
+    result.element.clear();
+    if (rows_ == nullptr) {
+      result.status = Printable(
+          function_->Run(&contexts_, std::move(arguments), &result.element));
+      if (result.status.ok()) OwnBuffers(&result.element);
+    } else if (element.row.batch == nullptr) {
+      result.status = rows_->NoMemory();
+    } else {
+      result.status = Printable(function_->RunInto(
+          &contexts_, std::move(arguments), *rows_, element.row));
+    }
     return OrderedWorkers::Outcome::kDone;
   }
 
@@ -55,19 +81,26 @@ class AugmentWork : public ElementWork {
  private:
   const std::unique_ptr<InstantiatedInlineFunction> function_;
   FunctionContexts contexts_;
+  const std::shared_ptr<BatchRows> rows_;
 };
 
 class AugmentDataset : public UnaryDataset {
  public:
   AugmentDataset(OpKernelContext* ctx, const DatasetBase* input,
-                 std::unique_ptr<InlineFunction> function, DataTypeVector types,
-                 std::vector<PartialTensorShape> shapes)
+                 std::unique_ptr<InlineFunction> function, Batches batches,
+                 DataTypeVector types, std::vector<PartialTensorShape> shapes)
       : UnaryDataset(ctx, input, kAugmentType, std::move(types),
                      std::move(shapes)),
-        function_(std::move(function)) {}
+        function_(std::move(function)),
+        batches_(batches) {}
+
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    return batches_.Cardinality(input_->Cardinality(options));
+  }
 
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
+    TF_RETURN_IF_ERROR(RandomIndexingCompatible());
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     std::vector<Tensor> arguments;
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, &arguments));
@@ -85,7 +118,11 @@ class AugmentDataset : public UnaryDataset {
   }
 
   absl::Status RandomIndexingCompatible() const override {
-    return input_->RandomIndexingCompatible();
+    if (batches_.size == 0) return input_->RandomIndexingCompatible();
+    return absl::FailedPreconditionError(
+        "The batches of echo cannot be read by index. Leave out a global "
+        "shuffle after it, and pass shuffle_buffer_size to echo; read single "
+        "elements from its source.");
   }
 
  protected:
@@ -95,10 +132,12 @@ class AugmentDataset : public UnaryDataset {
     std::vector<Node*> arguments;
     DataTypeVector types;
     TF_RETURN_IF_ERROR(function_->AddToGraph(ctx, b, &arguments, &types));
-    return OpWriter(ctx, b)
-        .Input(input_)
-        .List(arguments)
-        .Attr(kFunction, function_->as_traced().func())
+    OpWriter writer(ctx, b);
+    writer.Input(input_).List(arguments);
+    if (batches_.size > 0) {
+      writer.Scalar(batches_.size).Scalar(batches_.drop_remainder);
+    }
+    return writer.Attr(kFunction, function_->as_traced().func())
         .Attr(kArgumentTypes, types)
         .Write(this, output);
   }
@@ -107,6 +146,7 @@ class AugmentDataset : public UnaryDataset {
   friend class AugmentIterator;
 
   const std::unique_ptr<InlineFunction> function_;
+  const Batches batches_;
 
   // For `Get`.
   mutable absl::Mutex mu_;
@@ -118,6 +158,10 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
  public:
   explicit AugmentIterator(const Params& params)
       : ElementIterator(params, kReady, kMaxReady) {}
+  ~AugmentIterator() override {
+    absl::MutexLock lock(&mu_);
+    if (memory_ != nullptr) memory_->Close();
+  }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -131,21 +175,77 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    Prepare(ctx);
+    if (rows_ != nullptr) return NextBatch(ctx, out_tensors, end_of_sequence);
     int64_t waited_nanos;
     return NextElement(ctx, out_tensors, end_of_sequence, &waited_nanos);
   }
 
  protected:
+  std::vector<PartialTensorShape> ElementShapes() const override {
+    std::vector<PartialTensorShape> shapes = dataset()->output_shapes();
+    if (dataset()->batches_.size > 0) {
+      for (PartialTensorShape& shape : shapes) shape.RemoveDim(0);
+    }
+    return shapes;
+  }
+
   void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    OrderedWorkers::Options options = WorkerOptions(
-        ctx, kAutotuneCalls, "default", {dataset()->function_.get()});
-    // A symbolic checkpoint says only up to which element the input was read.
-    if (ctx->symbolic_checkpoint()) options.in_order = true;
-    MakeWork(ctx, std::move(function_), options.max_calls);
-    Start(options);
+    // Out of order the consumer writes the rows, as results come.
+    MakeWork(ctx, std::move(function_), options_->max_calls,
+             options_->in_order ? rows_ : nullptr);
+    Start(*options_);
   }
 
  private:
+  void Prepare(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (options_.has_value()) return;
+    options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
+                             {dataset()->function_.get()});
+    // A symbolic checkpoint says only up to which element the input was read.
+    const bool in_order = options_->in_order || ctx->symbolic_checkpoint();
+    // Rows always are in the order in which results come.
+    options_->in_order = true;
+    if (dataset()->batches_.size > 0) {
+      rows_ = RowsOf(dataset()->batches_, dataset(),
+                     dataset()->input()->Cardinality(CardinalityOptions()),
+                     "echo", ctx, &memory_, &*options_);
+    }
+    options_->in_order = in_order;
+  }
+
+  absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
+                         bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    bool whole = false;
+    while (!whole) {
+      std::unique_ptr<ElementPiece> piece;
+      int64_t waited_nanos;
+      TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, &waited_nanos));
+      if (piece == nullptr) break;
+      absl::Status status = piece->result.status;
+      if (status.ok() && piece->row.batch == nullptr) {
+        status = rows_->Add(piece->result.element, &piece->row);
+      }
+      if (status.ok()) {
+        status = rows_->Gather(piece->row, /*index=*/0, &whole);
+      }
+      if (!status.ok()) {
+        rows_->Drop(piece->row);
+        return status;
+      }
+    }
+    std::vector<uint32_t> gathered;
+    *end = !rows_->TakeBatch(batch, &gathered) ||
+           (!whole && dataset()->batches_.drop_remainder);
+    if (*end) batch->clear();
+    return absl::OkStatus();
+  }
+
+  // All three set when the first element is requested.
+  std::optional<OrderedWorkers::Options> options_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
+  // If there are batches.
+  std::shared_ptr<BatchRows> rows_ ABSL_GUARDED_BY(mu_);
   // Null once the workers have it.
   std::unique_ptr<InstantiatedInlineFunction> function_ ABSL_GUARDED_BY(mu_);
 };
@@ -166,11 +266,17 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
+    Batches batches;
+    if (type_string() == kOfBatches) {
+      OP_REQUIRES_OK(ctx, GetScalars(ctx, kBatchSize, &batches.size,
+                                     kDropRemainder, &batches.drop_remainder));
+      OP_REQUIRES_OK(ctx, batches.Check(shapes_));
+    }
     std::unique_ptr<InlineFunction> function;
     OP_REQUIRES_OK(
         ctx, InlineFunction::Create(ctx, metadata_, kArguments, &function));
     *output = new IteratedBy<AugmentDataset, AugmentIterator>(
-        ctx, input, std::move(function), types_, shapes_);
+        ctx, input, std::move(function), batches, types_, shapes_);
   }
 
  private:
@@ -180,6 +286,7 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
 };
 
 REFURBISH_TF_KERNEL("AugmentDataset", AugmentDatasetOp);
+REFURBISH_TF_KERNEL("AugmentBatchDataset", AugmentDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

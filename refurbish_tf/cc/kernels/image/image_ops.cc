@@ -141,11 +141,10 @@ class ImageOp : public OpKernel {
                             images.dim_size(dims - 2)};
     const Pixel pixel = {layers_.type(), channels};
     OP_REQUIRES_VALUE(const ImageSpec behind, ctx, layers_.Behind(images));
-    const ImageSize made = behind.size;
     const int64_t frames =
         layers_.clips() && dims > 3 ? images.dim_size(dims - 4) : 1;
     if (!targets_.empty()) {
-      ImageBatch batch{{}, num_draws, frames, size, made, {}};
+      ImageBatch batch{{}, num_draws, frames, size, behind.size, {}};
       for (int i = 0; i < dims - 3; ++i) {
         batch.lead.push_back(images.dim_size(i));
       }
@@ -159,9 +158,8 @@ class ImageOp : public OpKernel {
       ctx->set_output(0, images);
       return;
     }
-    TensorShape shape = images.shape();
-    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made.height));
-    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made.width));
+    OP_REQUIRES_VALUE(const TensorShape shape, ctx,
+                      ImageLayers::ShapeOf(images, behind));
     Tensor* output;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;

@@ -191,7 +191,9 @@ class HandOverIterator : public InputIterator<HandOverDataset, ReadWork> {
     const CheckpointReader saved("hand-over", prefix(), ctx, reader);
     std::deque<Result> restored;
     TF_RETURN_IF_ERROR(
-        saved.ReadResults(kOnTheirWay, /*most=*/1, dataset(), &restored));
+        saved.ReadResults(kOnTheirWay, /*most=*/1,
+                          dataset()->output_dtypes(),
+                          dataset()->output_shapes(), &restored));
     workers_.Stop();
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
     restored_ = std::move(restored);

@@ -33,8 +33,7 @@ struct RefurbishArguments {
   bool any_seed;
   bool partial_seed;
   bool final_seed;
-  int64_t batch_size;  // 0: yields samples.
-  bool drop_remainder;
+  Batches batches;
   DataTypeVector sample_types;
   std::vector<PartialTensorShape> sample_shapes;
   DataTypeVector output_types;
@@ -69,8 +68,6 @@ class RefurbishDataset : public UnaryDataset {
   friend class RefurbishIterator;
 
   int64_t NumSamples(CardinalityOptions options) const;
-  // Where batches are made.
-  BatchRows::Options RowsOfBatches() const;
 
   const RefurbishArguments arguments_;
   const std::shared_ptr<Stage> stage_;

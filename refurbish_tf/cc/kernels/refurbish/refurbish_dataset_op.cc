@@ -56,10 +56,7 @@ RefurbishDataset::RefurbishDataset(OpKernelContext* ctx,
 
 int64_t RefurbishDataset::CardinalityInternal(
     CardinalityOptions options) const {
-  const int64_t size = arguments_.batch_size;
-  const int64_t samples = NumSamples(options);
-  if (size == 0 || samples < 0) return samples;
-  return samples / size + (!arguments_.drop_remainder && samples % size > 0);
+  return arguments_.batches.Cardinality(NumSamples(options));
 }
 
 int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
@@ -72,17 +69,6 @@ int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
   // Known after the first pass.
   const int64_t num_samples = stage_->num_samples();
   return num_samples == kUnknownSamples ? cardinality : num_samples;
-}
-
-BatchRows::Options RefurbishDataset::RowsOfBatches() const {
-  BatchRows::Options rows;
-  rows.batch_size = arguments_.batch_size;
-  rows.types = arguments_.output_types;
-  for (PartialTensorShape row : arguments_.output_shapes) {
-    row.RemoveDim(0);
-    row.AsTensorShape(&rows.shapes.emplace_back());
-  }
-  return rows;
 }
 
 absl::Status RefurbishDataset::Get(OpKernelContext*, int64_t,
@@ -136,8 +122,8 @@ absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
       .Scalar(arguments_.max_bytes)
       .Scalar(arguments_.shuffle_buffer_size)
       .Scalar(arguments_.num_parallel_calls)
-      .Scalar(arguments_.batch_size)
-      .Scalar(arguments_.drop_remainder)
+      .Scalar(arguments_.batches.size)
+      .Scalar(arguments_.batches.drop_remainder)
       .Attr(kPartialFn, partial_->as_traced().func())
       .Attr(kFinalFn, final_fn)
       .Attr(kPartialArgumentTypes, partial_types)
@@ -253,23 +239,6 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
   }
 
  private:
-  static absl::Status CheckBatches(const RefurbishArguments& arguments) {
-    if (arguments.batch_size < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "batch_size must be at least 1, got ", arguments.batch_size, "."));
-    }
-    if (arguments.batch_size == 0) return absl::OkStatus();
-    for (PartialTensorShape row : arguments.output_shapes) {
-      const bool is_batch = row.dims() > 0;
-      if (is_batch) row.RemoveDim(0);
-      if (!is_batch || !row.IsFullyDefined()) {
-        return absl::InvalidArgumentError(
-            "The components of a batch must have rows of known shapes.");
-      }
-    }
-    return absl::OkStatus();
-  }
-
   static absl::Status ReadScalars(OpKernelContext* ctx,
                                   RefurbishArguments* arguments) {
     TF_RETURN_IF_ERROR(GetScalars(
@@ -277,8 +246,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         &arguments->seed, "order_seed", &arguments->order_seed, "max_bytes",
         &arguments->max_bytes, "shuffle_buffer_size",
         &arguments->shuffle_buffer_size, "num_parallel_calls",
-        &arguments->num_parallel_calls, "batch_size", &arguments->batch_size,
-        "drop_remainder", &arguments->drop_remainder, "reuse_factor",
+        &arguments->num_parallel_calls, "batch_size", &arguments->batches.size,
+        "drop_remainder", &arguments->batches.drop_remainder, "reuse_factor",
         &arguments->reuse_factor));
     if (!(arguments->reuse_factor >= 1 &&
           std::isfinite(arguments->reuse_factor))) {
@@ -286,7 +255,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
           absl::StrCat("r must be a finite number of at least 1, got ",
                        arguments->reuse_factor, "."));
     }
-    TF_RETURN_IF_ERROR(CheckBatches(*arguments));
+    TF_RETURN_IF_ERROR(arguments->batches.Check(arguments->output_shapes));
     if (arguments->shuffle_buffer_size < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("shuffle_buffer_size must be at least 0, got ",

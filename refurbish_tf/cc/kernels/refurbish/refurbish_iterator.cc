@@ -59,16 +59,9 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
       stage.input_, this, prefix(), epoch_,
       ShuffleBufferSize::FromArgument(stage.arguments_.shuffle_buffer_size),
       stage.stage_->order_seed());
-  if (stage.arguments_.batch_size > 0) {
-    if (memory_ == nullptr) {
-      memory_ = std::make_shared<BatchMemory>("refurbish", ctx->allocator({}));
-    }
-    BatchRows::Options rows = stage.RowsOfBatches();
-    rows.in_order = options.in_order;
-    const int64_t known = epoch_->num_samples();
-    if (known != kUnknownSamples) rows.most_rows = known;
-    MakeRoomForBatches(&rows, &options);
-    running_.rows = std::make_unique<BatchRows>(std::move(rows), memory_);
+  if (const Batches& batches = stage.arguments_.batches; batches.size > 0) {
+    running_.rows = RowsOf(batches, &stage, epoch_->num_samples(), "refurbish",
+                           ctx, &memory_, &options);
   }
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
@@ -193,7 +186,7 @@ absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
   std::vector<uint32_t> gathered;
   bool has_batch = rows.TakeBatch(batch, &gathered);
   for (const uint32_t index : gathered) last |= epoch_->HandedOut(index);
-  has_batch &= whole || !dataset()->arguments_.drop_remainder;
+  has_batch &= whole || !dataset()->arguments_.batches.drop_remainder;
   if (sample != nullptr && !last) return absl::OkStatus();
   if (has_batch) {
     EndWithElement();

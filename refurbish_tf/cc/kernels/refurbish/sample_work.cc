@@ -198,26 +198,29 @@ absl::Status SampleWork::CallFinal(SamplePiece* piece) {
 }
 
 absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
-  const bool with_seed = functions_.final.with_seed;
+  const StageFunction& final = functions_.final;
   const bool in_order = rows_->options().in_order;
-  const LayersFunction* const layers =
-      functions_.final.function == nullptr || !in_order
-          ? nullptr
-          : functions_.final.function->LayersFor(piece->tensors, with_seed);
-  if (layers == nullptr) {
-    TF_RETURN_IF_ERROR(CallFinal(piece));
-    TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
-    if (!in_order) piece->row = rows_->Take();
-  }
-  const BatchRows::Row& row = piece->row;
-  if (row.batch == nullptr) return rows_->NoMemory();
   absl::Status status;
-  if (layers == nullptr) {
-    status = BatchRows::Write(piece->tensors, row);
-  } else {
+  if (!in_order) {
+    TF_RETURN_IF_ERROR(CallFinal(piece));
+    status = rows_->Add(piece->tensors, &piece->row);
+  } else if (piece->row.batch == nullptr) {
+    return rows_->NoMemory();
+  } else if (final.function == nullptr) {
+    AppendFinalSeed(piece);
+    TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
+    status = BatchRows::Write(piece->tensors, piece->row);
+  } else if (const LayersFunction* layers = final.function->LayersFor(
+                 piece->tensors, final.with_seed);
+             layers != nullptr) {
     const auto seed =
         SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);
-    status = layers->RunInto(piece->tensors, &seed, *rows_, row);
+    status = layers->RunInto(piece->tensors, &seed, *rows_, piece->row);
+  } else {
+    AppendFinalSeed(piece);
+    std::vector<Tensor> arguments = std::move(piece->tensors);
+    status = final.function->RunInto(&contexts_, std::move(arguments), *rows_,
+                                     piece->row);
   }
   piece->tensors.clear();
   return status;

@@ -1,0 +1,38 @@
+"""The stages whose workers make the batches of a `batch` that directly follows them."""
+from tensorflow.python.data.ops import dataset_ops, debug_mode
+
+
+class MakesBatches:
+  """Mixed into such a stage, whose `_variant` takes what `_BatchDataset` passes."""
+
+  def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
+    """As `tf.data.Dataset.batch`. The workers of the stage write each element into its row."""
+    as_usual = super().batch(batch_size, drop_remainder, num_parallel_calls, deterministic, name)
+    if debug_mode.DEBUG_MODE or not all(
+        shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
+      return as_usual
+    return _BatchDataset(self, as_usual)
+
+  def with_options(self, options, name=None):
+    return _OptionsDataset(self, options, name)
+
+
+class _OptionsDataset(dataset_ops._OptionsDataset):
+  """A stage with options, directly after which `batch` is the stage's, too."""
+
+  def batch(self, *args, **kwargs):
+    return self._input_dataset.batch(*args, **kwargs).with_options(self.options())
+
+  with_options = MakesBatches.with_options
+
+
+class _BatchDataset(dataset_ops.UnaryDataset):
+  """The batches of a stage, which its workers make."""
+
+  def __init__(self, stage, as_usual):
+    self._name, self._batch_size, self._structure = as_usual._name, as_usual._batch_size, as_usual.element_spec
+    super().__init__(stage, stage._variant(self._batch_size, as_usual._drop_remainder, self))
+
+  @property
+  def element_spec(self):
+    return self._structure
