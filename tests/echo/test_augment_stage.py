@@ -286,10 +286,14 @@ def test_batches_are_restored(symbolic, deterministic):
     assert (sorted(found) if deterministic is False else found) == list(range(23))
 
 
-def test_batches_have_no_places():
-  with pytest.raises(tf.errors.FailedPreconditionError, match="batches of echo cannot be read by index"):
-    tf.data.experimental.at(batched(by_numbers(), 4), 1)
-  assert "stream" in rtf.describe(batched(by_numbers(), 4).refurbish(lambda x: x, r=2))
+def test_places_of_batches():
+  batches = batched(augmented(Dataset.range(10), lambda x: 10 * x), 4)
+  assert [tf.data.experimental.at(batches, place).numpy().tolist() for place in (2, 0)] == [[80, 90], [0, 10, 20, 30]]
+  with pytest.raises(tf.errors.OutOfRangeError):
+    tf.data.experimental.at(batches, 3)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="global shuffle cannot follow the batches of echo"):
+    list(global_shuffle_op._global_shuffle(batches, seed=3))
+  assert "stream" in rtf.describe(batches.refurbish(lambda x: x, r=2))
 
 
 class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):

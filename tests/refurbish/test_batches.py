@@ -2,6 +2,8 @@
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.datasets import plain, stats, stream, with_options
+from support.datasets import plain, resident, stats, stream, with_options
 
 N = 23
 IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
@@ -355,6 +357,48 @@ def test_a_checkpoint_has_no_samples_in_it(tmp_path):
     next(iterator)
     tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
     assert sum(os.path.getsize(file) for file in tmp_path.glob("checkpoint*")) < IMAGES[0].nbytes + 2000
+
+
+NO_MEMORY = """
+import resource
+import tensorflow as tf
+import refurbish_tf as rtf
+enlarge = [rtf.augment.resize((1024, 1024))]
+stage = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 8, 8, 3], tf.uint8)).refurbish([lambda x: x], enlarge, 2, num_parallel_calls=2)
+list(stage.batch(2))
+status = dict(line.split(":") for line in open("/proc/self/status"))
+resource.setrlimit(resource.RLIMIT_AS, (int(status["VmSize"].split()[0]) * 1024 + 100 * 2**20, -1))
+batches = iter(stage.batch(64))
+try:
+  next(batches)
+except tf.errors.ResourceExhaustedError as error:
+  print(ascii(str(error)))
+print(sum(1 for _ in stage.batch(4)))
+"""
+
+
+def test_no_memory_for_a_batch_is_an_error():
+  """Smaller batches go on."""
+  said, batches = subprocess.run([sys.executable, "-c", NO_MEMORY], check=True, capture_output=True, text=True).stdout.splitlines()
+  assert "of shape [64,1024,1024,3]. Pass a smaller batch_size." in said
+  assert int(batches) == 16
+
+
+@pytest.mark.parametrize("batch", [lambda stage: stage.batch(64), lambda stage: of_tf_data(stage, 64)])
+def test_samples_that_come_and_go_leave_no_holes(batch):
+  """In memory the store takes little more than what it keeps, in later epochs, too."""
+  number, shape = 20_000, [32, 32, 3]
+  stage = tf.data.Dataset.range(number).refurbish(
+      lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1)
+  for _ in batch(tf.data.Dataset.range(2000).refurbish(lambda x: tf.fill(shape, tf.cast(x, tf.uint8)), None, 3)):
+    pass  # Starts threads.
+  before = resident()
+  for _ in range(6):
+    for x, image, value in batch(stage):
+      assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (value.numpy() == x.numpy() % 251).all()
+  kept = stats(stage).total.bytes
+  assert kept >= number // 2 * np.prod(shape)
+  assert resident() - before < 1.35 * kept
 
 
 def test_memory_is_aligned_and_used_again():

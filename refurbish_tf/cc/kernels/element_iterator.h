@@ -115,7 +115,8 @@ class ElementIterator : public InputIterator<Dataset, Work> {
       for (const OrderedWorkers::Piece* piece : ready) {
         const auto& element = *static_cast<const ElementPiece*>(piece);
         results.push_back(&element.result);
-        if (element.row.batch == nullptr || !element.result.status.ok()) continue;
+        if (element.row.batch == nullptr || !element.result.status.ok())
+          continue;
         in_rows.push_back({absl::OkStatus(), BatchRows::Read(element.row)});
         results.back() = &in_rows.back();
       }
@@ -131,9 +132,9 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     std::deque<Result> restored;
     if (!ctx->symbolic_checkpoint()) {
       const CheckpointReader saved("echo", this->prefix(), ctx, reader);
-      TF_RETURN_IF_ERROR(
-          saved.ReadResults(key_, most_, this->dataset()->output_dtypes(),
-                            ElementShapes(), &restored));
+      TF_RETURN_IF_ERROR(saved.ReadResults(key_, most_,
+                                           this->dataset()->output_dtypes(),
+                                           ElementShapes(), &restored));
     }
     TF_RETURN_IF_ERROR(this->RestoreInput(ctx, reader, this->input_));
     restored_ = std::move(restored);

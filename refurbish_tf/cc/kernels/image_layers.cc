@@ -103,8 +103,7 @@ std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
       node.set_input(0, absl::StrCat(way.back(), ":output:0"));
     }
   }
-  for (auto& [name, value] : *rest.mutable_ret()) {
-    if (name != image && is_on_way(value)) return std::nullopt;
+  for (auto& [_, value] : *rest.mutable_ret()) {
     if (NodeOf(value) == way.back()) {
       value = absl::StrCat(way.back(), ":output:0");
     }

@@ -199,9 +199,10 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
   return absl::OkStatus();
 }
 
-absl::Status InstantiatedInlineFunction::RunInto(
-    FunctionContexts* contexts, std::vector<Tensor> arguments,
-    const BatchRows& rows, const BatchRows::Row& row) {
+absl::Status InstantiatedInlineFunction::RunInto(FunctionContexts* contexts,
+                                                 std::vector<Tensor> arguments,
+                                                 const BatchRows& rows,
+                                                 const BatchRows::Row& row) {
   const LayersFunction* layers;
   TF_RETURN_IF_ERROR(RunUpToLayers(contexts, &arguments, &layers));
   if (layers != nullptr) {

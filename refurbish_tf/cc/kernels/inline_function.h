@@ -2,13 +2,14 @@
 //
 // Native layers that it ends in are called directly (image_layers.h). What
 // comes before runs on TensorFlow's single-threaded executor, which has no
-// queues and wakes no thread. That executor cannot run the primitives that `cond` and
-// `while` are lowered to, so the function runs from a library of its own in
-// which nothing is lowered; graphs are written from the function as it was
-// traced. A function that the executor rejects all the same (control flow of
-// version 1, references) runs on the default executor with the caller's runner;
-// `rtf.describe` reports that for refurbish. Where as many calls run at once as
-// there are processors, an operation does not split its work across threads.
+// queues and wakes no thread. That executor cannot run the primitives that
+// `cond` and `while` are lowered to, so the function runs from a library of its
+// own in which nothing is lowered; graphs are written from the function as it
+// was traced. A function that the executor rejects all the same (control flow
+// of version 1, references) runs on the default executor with the caller's
+// runner; `rtf.describe` reports that for refurbish. Where as many calls run at
+// once as there are processors, an operation does not split its work across
+// threads.
 #pragma once
 
 #include <atomic>

@@ -73,23 +73,29 @@ OrderedWorkers::Options WorkerOptions(
   return options;
 }
 
+BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset) {
+  BatchRows::Options rows;
+  rows.batch_size = batches.size;
+  rows.types = dataset->output_dtypes();
+  for (PartialTensorShape shape : dataset->output_shapes()) {
+    shape.RemoveDim(0);
+    shape.AsTensorShape(&rows.shapes.emplace_back());
+  }
+  return rows;
+}
+
 std::unique_ptr<BatchRows> RowsOf(const Batches& batches,
                                   const DatasetBase* dataset,
                                   int64_t num_results, const char* stage,
                                   IteratorContext* ctx,
                                   std::shared_ptr<BatchMemory>* memory,
                                   OrderedWorkers::Options* options) {
-  BatchRows::Options rows;
-  rows.batch_size = batches.size;
+  BatchRows::Options rows = RowsOf(batches, dataset);
   rows.in_order = options->in_order;
-  rows.types = dataset->output_dtypes();
   int64_t row_bytes = 1;
   for (size_t i = 0; i < rows.types.size(); ++i) {
-    PartialTensorShape shape = dataset->output_shapes()[i];
-    shape.RemoveDim(0);
-    shape.AsTensorShape(&rows.shapes.emplace_back());
-    row_bytes += rows.shapes[i].num_elements() *
-                 tensorflow::DataTypeSize(rows.types[i]);
+    row_bytes +=
+        rows.shapes[i].num_elements() * tensorflow::DataTypeSize(rows.types[i]);
   }
   if (num_results >= 0) {
     rows.most_rows = std::max<int64_t>(1, num_results);

@@ -35,6 +35,9 @@ OrderedWorkers::Options WorkerOptions(
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
+// What the rows of a dataset's batches are.
+BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
+
 // The rows of a dataset's batches, of `num_results` results or, if negative, of
 // nobody knows how many: then a batch begins with no more rows than large
 // results may take. Workers make as many results ahead as before, and a batch

@@ -5,7 +5,10 @@ ROWS = "refurbish_tf/cc/kernels/batch_rows.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
 LAYERS = "refurbish_tf/cc/kernels/image_layers.cc"
+INLINE = "refurbish_tf/cc/kernels/inline_function.cc"
+AUGMENT = "refurbish_tf/cc/kernels/echo/augment_dataset_op.cc"
 TESTS = "tests/refurbish/test_batches.py::"
+ECHO = "tests/echo/test_augment_stage.py::"
 
 MUTANTS = [
     Mutant("batches: a row that came to nothing stays in its batch", ROWS,
@@ -19,7 +22,7 @@ MUTANTS = [
            "  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);\n", "",
            TESTS + "test_whatever_runs_at_once"),
     Mutant("batches: the remainder is kept", ITERATOR,
-           "  has_batch &= whole || !dataset()->arguments_.drop_remainder;\n", "",
+           "  has_batch &= whole || !dataset()->arguments_.batches.drop_remainder;\n", "",
            TESTS + "test_yields_what_batch_of_tf_data_does"),
     Mutant("batches: a batch that is begun survives an error", ROWS,
            "(row.batch != nullptr));\n  num_rows_ = 0;\n", "(row.batch != nullptr));\n",
@@ -32,12 +35,35 @@ MUTANTS = [
            "        SeedOf(*epoch_, Purpose::kPartialFunction, 0, *piece);",
            TESTS + "test_layers_called_directly_do_what_their_function_does"),
     Mutant("layers called directly: what else the function does is left out", LAYERS,
-           '    } else if (node.op() != "Identity" && node.op() != "Const") {', "    } else if (false) {",
+           'IsLayers(node) || node.op() == "Identity" || node.op() == "Const";', "true;",
            TESTS + "test_what_else_a_function_does_is_done"),
     Mutant("layers called directly: the seed is always the stage's", LAYERS,
            "  if (!draws->empty() && seed_ < static_cast<int>(arguments.size())) {",
            "  if (!draws->empty() && seed == nullptr) {",
            TESTS + "test_layers_called_directly_do_what_their_function_does"),
+    Mutant("layers called directly: what comes before them is all", INLINE,
+           "    if (status.ok() && has_rest) *layers = layers_;\n", "",
+           TESTS + "test_layers_called_directly_do_what_their_function_does"),
+    Mutant("layers called directly: a batch is taken for an image", INLINE,
+           "(status.ok() && has_rest && !layers_->Takes(*values));", "false;",
+           TESTS + "test_images_that_layers_called_directly_do_not_take"),
+    Mutant("layers called directly: of a clip only the first frame is made", LAYERS,
+           "  const int64_t frames = dims > 3 ? image.dim_size(0) : 1;", "  const int64_t frames = 1;",
+           TESTS + "test_layers_called_directly_do_what_their_function_does"),
+    Mutant("batches of echo: rows are not in a checkpoint", "refurbish_tf/cc/kernels/element_iterator.h",
+           "        results.back() = &in_rows.back();\n", "",
+           ECHO + "test_batches_are_restored"),
+    Mutant("batches of echo: the remainder is kept", AUGMENT,
+           "           (!whole && dataset()->batches_.drop_remainder);", "           false;",
+           ECHO + "test_batches_are_those_of_tf_data"),
+    Mutant("batches of echo: a batch that is begun survives an error", AUGMENT,
+           "        rows_->Drop(piece->row);\n", "", ECHO + "test_an_error_costs_the_batch_begun"),
+    Mutant("packed memory: a slot is given out twice", "refurbish_tf/cc/store/samples/packed_memory.cc",
+           "    std::memcpy(&slab->free, *slot, sizeof(slab->free));\n", "",
+           TESTS + "test_samples_that_come_and_go_leave_no_holes"),
+    Mutant("packed memory: samples are kept as they come", "refurbish_tf/cc/store/samples/memory_samples.cc",
+           "  for (Tensor& tensor : sample) tensor = memory_->Copy(tensor);\n", "",
+           TESTS + "test_samples_that_come_and_go_leave_no_holes"),
     Mutant("layers called directly: those of partial_fn draw by the epoch and not by the generation", WORK,
            "    const auto seed = SeedOf(*epoch_, kPurpose, generation, *piece);",
            "    const auto seed = SeedOf(*epoch_, kPurpose, epoch_->number(), *piece);",

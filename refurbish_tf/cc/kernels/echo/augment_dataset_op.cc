@@ -1,6 +1,7 @@
 // `augment_fn` of `echo`: applies a function to each element, on the stage's
 // own workers, and makes batches of the results, if asked. With symbolic
 // checkpoints the results come in order.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -100,29 +101,33 @@ class AugmentDataset : public UnaryDataset {
 
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
-    TF_RETURN_IF_ERROR(RandomIndexingCompatible());
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    std::vector<Tensor> arguments;
-    TF_RETURN_IF_ERROR(input_->Get(ctx, index, &arguments));
-    if (function_->metadata().calls_python()) CopyHeldByOthers(&arguments);
-    InstantiatedCapturedFunction* function;
-    {
-      absl::MutexLock lock(&mu_);
-      if (by_index_ == nullptr) {
-        TF_RETURN_IF_ERROR(function_->as_traced().Instantiate(
-            InstantiateCapturedFunctionParams(ctx), &by_index_));
-      }
-      function = by_index_.get();
+    if (batches_.size == 0) return GetElement(ctx, index, out_tensors);
+    const int64_t begin = index * batches_.size;
+    BatchRows::Options options = RowsOf(batches_, this);
+    options.most_rows = std::min(
+        batches_.size, input_->Cardinality(CardinalityOptions()) - begin);
+    const int64_t end = begin + options.most_rows;
+    BatchRows rows(std::move(options), std::make_shared<BatchMemory>(
+                                           "echo", ctx->get_allocator({})));
+    for (int64_t i = begin; i < end; ++i) {
+      std::vector<Tensor> element;
+      TF_RETURN_IF_ERROR(GetElement(ctx, i, &element));
+      BatchRows::Row row;
+      TF_RETURN_IF_ERROR(rows.Add(element, &row));
+      bool whole;
+      TF_RETURN_IF_ERROR(rows.Gather(row, /*index=*/0, &whole));
     }
-    return function->RunInstantiated(arguments, out_tensors);
+    std::vector<uint32_t> gathered;
+    rows.TakeBatch(out_tensors, &gathered);
+    return absl::OkStatus();
   }
 
   absl::Status RandomIndexingCompatible() const override {
     if (batches_.size == 0) return input_->RandomIndexingCompatible();
     return absl::FailedPreconditionError(
-        "The batches of echo cannot be read by index. Leave out a global "
-        "shuffle after it, and pass shuffle_buffer_size to echo; read single "
-        "elements from its source.");
+        "A global shuffle cannot follow the batches of echo. Put it before "
+        "echo, or pass shuffle_buffer_size to echo.");
   }
 
  protected:
@@ -144,6 +149,23 @@ class AugmentDataset : public UnaryDataset {
 
  private:
   friend class AugmentIterator;
+
+  absl::Status GetElement(OpKernelContext* ctx, int64_t index,
+                          std::vector<Tensor>* element) const {
+    std::vector<Tensor> arguments;
+    TF_RETURN_IF_ERROR(input_->Get(ctx, index, &arguments));
+    if (function_->metadata().calls_python()) CopyHeldByOthers(&arguments);
+    InstantiatedCapturedFunction* function;
+    {
+      absl::MutexLock lock(&mu_);
+      if (by_index_ == nullptr) {
+        TF_RETURN_IF_ERROR(function_->as_traced().Instantiate(
+            InstantiateCapturedFunctionParams(ctx), &by_index_));
+      }
+      function = by_index_.get();
+    }
+    return function->RunInstantiated(arguments, element);
+  }
 
   const std::unique_ptr<InlineFunction> function_;
   const Batches batches_;

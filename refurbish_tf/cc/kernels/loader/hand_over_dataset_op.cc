@@ -191,8 +191,7 @@ class HandOverIterator : public InputIterator<HandOverDataset, ReadWork> {
     const CheckpointReader saved("hand-over", prefix(), ctx, reader);
     std::deque<Result> restored;
     TF_RETURN_IF_ERROR(
-        saved.ReadResults(kOnTheirWay, /*most=*/1,
-                          dataset()->output_dtypes(),
+        saved.ReadResults(kOnTheirWay, /*most=*/1, dataset()->output_dtypes(),
                           dataset()->output_shapes(), &restored));
     workers_.Stop();
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));

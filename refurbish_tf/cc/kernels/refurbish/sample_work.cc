@@ -210,8 +210,8 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
     AppendFinalSeed(piece);
     TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
     status = BatchRows::Write(piece->tensors, piece->row);
-  } else if (const LayersFunction* layers = final.function->LayersFor(
-                 piece->tensors, final.with_seed);
+  } else if (const LayersFunction* layers =
+                 final.function->LayersFor(piece->tensors, final.with_seed);
              layers != nullptr) {
     const auto seed =
         SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);

@@ -5,12 +5,14 @@
 namespace refurbish_tf {
 namespace {
 
+using tensorflow::Tensor;
+
 // Prefetches the tensors, and then their buffers, which hold the reference
 // counts.
 void PrefetchSamples(const Sample* const* samples, size_t count) {
   for (size_t i = 0; i < count; ++i) __builtin_prefetch(samples[i]->data());
   for (size_t i = 0; i < count; ++i) {
-    for (const tensorflow::Tensor& tensor : *samples[i]) {
+    for (const Tensor& tensor : *samples[i]) {
       __builtin_prefetch(tensorflow::DMAHelper::buffer(&tensor));
     }
   }
@@ -18,8 +20,14 @@ void PrefetchSamples(const Sample* const* samples, size_t count) {
 
 }  // namespace
 
-MemorySamples::MemorySamples(int64_t max_bytes)
-    : store_(max_bytes, SampleBytes, PrefetchSamples) {}
+PackedSamples::PackedSamples(int64_t max_bytes)
+    : MemoryStore(max_bytes, SampleBytes, PrefetchSamples) {}
+
+PutResult PackedSamples::Put(uint64_t index, Generation generation,
+                             Sample sample) {
+  for (Tensor& tensor : sample) tensor = memory_->Copy(tensor);
+  return MemoryStore::Put(index, generation, std::move(sample));
+}
 
 absl::Status MemorySamples::Reserve(const std::string& stage,
                                     std::weak_ptr<void> alive,
@@ -47,7 +55,7 @@ PutResult MemorySamples::PutElement(uint64_t index, Generation generation,
   // Before buffers are copied in vain.
   if (!store_.HasRoom(SampleBytes(*element))) return PutResult::kNoRoom;
   OwnBuffers(element);
-  return store_.Put(index, generation, *element);
+  return store_.PutShared(index, generation, *element);
 }
 
 }  // namespace refurbish_tf

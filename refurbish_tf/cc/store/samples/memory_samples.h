@@ -6,13 +6,30 @@
 #include <utility>
 
 #include "refurbish_tf/cc/store/memory/memory_store.h"
+#include "refurbish_tf/cc/store/samples/packed_memory.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 
+// Small samples are kept in memory of their own.
+class PackedSamples : public MemoryStore<Sample> {
+ public:
+  explicit PackedSamples(int64_t max_bytes);
+
+  PutResult Put(uint64_t index, Generation generation, Sample sample) override;
+  // Shares the memory of the sample.
+  PutResult PutShared(uint64_t index, Generation generation, Sample sample) {
+    return MemoryStore<Sample>::Put(index, generation, std::move(sample));
+  }
+
+ private:
+  const std::shared_ptr<PackedMemory> memory_ =
+      std::make_shared<PackedMemory>();
+};
+
 class MemorySamples : public SampleStore {
  public:
-  explicit MemorySamples(int64_t max_bytes);
+  explicit MemorySamples(int64_t max_bytes) : store_(max_bytes) {}
 
   CacheStore<Sample>& store() override { return store_; }
   Cooperation& cooperation() override { return alone_; }
@@ -32,11 +49,11 @@ class MemorySamples : public SampleStore {
   absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
                                    Sample sample) override {
     OwnBuffers(&sample);
-    return store_.Put(index, generation, std::move(sample));
+    return store_.PutShared(index, generation, std::move(sample));
   }
 
  private:
-  MemoryStore<Sample> store_;
+  PackedSamples store_;
   Cooperation alone_;
   std::string stage_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);

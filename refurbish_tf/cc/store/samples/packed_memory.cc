@@ -1,0 +1,129 @@
+#include "refurbish_tf/cc/store/samples/packed_memory.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "tensorflow/core/framework/allocation_description.pb.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+using tensorflow::Tensor;
+
+namespace {
+
+constexpr size_t kAlignment = tensorflow::Allocator::kAllocatorAlignment;
+// A smaller tensor is no larger than what else is kept of it. What a larger one
+// leaves free has whole pages, which go back to the system.
+constexpr size_t kLeastBytes = 512, kMostBytes = 8192;
+constexpr size_t kSlabBytes = 1 << 20;
+
+}  // namespace
+
+struct PackedMemory::Slab {
+  explicit Slab(size_t slot_bytes)
+      : slot_bytes(slot_bytes),
+        memory(static_cast<char*>(std::aligned_alloc(kAlignment, kSlabBytes))) {
+  }
+  ~Slab() { std::free(memory); }
+
+  size_t num_slots() const { return kSlabBytes / slot_bytes; }
+
+  const size_t slot_bytes;
+  char* const memory;
+  size_t num_used = 0;
+  // Slots that were ever used: the others have no pages yet.
+  size_t num_begun = 0;
+  // The first free one of these, which holds the address of the next.
+  char* free = nullptr;
+  // In `with_room_`.
+  size_t place = 0;
+};
+
+class PackedMemory::Buffer : public tensorflow::TensorBuffer {
+ public:
+  Buffer(char* slot, size_t bytes, Slab* slab,
+         std::shared_ptr<PackedMemory> memory)
+      : TensorBuffer(slot),
+        bytes_(bytes),
+        slab_(slab),
+        memory_(std::move(memory)) {}
+  ~Buffer() override { memory_->Return(slab_, base<char>()); }
+
+  size_t size() const override { return bytes_; }
+  TensorBuffer* root_buffer() override { return this; }
+  void FillAllocationDescription(
+      tensorflow::AllocationDescription* description) const override {
+    description->set_requested_bytes(bytes_);
+  }
+
+ private:
+  const size_t bytes_;
+  Slab* const slab_;
+  const std::shared_ptr<PackedMemory> memory_;
+};
+
+PackedMemory::~PackedMemory() {
+  for (const auto& [_, slabs] : with_room_) {
+    for (Slab* slab : slabs) delete slab;
+  }
+}
+
+Tensor PackedMemory::Copy(const Tensor& tensor) {
+  const size_t bytes = tensor.TotalBytes();
+  if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) ||
+      bytes < kLeastBytes || bytes > kMostBytes) {
+    return tensor;
+  }
+  char* slot;
+  Slab* const slab = Take(bytes, &slot);
+  if (slab == nullptr) return tensor;
+  std::memcpy(slot, tensor.data(), bytes);
+  auto* const buffer = new Buffer(slot, bytes, slab, shared_from_this());
+  Tensor packed(tensor.dtype(), tensor.shape(), buffer);
+  buffer->Unref();
+  return packed;
+}
+
+PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
+  const size_t slot_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  absl::MutexLock lock(&mu_);
+  std::vector<Slab*>& slabs = with_room_[slot_bytes];
+  if (slabs.empty()) {
+    auto made = std::make_unique<Slab>(slot_bytes);
+    if (made->memory == nullptr) return nullptr;
+    slabs.push_back(made.release());
+  }
+  Slab* const slab = slabs.back();
+  if (slab->free == nullptr) {
+    *slot = slab->memory + slab->num_begun++ * slot_bytes;
+  } else {
+    *slot = slab->free;
+    std::memcpy(&slab->free, *slot, sizeof(slab->free));
+  }
+  if (++slab->num_used == slab->num_slots()) slabs.pop_back();
+  return slab;
+}
+
+void PackedMemory::Return(Slab* slab, char* slot) {
+  std::unique_ptr<Slab> empty;
+  absl::MutexLock lock(&mu_);
+  std::vector<Slab*>& slabs = with_room_[slab->slot_bytes];
+  if (slab->num_used == slab->num_slots()) {
+    slab->place = slabs.size();
+    slabs.push_back(slab);
+  }
+  std::memcpy(slot, &slab->free, sizeof(slab->free));
+  slab->free = slot;
+  if (--slab->num_used > 0 || slabs.size() == 1) return;
+  // With one to spare.
+  slabs.back()->place = slab->place;
+  slabs[slab->place] = slabs.back();
+  slabs.pop_back();
+  empty.reset(slab);
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,41 @@
+// Memory for many small samples that come and go.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+
+// Slabs of slots of one size. TensorFlow's memory is aligned, and what is freed
+// of it the C library can use again only together with a neighbour: where small
+// samples of one size come and go, up to half of all memory is such holes.
+// Thread-safe. Must be held by a shared pointer.
+class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
+ public:
+  ~PackedMemory();
+
+  // The tensor, in a slot; as it is if it is no small one.
+  tensorflow::Tensor Copy(const tensorflow::Tensor& tensor)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Buffer;
+  struct Slab;
+
+  // Null if there is no memory.
+  Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
+  void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
+
+  absl::Mutex mu_;
+  // By the size of a slot: those that have one to give. Others are known to the
+  // tensors in them.
+  std::map<size_t, std::vector<Slab*>> with_room_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
