@@ -196,6 +196,18 @@ def of_crops_to_a_size_and_flips():
         (layer.draws(seed, 5), masked(pictures(33, 47, 3), *masks_of(33, 47), seed=seed)) for seed in SEEDS]
 
 
+def of_geometry():
+  """Of square images, which all of these layers take."""
+  for layer in (augment.center_crop((20, 41)), augment.pad((3, 0, 2, 7), 9), augment.pad(5, padding_mode="edge"),
+                augment.pad((1, 4), padding_mode="reflect"), augment.pad(5, padding_mode="symmetric"), augment.random_rotate90(),
+                augment.random_transpose(), augment.random_rotation(60), augment.random_perspective(p=1)):
+    colors = layer.__name__ in ("random_rotation", "random_perspective")
+    yield from of_sizes(repr(layer), layer, (1, 3) if colors else (1, 3, 4), [(5, 5), (33, 33), (224, 224)])
+    masked = augment.compose([layer], targets={1: "mask", 2: "mask"})
+    yield f"{layer!r}, draws, batches and masks", [
+        (layer.draws(seed, 5), called(masked, pictures(33, 33, 3), *masks_of(33, 33), seed=seed)) for seed in SEEDS]
+
+
 def of_normalize():
   for channels in (1, 3, 4):
     for name, layer in normalizations(channels).items():
@@ -256,7 +268,7 @@ GROUPS = {
     **{kind: functools.partial(of_other_layers, kind) for kind in (
         "color_jitter", "random_grayscale", "random_solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
         "trivial_augment")},
-    "crops to a size and flips": of_crops_to_a_size_and_flips, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
+    "crops to a size and flips": of_crops_to_a_size_and_flips, "geometry": of_geometry, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
     "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,
     **{name: functools.partial(of_composition, name) for name in COMPOSITIONS},

@@ -16,6 +16,7 @@ image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` an
 `mixup_or_cutmix` mix the images of a batch.
 """
 from .auto_augment import auto_augment
+from .center_crop import center_crop
 from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_solarize
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
@@ -24,14 +25,21 @@ from .final_layers import cutout, normalize, random_crop, random_erasing, random
 from .layers import seed_at
 from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
+from .pad import pad
 from .rand_augment import rand_augment
 from .random_affine import random_affine
 from .random_apply import random_apply
+from .random_perspective import random_perspective
+from .random_rotate90 import random_rotate90
+from .random_rotation import random_rotation
+from .random_transpose import random_transpose
 from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 
 __all__ = [
-    "auto_augment", "color_jitter", "compose", "cutmix", "cutout", "decode", "decode_random_resized_crop", "deep_auto_augment",
-    "gaussian_blur", "mixup", "mixup_or_cutmix", "normalize", "numpy_layer", "rand_augment", "random_affine",
-    "random_apply", "random_crop", "random_erasing", "random_flip", "random_grayscale", "random_resized_crop", "random_solarize", "resize",
-    "sanitize_boxes", "seed_at", "split", "trivial_augment"]
+    "auto_augment", "center_crop", "color_jitter", "compose", "cutmix", "cutout", "decode",
+    "decode_random_resized_crop", "deep_auto_augment", "gaussian_blur", "mixup", "mixup_or_cutmix", "normalize",
+    "numpy_layer", "pad", "rand_augment", "random_affine", "random_apply", "random_crop", "random_erasing",
+    "random_flip", "random_grayscale", "random_perspective", "random_resized_crop", "random_rotate90",
+    "random_rotation", "random_solarize", "random_transpose", "resize", "sanitize_boxes", "seed_at", "split",
+    "trivial_augment"]

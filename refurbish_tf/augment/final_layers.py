@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal.checks import is_real
-from .layers import checked_range, checked_real, checked_whole
+from .layers import checked_fill, checked_range, checked_real, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
-_LARGEST_PADDING = 16_383
+LARGEST_PADDING = 16_383
 _LARGEST_RESIZED = 65_535
 _MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -60,7 +60,7 @@ def random_crop(
   outcomes for little work, which suits the final augmentation.
   """
   padding = checked_whole(
-      "padding of random_crop", padding, 0, _LARGEST_PADDING,
+      "padding of random_crop", padding, 0, LARGEST_PADDING,
       "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
@@ -266,11 +266,7 @@ def random_erasing(
   whose = "random_erasing"
   scale = checked_range(whose, "scale", scale, 1, "Leave it out for that of torchvision.")
   ratio = checked_range(whose, "ratio", ratio, math.inf, "Leave it out for that of torchvision.")
-  values = list(value) if isinstance(value, (list, tuple)) else [value]
-  if len(values) not in (1, 3):
-    raise ValueError(
-        f"value of {whose} must be one whole number, or three, got {value!r}. Leave it out for black, or pass one for each channel.")
-  values = [checked_whole(f"value of {whose}", each, 0, 255, "Leave it out for black.") for each in values]
+  values = checked_fill(f"value of {whose}", value)
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return ChanceLayer(
       whose, p, f"{' '.join(texts)} value={','.join(map(str, values))}", f"scale={scale}, ratio={ratio}, value={value!r}",

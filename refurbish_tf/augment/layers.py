@@ -148,6 +148,15 @@ def checked_whole(what, value, least, most, advice):
   return operator.index(value)
 
 
+def checked_fill(what, value):
+  """Returns a list of one whole number from 0 to 255, for all channels, or of three; raises unless `value` is that."""
+  values = list(value) if isinstance(value, (list, tuple)) else [value]
+  if len(values) not in (1, 3):
+    raise ValueError(
+        f"{what} must be one whole number, or three, got {value!r}. Leave it out for black, or pass one for each channel.")
+  return [checked_whole(what, each, 0, 255, "Leave it out for black.") for each in values]
+
+
 def checked_real(what, value, least, most, advice, form="a number"):
   """Returns `value` as a float; raises unless it is a real number from `least` to `most`."""
   if not is_real(value) or not least <= value <= most:

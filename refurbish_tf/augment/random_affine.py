@@ -43,14 +43,15 @@ def random_affine(
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   shears = shear if isinstance(shear, (list, tuple)) and len(shear) == 4 else None
-  horizontal, vertical = (0, 0) if translate is None else _checked("translate", translate, 0, 1, _PAIR, ordered=False)
+  horizontal, vertical = (0, 0) if translate is None else checked_amounts("translate", translate, 0, 1, _PAIR, ordered=False)
   ranges = {
-      "degrees": _checked("degrees", _around_zero(degrees), -360, 360, _RANGE),
+      "degrees": checked_amounts("degrees", around_zero(degrees), -360, 360, ANGLES),
       "translate_x": (-horizontal, horizontal), "translate_y": (-vertical, vertical),
-      "scale": (1.0, 1.0) if scale is None else _checked("scale", scale, 0.01, 100, "two numbers, the second not the smaller one,"),
-      "shear_x": (0.0, 0.0) if shear is None else _checked(
-          "shear", shears[:2] if shears else _around_zero(shear), -_STEEPEST, _STEEPEST, _RANGE),
-      "shear_y": _checked("shear", shears[2:], -_STEEPEST, _STEEPEST, _RANGE) if shears else (0.0, 0.0)}
+      "scale": (1.0, 1.0) if scale is None else checked_amounts(
+          "scale", scale, 0.01, 100, "two numbers, the second not the smaller one,"),
+      "shear_x": (0.0, 0.0) if shear is None else checked_amounts(
+          "shear", shears[:2] if shears else around_zero(shear), -_STEEPEST, _STEEPEST, ANGLES),
+      "shear_y": checked_amounts("shear", shears[2:], -_STEEPEST, _STEEPEST, ANGLES) if shears else (0.0, 0.0)}
   number = math.inf if any(high > low for low, high in ranges.values()) else 1
   given = {"translate": translate, "scale": scale, "shear": shear}
   shown = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -59,18 +60,17 @@ def random_affine(
       outcomes=(number, number))
 
 
-_RANGE = "a number of at least 0, or two, the second not the smaller one,"
+ANGLES = "a number of at least 0, or two, the second not the smaller one,"
 _PAIR = "two numbers, of the width and of the height,"
 
 
-def _around_zero(value):
+def around_zero(value):
   return (-value, value) if is_real(value) else value
 
 
-def _checked(name, values, lowest, highest, form, ordered=True):
+def checked_amounts(name, values, lowest, highest, form, *, ordered=True, whose="random_affine"):
   """Returns two floats; raises unless they are in their range."""
   if not is_pair(values) or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]:
-    raise (ValueError if is_pair(values) else TypeError)(
-        f"{name} of random_affine must be {form} from {lowest} to {highest}, got {values!r}. Pass 0 degrees, and leave others out, "
-        "for no change.")
+    way = "Pass 0 for no turn." if name == "degrees" else "Leave it out for no change."
+    raise (ValueError if is_pair(values) else TypeError)(f"{name} of {whose} must be {form} from {lowest} to {highest}, got {values!r}. {way}")
   return float(values[0]), float(values[1])

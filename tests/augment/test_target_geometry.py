@@ -23,10 +23,13 @@ LAYERS = {
     "random_crop to a size": [augment.random_crop((50, 90), padding=3, pad_if_needed=True)],
     "random_flip": [augment.random_flip()], "random_flip of both axes": [augment.random_flip("horizontal_and_vertical")],
     "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))], "resize": [augment.resize((50, 90))],
+    "center_crop, random_rotate90": [augment.center_crop(60), augment.random_rotate90()], "random_transpose": [augment.random_transpose(1)],
+    "pad": [augment.pad((3, 1, 9, 6))], "pad, edge": [augment.pad(2, padding_mode="edge")], "pad, reflected": [augment.pad(3, padding_mode="reflect")],
+    "random_rotation": [augment.random_rotation(40)], "random_perspective": [augment.random_perspective(0.4, p=0.9)],
     "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
     "auto_augment, imagenet": augment.auto_augment("imagenet"),
     "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3]}
-TURNS = ("rand_augment", "auto_augment, cifar10", "auto_augment, imagenet", "deep_auto_augment")
+TURNS = ("random_rotation", "random_perspective", "rand_augment", "auto_augment, cifar10", "auto_augment, imagenet", "deep_auto_augment")
 
 
 def made_up(number):
@@ -116,7 +119,9 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("layers", [
     [*LAYERS["random_crop"], *LAYERS["rand_augment"], *LAYERS["random_resized_crop"], *LAYERS["random_flip"], augment.normalize()],
     [*LAYERS["random_flip of both axes"], *LAYERS["random_crop to a size"], augment.random_crop(33)],
-    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"]], ids=range(4))
+    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"],
+    [*LAYERS["random_rotation"], *LAYERS["pad"], *LAYERS["random_perspective"], *LAYERS["center_crop, random_rotate90"],
+     augment.random_transpose(), *LAYERS["pad, edge"]]], ids=range(5))
 def test_any_split_gives_the_same_bytes(layers):
   """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
   whole = augment.compose(layers, EVERY)

@@ -19,11 +19,13 @@ class Canvas {
   // After all that has been done.
   virtual ImageSize size() const = 0;
 
-  // Keeps a part of the image. The part may reach beyond its edges: pixels from
-  // there are empty, or reflected about the outermost pixels.
-  virtual void Crop(const Box& part, bool reflects, FillColor color) = 0;
+  // Keeps a part of the image. The part may reach beyond its edges: `border`
+  // says what is there. Mirrored pixels must be those of the image.
+  virtual void Crop(const Box& part, Border border, FillColor color) = 0;
   // Left to right, or top to bottom.
   virtual void Flip(bool vertically) = 0;
+  // Swaps rows and columns.
+  virtual void Transpose() = 0;
   // Empties rows [top, bottom) of columns [left, right).
   virtual void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
                       FillColor color) = 0;

@@ -98,6 +98,33 @@ void TurnRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
   std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
 }
 
+template <int pixel>
+void ProjectRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                uint8_t* to, uint8_t* /*end*/) {
+  const double height = static_cast<double>(plan.height);
+  const double width = static_cast<double>(plan.width);
+  int64_t from_x = plan.first_x + x * plan.xx + y * plan.xy;
+  int64_t from_y = plan.first_y + x * plan.yx + y * plan.yy;
+  int64_t from_w = plan.first_w + x * plan.wx + y * plan.wy;
+  for (int64_t i = 0; i < count; ++i, to += pixel) {
+    const double scale = 65536 / static_cast<double>(from_w);
+    const double column = static_cast<double>(from_x) * scale;
+    const double row = static_cast<double>(from_y) * scale;
+    if (from_w > 0 && row >= 0 && row < height && column >= 0 &&
+        column < width) {
+      std::memcpy(to,
+                  plan.image + static_cast<int64_t>(row) * plan.row_bytes +
+                      static_cast<int64_t>(column) * pixel,
+                  pixel);
+    } else {
+      std::memset(to, plan.fill, pixel);
+    }
+    from_x += plan.xx;
+    from_y += plan.yx;
+    from_w += plan.wx;
+  }
+}
+
 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
                 uint8_t* to, uint8_t* /*end*/) {
   const uint8_t* const row = plan.image + y * plan.row_bytes;
@@ -109,6 +136,12 @@ void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
 }
 
 }  // namespace
+
+DistortionKernels::Row ProjectedRow(int pixel_bytes) {
+  static constexpr DistortionKernels::Row kRows[5] = {
+      nullptr, ProjectRow<1>, nullptr, ProjectRow<3>, ProjectRow<4>};
+  return kRows[pixel_bytes];
+}
 
 const DistortionKernels& PlainDistortions() {
   static constexpr DistortionKernels kKernels = {

@@ -57,6 +57,10 @@ struct RowPlan {
   // first_y + x * yx + y * yy), and 1 / xx, 1 / yx.
   int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
   double inverse_xx = 0, inverse_yx = 0;
+  // Projected: (x, y) comes from (first_x + x * xx + y * xy,
+  // first_y + x * yx + y * yy), divided by first_w + x * wx + y * wy. The
+  // quotients are in units of 1 / 65536.
+  int64_t first_w = 0, wx = 0, wy = 0;
   BlendPlan blend;
 };
 
@@ -94,6 +98,8 @@ struct DistortionKernels {
 };
 
 const DistortionKernels& PlainDistortions();
+// There is one for all processors. Null for other pixels than of 1, 3, 4 bytes.
+DistortionKernels::Row ProjectedRow(int pixel_bytes);
 
 namespace plain {
 

@@ -336,6 +336,11 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       PrepareTurn(prepared);
       Touch(image, height * plan_.row_bytes);
       break;
+    case Distortion::kPerspective:
+      row_ = ProjectedRow(pixel_bytes);
+      PrepareProjection(prepared);
+      Touch(image, height * plan_.row_bytes);
+      break;
     default:
       row_ = distortions.sharpen;
       plan_.blend = prepared.blend;
@@ -378,6 +383,24 @@ void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   plan_.yy = Fixed(prepared.yy);
   plan_.inverse_xx = 1.0 / static_cast<double>(plan_.xx);
   plan_.inverse_yx = 1.0 / static_cast<double>(plan_.yx);
+}
+
+// Of the middles of pixels, in halves of them. The quotients of the two units
+// are 1 / 65536.
+void RowStep::PrepareProjection(const PreparedDistortion& prepared) {
+  const auto fixed = [](double value, int bits) {
+    return static_cast<int64_t>(std::floor(std::ldexp(value, bits) + 0.5));
+  };
+  constexpr int kBits = 32, kDepthBits = kBits + 16;
+  plan_.xx = 2 * fixed(prepared.xx, kBits);
+  plan_.xy = 2 * fixed(prepared.xy, kBits);
+  plan_.yx = 2 * fixed(prepared.yx, kBits);
+  plan_.yy = 2 * fixed(prepared.yy, kBits);
+  plan_.wx = 2 * fixed(prepared.wx, kDepthBits);
+  plan_.wy = 2 * fixed(prepared.wy, kDepthBits);
+  plan_.first_x = 2 * fixed(prepared.x, kBits) + (plan_.xx + plan_.xy) / 2;
+  plan_.first_y = 2 * fixed(prepared.y, kBits) + (plan_.yx + plan_.yy) / 2;
+  plan_.first_w = 2 * fixed(prepared.w, kDepthBits) + (plan_.wx + plan_.wy) / 2;
 }
 
 }  // namespace refurbish_tf

@@ -66,7 +66,7 @@ class PixelStep {
 class RowStep {
  public:
   // `image` must outlive this. `pixel_bytes` is 3; or 4, but for
-  // sharpness; or 1, for affine.
+  // sharpness; or 1, for rotate, affine and perspective.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);
@@ -80,6 +80,7 @@ class RowStep {
 
  private:
   void PrepareTurn(const PreparedDistortion& prepared);
+  void PrepareProjection(const PreparedDistortion& prepared);
   void PrepareRuns();
 
   RowPlan plan_;

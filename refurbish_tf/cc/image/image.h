@@ -78,6 +78,14 @@ struct ImageSpec {
   bool size_is_new = false;
 };
 
+// What is beyond the edges of an image.
+enum class Border {
+  kEmpty,      // Pixels of a fill color.
+  kReflect,    // The image, mirrored about its outermost pixels.
+  kSymmetric,  // The image, mirrored about its edges.
+  kEdge,       // The outermost pixels.
+};
+
 // The color of empty pixels, by channel, for pixels of bytes; black is for all.
 using FillColor = std::array<uint8_t, 4>;
 inline constexpr FillColor kBlack = {0, 0, 0, 0};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -37,13 +38,36 @@ void ResizingLayer::Apply(const int32_t* draws, Canvas* canvas) const {
   const Box place = resizing.place();
   canvas->Crop(
       {-place.y, -place.x, resizing.padded.height, resizing.padded.width},
-      /*reflects=*/false, resizing.color);
+      Border::kEmpty, resizing.color);
 }
 
 absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
   RTF_RETURN_IF_ERROR(CheckType(image));
   image.size = size_;
   return image;
+}
+
+FillValue::FillValue(absl::string_view key, Arguments& arguments) {
+  const std::vector<double> values = arguments.Numbers(key);
+  is_single_ = values.size() == 1;
+  if (!is_single_ && values.size() != 3) {
+    arguments.Fail(absl::StrCat(key, " must be one number or three"));
+    return;
+  }
+  for (size_t c = 0; c < color_.size(); ++c) {
+    const double value = values[is_single_ ? 0 : c % 3];
+    if (!(value >= 0 && value <= 255)) {
+      arguments.Fail(absl::StrCat(key, " must be from 0 to 255"));
+      return;
+    }
+    color_[c] = static_cast<uint8_t>(value);
+  }
+}
+
+absl::Status FillValue::Check(const ImageSpec& image) const {
+  if (!is_single_) return CheckColors(image, {3});
+  if (color_ == kBlack) return absl::OkStatus();
+  return CheckColors(image, {1, 2, 3, 4});
 }
 
 Refusal Refusal::Of(const absl::Status& status) {
@@ -97,6 +121,16 @@ absl::Status CheckSides(const ImageSpec& image) {
       absl::StrCat("have sides of at most ", kMaxFixedSide, " pixels, got ",
                    image.size.height, " x ", image.size.width,
                    ". Crop or resize it before"));
+}
+
+absl::Status CheckIsSquare(const ImageSpec& image) {
+  const auto [height, width] = image.size;
+  if (height == kUnknown || width == kUnknown || height == width) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "have equal sides, which this layer may swap, got ", height, " x ", width,
+      " pixels. Crop or resize it to a square before"));
 }
 
 LayerType::LayerType(absl::string_view name, int version, Make make) {

@@ -95,10 +95,13 @@ class ChanceLayer : public Layer {
     if (!ChangesNothing(draws)) Change(draws, canvas);
   }
 
+ protected:
+  // In units of 2^-31, the probability.
+  int64_t below() const { return below_; }
+
  private:
   virtual void Change(const int32_t* draws, Canvas* canvas) const = 0;
 
-  // In units of 2^-31, the probability.
   const int64_t below_;
 };
 
@@ -127,6 +130,20 @@ class ResizingLayer : public Layer {
   bool antialias_;
 };
 
+// What empty pixels get: a number for all channels, or one for each of three.
+class FillValue {
+ public:
+  FillValue(absl::string_view key, Arguments& arguments);
+
+  FillColor color() const { return color_; }
+  // That the image can have it. Any can have a single 0.
+  absl::Status Check(const ImageSpec& image) const;
+
+ private:
+  FillColor color_ = kBlack;
+  bool is_single_ = true;
+};
+
 // Why a layer refuses an image, and which of the layers within it does: their
 // names, the innermost first, such as "cutout in ", or nothing.
 struct Refusal {
@@ -150,6 +167,9 @@ absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
 inline constexpr int64_t kMaxFixedSide = 32767;
 // That the image has no longer ones, for layers that turn and shear.
 absl::Status CheckSides(const ImageSpec& image);
+
+// That its sides are equal, for layers that swap them by chance.
+absl::Status CheckIsSquare(const ImageSpec& image);
 
 // A kind of layer, by name. Made once, before `main`.
 class LayerType {

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/image/orientation.h"
 
-#include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace refurbish_tf {
@@ -42,12 +43,24 @@ void Orientation::Turn(const uint8_t* from, ImageSize stored, int64_t stride,
   if (flips_rows_) from += (stored.height - 1) * stride;
   if (flips_columns_) from += (stored.width - 1) * pixel_bytes;
   const ImageSize standing = Turned(stored);
-  for (int64_t y = 0; y < standing.height; ++y) {
-    const uint8_t* pixel = from + y * (swaps_ ? column : row);
-    for (int64_t x = 0; x < standing.width; ++x) {
-      to = std::copy_n(pixel, pixel_bytes, to);
-      pixel += swaps_ ? row : column;
+  const auto turn = [&](auto bytes) {
+    for (int64_t y = 0; y < standing.height; ++y) {
+      const uint8_t* pixel = from + y * (swaps_ ? column : row);
+      for (int64_t x = 0; x < standing.width; ++x) {
+        std::memcpy(to, pixel, bytes);
+        to += bytes;
+        pixel += swaps_ ? row : column;
+      }
     }
+  };
+  // Known while compiling, a size makes of memcpy an instruction or two.
+  switch (pixel_bytes) {
+    case 1:
+      return turn(std::integral_constant<int64_t, 1>());
+    case 3:
+      return turn(std::integral_constant<int64_t, 3>());
+    default:
+      return turn(pixel_bytes);
   }
 }
 

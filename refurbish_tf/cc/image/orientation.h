@@ -12,6 +12,9 @@ namespace refurbish_tf {
 // Maps between an image as it is stored and as it stands.
 class Orientation {
  public:
+  // Rows are columns.
+  static constexpr int kTransposed = 5;
+
   // `number`: EXIF's, 1 to 8.
   explicit Orientation(int number);
 

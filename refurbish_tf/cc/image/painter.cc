@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/bicubic.h"
+#include "refurbish_tf/cc/image/orientation.h"
 
 namespace refurbish_tf {
 namespace {
@@ -58,12 +59,22 @@ void Painter::Paint(const void* from, const int32_t* draws, void* to,
   }
 }
 
-void Painter::Crop(const Box& part, bool reflects, FillColor color) {
-  AddOrMakeFirst([&] { return walk_->Crop(part, reflects, color); });
+void Painter::Crop(const Box& part, Border border, FillColor color) {
+  AddOrMakeFirst([&] { return walk_->Crop(part, border, color); });
 }
 
 void Painter::Flip(bool vertically) {
   AddOrMakeFirst([&] { return walk_->Flip(vertically); });
+}
+
+void Painter::Transpose() {
+  Make();
+  const ImageSize size = walk_->size();
+  const int64_t row_bytes = walk_->row_bytes();
+  uint8_t* const made = Fresh(size.height * row_bytes);
+  Orientation(Orientation::kTransposed)
+      .Turn(walk_->memory(), size, row_bytes, pixel_.bytes(), made);
+  BeginWith(made, {size.width, size.height});
 }
 
 void Painter::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
@@ -77,7 +88,7 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
   Box box = part;
   if (walk_->memory() == nullptr) {
     // Only the part that is resized is made.
-    if (walk_->Crop(box, /*reflects=*/false, kBlack)) box.y = box.x = 0;
+    if (walk_->Crop(box, Border::kEmpty, kBlack)) box.y = box.x = 0;
     Make();
   }
   const uint8_t* const image = walk_->memory();

@@ -40,8 +40,9 @@ class Painter : private Canvas {
 
  private:
   ImageSize size() const override { return walk_->size(); }
-  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Crop(const Box& part, Border border, FillColor color) override;
   void Flip(bool vertically) override;
+  void Transpose() override;
   void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;

@@ -10,9 +10,9 @@ Strips Axis::strips() const {
   if (!strips_.empty()) return strips_;
   Strips made;
   const int64_t behind = size_ - before_ - only_.length;
-  if (before_ > 0) made.push_back({before_, 0, 0, 0});
+  if (before_ > 0) made.push_back(Strip::Empty(before_));
   if (only_.length > 0) made.push_back(only_);
-  if (behind > 0) made.push_back({behind, 0, 0, 0});
+  if (behind > 0) made.push_back(Strip::Empty(behind));
   return made;
 }
 
@@ -21,9 +21,7 @@ std::vector<int32_t> Axis::Sources() const {
   sources.reserve(size_);
   for (const Strip& strip : strips()) {
     for (int64_t i = 0; i < strip.length; ++i) {
-      sources.push_back(
-          strip.step == 0 ? -1
-                          : static_cast<int32_t>(strip.from + strip.step * i));
+      sources.push_back(static_cast<int32_t>(strip.from + strip.step * i));
     }
   }
   return sources;
@@ -40,8 +38,7 @@ void Axis::Append(Strip strip) {
   if (!strips_.empty()) {
     Strip& last = strips_.back();
     if (last.step == strip.step && last.cutouts == strip.cutouts &&
-        (strip.step == 0 ||
-         last.from + last.step * last.length == strip.from)) {
+        last.from + last.step * last.length == strip.from) {
       last.length += strip.length;
       return;
     }
@@ -56,9 +53,8 @@ void Axis::Append(const Strips& old, int64_t begin, int64_t length,
     const int64_t first = std::max<int64_t>(begin - at, 0);
     const int64_t end = std::min(begin + length - at, strip.length);
     if (first < end) {
-      const bool zeros = strip.step == 0;
       Append(Strip{end - first, strip.from + strip.step * first, strip.step,
-                   zeros ? 0 : strip.cutouts | cutouts});
+                   strip.is_empty() ? 0 : strip.cutouts | cutouts});
     }
     at += strip.length;
   }
@@ -73,10 +69,21 @@ void Axis::AppendReversed(const Strips& old, int64_t begin, int64_t length) {
   Append(reversed, size_ - begin - length, length, 0);
 }
 
-void Axis::Crop(int64_t begin, int64_t length, bool reflects) {
+void Axis::AppendRepeated(const Strips& old, int64_t at, int64_t length) {
+  for (const Strip& strip : old) {
+    if (at < strip.length) {
+      Append(Strip{length, strip.from + strip.step * at, 0, strip.cutouts});
+      return;
+    }
+    at -= strip.length;
+  }
+}
+
+void Axis::Crop(int64_t begin, int64_t length, Border border) {
   const int64_t end = begin + length;
   if (begin == 0 && end == size_) return;
-  if (strips_.empty() && (!reflects || (begin >= 0 && end <= size_))) {
+  if (strips_.empty() &&
+      (border == Border::kEmpty || (begin >= 0 && end <= size_))) {
     const int64_t only_end =
         std::clamp<int64_t>(before_ + only_.length - begin, 0, length);
     const int64_t first = std::clamp<int64_t>(before_ - begin, 0, only_end);
@@ -90,15 +97,25 @@ void Axis::Crop(int64_t begin, int64_t length, bool reflects) {
   const int64_t before = std::clamp<int64_t>(-begin, 0, length);
   const int64_t behind = std::clamp<int64_t>(end - size_, 0, length);
   const int64_t between = length - before - behind;
-  if (!reflects) {
-    Append(Strip{before, 0, 0, 0});
-    Append(old, begin + before, between, 0);
-    Append(Strip{behind, 0, 0, 0});
-  } else {
-    // Reflected about the middle of the first and of the last point.
-    AppendReversed(old, 1 - begin - before, before);
-    Append(old, begin + before, between, 0);
-    AppendReversed(old, 2 * size_ - 1 - end, behind);
+  // The outermost points do not come again if they are mirrored about.
+  const int64_t skipped = border == Border::kReflect ? 1 : 0;
+  switch (border) {
+    case Border::kEmpty:
+      Append(Strip::Empty(before));
+      Append(old, begin + before, between, 0);
+      Append(Strip::Empty(behind));
+      break;
+    case Border::kReflect:
+    case Border::kSymmetric:
+      AppendReversed(old, skipped - begin - before, before);
+      Append(old, begin + before, between, 0);
+      AppendReversed(old, 2 * size_ - skipped - end, behind);
+      break;
+    case Border::kEdge:
+      AppendRepeated(old, 0, before);
+      Append(old, begin + before, between, 0);
+      AppendRepeated(old, size_ - 1, behind);
+      break;
   }
   size_ = length;
 }
@@ -123,10 +140,10 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, end, size_ - end, 0);
 }
 
-void Plan::Crop(const Box& part, bool reflects) {
-  has_empty |= !reflects && !Contains(part);
-  rows.Crop(part.y, part.height, reflects);
-  columns.Crop(part.x, part.width, reflects);
+void Plan::Crop(const Box& part, Border border) {
+  has_empty |= border == Border::kEmpty && !Contains(part);
+  rows.Crop(part.y, part.height, border);
+  columns.Crop(part.x, part.width, border);
   changes_nothing = false;
 }
 

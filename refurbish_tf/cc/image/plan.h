@@ -11,8 +11,12 @@
 namespace refurbish_tf {
 
 // Consecutive points. They take `from`, `from + step`, ... of the input, or are
-// zero where `step` is 0.
+// empty where `from` is `kNowhere` and `step` is 0.
 struct Strip {
+  static constexpr int64_t kNowhere = -1;
+  static Strip Empty(int64_t length) { return {length, kNowhere, 0, 0}; }
+  bool is_empty() const { return from == kNowhere; }
+
   int64_t length;
   int64_t from;
   int64_t step;
@@ -28,9 +32,9 @@ class Axis {
   // `size` points, unchanged.
   explicit Axis(int64_t size);
 
-  // Keeps `length` points from `begin` on. Points beyond the ends are zero, or
-  // reflected about the end.
-  void Crop(int64_t begin, int64_t length, bool reflects);
+  // Keeps `length` points from `begin` on. Those beyond the ends are as
+  // `border` says.
+  void Crop(int64_t begin, int64_t length, Border border);
   void Reverse();
   // Marks the points in [begin, end), as far as they exist.
   void CutOut(int64_t begin, int64_t end, int number);
@@ -45,15 +49,17 @@ class Axis {
   void Append(const Strips& old, int64_t begin, int64_t length,
               uint64_t cutouts);
   void AppendReversed(const Strips& old, int64_t begin, int64_t length);
+  // Appends point `at` of `old`, `length` times.
+  void AppendRepeated(const Strips& old, int64_t at, int64_t length);
   void Append(Strip strip);
   // Empties the strips, and returns what they were.
   Strips Drain();
 
   int64_t size_;
   // Without reflections and cutouts, an axis is one strip, `only_`, after
-  // `before_` zeros and before the rest of zeros. It is kept as such while
-  // `strips_` is empty: a list of three would take as long as the pixels of
-  // a small image.
+  // `before_` empty points and before the rest of them. It is kept as such
+  // while `strips_` is empty: a list of three would take as long as the pixels
+  // of a small image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;
@@ -64,7 +70,7 @@ class Axis {
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
-  void Crop(const Box& part, bool reflects);
+  void Crop(const Box& part, Border border);
   void Flip(bool vertically);
   // Empties rows [top, bottom) of columns [left, right).
   void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right);

@@ -176,6 +176,54 @@ PreparedDistortion::PreparedDistortion(const AffineChange& change)
   yy = cosine / change.scale;
 }
 
+// As Heckbert, *Fundamentals of Texture Mapping and Image Warping*, 1989,
+// section 2.2.3, maps a quadrilateral to a square. No product is added to
+// anything, unless it is one of whole numbers, which is exact: compilers may
+// fuse the two.
+PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
+    : distortion(Distortion::kPerspective), parameter(0) {
+  const auto [ys, xs] = to;
+  const auto cross = [](int64_t ay, int64_t ax, int64_t by, int64_t bx) {
+    return ax * by - bx * ay;
+  };
+  // From the upper left corner, those to its right and below.
+  const int64_t right_y = ys[1] - ys[0], right_x = xs[1] - xs[0];
+  const int64_t below_y = ys[3] - ys[0], below_x = xs[3] - xs[0];
+  // From the lower right one the same, and what a parallelogram has not.
+  const int64_t up_y = ys[1] - ys[2], up_x = xs[1] - xs[2];
+  const int64_t left_y = ys[3] - ys[2], left_x = xs[3] - xs[2];
+  const int64_t skew_y = ys[2] - ys[1] - below_y;
+  const int64_t skew_x = xs[2] - xs[1] - below_x;
+  const int64_t whole = cross(up_y, up_x, left_y, left_x);
+  const int64_t g = cross(skew_y, skew_x, left_y, left_x);
+  const int64_t h = cross(up_y, up_x, skew_y, skew_x);
+  const double area =
+      static_cast<double>(cross(right_y, right_x, below_y, below_x));
+  const double by_g = static_cast<double>(whole + g);
+  const double by_h = static_cast<double>(whole + h);
+  const double of_x = static_cast<double>(whole) / (by_g * area);
+  const double of_y = static_cast<double>(whole) / (by_h * area);
+  const int64_t last_x = size.width - 1, last_y = size.height - 1;
+  xx = static_cast<double>(last_x * below_y) * of_x;
+  xy = static_cast<double>(-last_x * below_x) * of_x;
+  yy = static_cast<double>(last_y * right_x) * of_y;
+  yx = static_cast<double>(-last_y * right_y) * of_y;
+  wx = (static_cast<double>(right_y * h) / by_h -
+        static_cast<double>(below_y * g) / by_g) /
+       area;
+  wy = (static_cast<double>(below_x * g) / by_g -
+        static_cast<double>(right_x * h) / by_h) /
+       area;
+  // The same at the upper left corner of the image.
+  const int64_t of_right = cross(right_y, right_x, ys[0], xs[0]);
+  const int64_t of_below = cross(below_y, below_x, ys[0], xs[0]);
+  x = static_cast<double>(last_x * of_below) * of_x;
+  y = static_cast<double>(-last_y * of_right) * of_y;
+  w = 1 + (static_cast<double>(of_right) * static_cast<double>(h) / by_h -
+           static_cast<double>(of_below) * static_cast<double>(g) / by_g) /
+              area;
+}
+
 Move PreparedDistortion::MoveOf(ImageSize size) const {
   const double height = static_cast<double>(size.height);
   const double width = static_cast<double>(size.width);

@@ -28,6 +28,7 @@ enum class Distortion {
   kMoveX,       // Whole pixels.
   kMoveY,       // The same.
   kAffine,
+  kPerspective,
 };
 
 // Turns, shears and scales about the middle of the image, and moves it.
@@ -38,6 +39,14 @@ struct AffineChange {
   double translate_y = 0, translate_x = 0;
   double scale = 1;
   double shear_y = 0, shear_x = 0;
+};
+
+// Where the corners of an image go, in whole pixels: the first and the last
+// rows and columns, clockwise from the upper left.
+struct Corners {
+  static constexpr int kNumber = 4;
+  // They must be those of a convex quadrilateral.
+  int64_t y[kNumber], x[kNumber];
 };
 
 // Up and to the left, in pixels.
@@ -71,6 +80,8 @@ struct PreparedDistortion {
                               Turn turn = Turn::kRounded);
 
   explicit PreparedDistortion(const AffineChange& change);
+  // Of an image of this size, which has at least two rows and two columns.
+  PreparedDistortion(const Corners& to, ImageSize size);
 
   // By how many pixels it moves an image of this size. Half to even, as Python
   // does.
@@ -90,6 +101,11 @@ struct PreparedDistortion {
   // For rotate and affine: (x, y) comes from (xx * x + xy * y, yx * x + yy *
   // y), both from the middle of the image.
   double xx = 1, xy = 0, yx = 0, yy = 1;
+  // For perspective, with the four above: (x, y) comes from
+  // (xx * x + xy * y + this->x, yx * x + yy * y + this->y), divided by
+  // wx * x + wy * y + w, all in pixels from the corner of the image. There is
+  // nothing where that is not above 0.
+  double x = 0, y = 0, wx = 0, wy = 0, w = 1;
   // For affine: to where it moves, in fractions of the sides.
   double translate_y = 0, translate_x = 0;
 };

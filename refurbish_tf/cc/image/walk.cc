@@ -44,11 +44,11 @@ bool Walk::Accepts(FillColor color) {
   return true;
 }
 
-bool Walk::Crop(const Box& part, bool reflects, FillColor color) {
+bool Walk::Crop(const Box& part, Border border, FillColor color) {
   if (plan_.Contains(part) ? resizer_ != nullptr : !Accepts(color)) {
     return false;
   }
-  plan_.Crop(part, reflects);
+  plan_.Crop(part, border);
   return true;
 }
 
@@ -87,11 +87,10 @@ Walk::Pieces Walk::PiecesOf(uint64_t cutouts) const {
   int64_t to = 0;
   for (const Strip& strip : plan_.columns.strips()) {
     const int64_t length = strip.length * pixel_bytes_;
-    const int64_t step = (strip.cutouts & cutouts) != 0 ? 0 : strip.step;
     // The lowest point that is read.
-    const int64_t from =
-        (strip.from - (step < 0 ? strip.length - 1 : 0)) * pixel_bytes_;
-    pieces.push_back({to, from, length, step});
+    int64_t from = strip.from - (strip.step < 0 ? strip.length - 1 : 0);
+    if ((strip.cutouts & cutouts) != 0) from = Strip::kNowhere;
+    pieces.push_back({to, from * pixel_bytes_, length, strip.step});
     to += length;
   }
   return pieces;
@@ -108,7 +107,7 @@ void Walk::ForEachPart(int64_t begin, int64_t count, uint8_t* to,
     const int64_t rows = std::min(begin + count - at, strip.length) - first;
     at += strip.length;
     if (rows <= 0) continue;
-    if (strip.step != 0 && pieces_of != strip.cutouts) {
+    if (!strip.is_empty() && pieces_of != strip.cutouts) {
       pieces = PiecesOf(strip.cutouts);
       pieces_of = strip.cutouts;
     }
@@ -129,7 +128,7 @@ void Walk::MoveRows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
   ForEachPart(begin, count, to,
               [&](int64_t rows, uint8_t* rows_to, const Strip& strip,
                   int64_t from, const Pieces& pieces) {
-                if (strip.step == 0) {
+                if (strip.is_empty()) {
                   Empty(rows_to, rows * row_bytes());
                 } else if (row_step_) {
                   DistortPieces(from, strip.step, rows, pieces, rows_to, end);
@@ -151,7 +150,7 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
   bool at_one_distance =
       step == 1 && image_size_.width * pixel_bytes_ == row_bytes;
   for (const Piece& piece : pieces) {
-    if (piece.step == 0) continue;
+    if (piece.is_empty()) continue;
     if (copied_first == nullptr) copied_first = &piece;
     copied_last = &piece;
     at_one_distance &=
@@ -166,10 +165,17 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
   }
   for (const Piece& piece : pieces) {
     uint8_t* const piece_to = to + piece.to;
+    if (piece.is_empty()) {
+      for (int64_t row = 0; row < rows; ++row) {
+        Empty(piece_to + row * row_bytes, piece.length);
+      }
+      continue;
+    }
     const uint8_t* const piece_from = from + piece.from;
     if (piece.step == 0) {
       for (int64_t row = 0; row < rows; ++row) {
-        Empty(piece_to + row * row_bytes, piece.length);
+        Repeat(piece_from + row * from_stride, piece.length,
+               piece_to + row * row_bytes);
       }
     } else if (piece.step < 0) {
       LoopOf(kernels_.mirrors, pixel_bytes_)(
@@ -190,8 +196,8 @@ void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
     // From left to right, as each overwrites what is behind it.
     for (const Piece& piece : pieces) {
       const int64_t first = piece.from / pixel_bytes_;
-      const int64_t pixels = piece.length / pixel_bytes_;
-      if (piece.step == 0) {
+      const int64_t pixels = piece.step == 0 ? 1 : piece.length / pixel_bytes_;
+      if (piece.is_empty()) {
         Empty(to + piece.to, piece.length);
       } else if (piece.step > 0) {
         row_step_->Row(from, first, pixels, to + piece.to, end);
@@ -199,8 +205,12 @@ void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
         const int64_t bytes = image_size_.width * pixel_bytes_;
         if (row_ == nullptr) row_.reset(new uint8_t[bytes]);
         row_step_->Row(from, first, pixels, row_.get(), row_.get() + bytes);
-        LoopOf(kernels_.mirrors, pixel_bytes_)(
-            row_.get(), 0, pixels, pixel_bytes_, 1, to + piece.to, 0);
+        if (piece.step == 0) {
+          Repeat(row_.get(), piece.length, to + piece.to);
+        } else {
+          LoopOf(kernels_.mirrors, pixel_bytes_)(
+              row_.get(), 0, pixels, pixel_bytes_, 1, to + piece.to, 0);
+        }
       }
     }
   }
@@ -210,17 +220,23 @@ void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
   ForEachPart(begin, count, to,
               [this](int64_t rows, uint8_t* rows_to, const Strip& strip,
                      int64_t, const Pieces& pieces) {
-                if (strip.step == 0) {
+                if (strip.is_empty()) {
                   Empty(rows_to, rows * row_bytes());
                   return;
                 }
                 for (const Piece& piece : pieces) {
-                  if (piece.step != 0) continue;
+                  if (!piece.is_empty()) continue;
                   for (int64_t row = 0; row < rows; ++row) {
                     Empty(rows_to + row * row_bytes() + piece.to, piece.length);
                   }
                 }
               });
+}
+
+void Walk::Repeat(const uint8_t* pixel, int64_t length, uint8_t* to) const {
+  for (int64_t i = 0; i < length; i += pixel_bytes_) {
+    std::copy_n(pixel, pixel_bytes_, to + i);
+  }
 }
 
 void Walk::Empty(uint8_t* to, int64_t length) const {

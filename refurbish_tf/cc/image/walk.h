@@ -43,7 +43,7 @@ class Walk {
 
   // Each adds a step, or returns false if it cannot follow the steps that this
   // walk has: then the image must be made first, for a new walk.
-  bool Crop(const Box& part, bool reflects, FillColor color);
+  bool Crop(const Box& part, Border border, FillColor color);
   bool Flip(bool vertically);
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color);
@@ -58,8 +58,11 @@ class Walk {
 
  private:
   using PixelSteps = absl::InlinedVector<PixelStep, 2>;
-  // Adjacent columns, in bytes, for rows that lie in the same cutouts.
+  // Adjacent columns, in bytes, for rows that lie in the same cutouts. A strip
+  // of columns, and what it says.
   struct Piece {
+    bool is_empty() const { return from < 0; }
+
     int64_t to, from, length, step;
   };
   using Pieces = absl::InlinedVector<Piece, 8>;
@@ -78,6 +81,7 @@ class Walk {
   void DistortPieces(int64_t from, int64_t step, int64_t rows,
                      const Pieces& pieces, uint8_t* to, uint8_t* end);
   void Empty(uint8_t* to, int64_t length) const;
+  void Repeat(const uint8_t* pixel, int64_t length, uint8_t* to) const;
   void EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const;
 
   const uint8_t* const image_;
@@ -89,7 +93,7 @@ class Walk {
   PixelSteps steps_, steps_behind_;
   Plan plan_;
   FillColor color_ = kBlack;
-  // A row that is made to be mirrored.
+  // A row that is made to be mirrored or repeated.
   std::unique_ptr<uint8_t[]> row_;
 };
 

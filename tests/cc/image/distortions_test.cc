@@ -2,6 +2,7 @@
 #include "refurbish_tf/cc/image/distortions.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -113,6 +114,30 @@ TEST(DistortionsTest, BrightnessByAnyFactor) {
     ExpectDistorted(dice, Distortion::kBrightness, factor, Turn::kRounded, picture);
     if (HasFatalFailure()) return;
   }
+}
+
+// Recorded where products and sums are not fused.
+TEST(DistortionsTest, PerspectiveIsTheSameEverywhere) {
+  Dice dice(8);
+  uint64_t sum = 0;
+  for (int round = 0; round < 200; ++round) {
+    const Picture picture = RollPicture(dice, Roll(dice, 5, 150), Roll(dice, 5, 150));
+    Corners to;
+    for (int k = 0; k < Corners::kNumber; ++k) {
+      const int64_t y = Roll(dice, 0, picture.height / 4), x = Roll(dice, 0, picture.width / 4);
+      to.y[k] = k >= 2 ? picture.height - 1 - y : y;
+      to.x[k] = k == 1 || k == 2 ? picture.width - 1 - x : x;
+    }
+    const PreparedDistortion prepared(to, {picture.height, picture.width});
+    const std::unique_ptr<uint8_t[]> image = Block(picture.values);
+    const RowStep step(prepared, 0, image.get(), picture.height, picture.width, 3, PlainKernels());
+    Values row(picture.width * 3);
+    for (int64_t y = 0; y < picture.height; ++y) {
+      step.Row(y, 0, picture.width, row.data(), row.data() + row.size());
+      for (const uint8_t value : row) sum = sum * 0x100000001b3 + value;
+    }
+  }
+  EXPECT_EQ(sum, 6375432375878062906u);
 }
 
 TEST(DistortionsTest, StepsInARowAreOneOrTwo) {

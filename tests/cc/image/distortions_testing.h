@@ -206,6 +206,7 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
       from_place([&](int64_t y, int64_t x) { return std::pair(y + std::lrint(parameter), x); });
       break;
     case Distortion::kAffine:
+    case Distortion::kPerspective:
       break;
     case Distortion::kRotate: {
       const double pi = std::acos(-1.0);

@@ -27,6 +27,12 @@ const std::vector<std::string> kMovers = {
     "random_flip position=-1 mode=horizontal_and_vertical",
     "random_crop position=-1 padding=1 reflect=0 height=25 width=9 pad_if_needed=1",
     "cutout position=-1 side=5",
+    "center_crop position=-1 height=21 width=8",
+    "pad position=-1 left=3 top=0 right=5 bottom=2 mode=constant fill=0",
+    "random_rotate90 position=-1",
+    "random_transpose position=-1 below=2147483648",
+    "random_rotation position=-1 degrees=-50,40",
+    "random_perspective position=-1 below=2147483648 scale=0,0.5",
     "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
     "resize position=-1 height=31 width=17 antialias=0"};
 

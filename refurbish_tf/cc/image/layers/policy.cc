@@ -265,7 +265,7 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
     case RandomOperation::kCrop:
       canvas->Crop(
           {draws[1] - whole, draws[2] - whole, size.height, size.width},
-          /*reflects=*/false, kMeanColor);
+          Border::kEmpty, kMeanColor);
       return;
     case RandomOperation::kCutout: {
       const int64_t top = draws[1] % size.height - whole / 2;

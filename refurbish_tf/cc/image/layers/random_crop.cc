@@ -13,7 +13,8 @@ class RandomCrop : public Layer {
  public:
   explicit RandomCrop(Arguments& arguments)
       : padding_(arguments.Integer("padding", 0, 16383)),
-        reflects_(arguments.Boolean("reflect")) {
+        border_(arguments.Boolean("reflect") ? Border::kReflect
+                                             : Border::kEmpty) {
     if (!arguments.Has("height")) return;
     size_ = {arguments.Integer("height", 1, ResizingLayer::kMaxSide),
              arguments.Integer("width", 1, ResizingLayer::kMaxSide)};
@@ -40,13 +41,13 @@ class RandomCrop : public Layer {
     if (!size_) {
       canvas->Crop(
           {draws[0] - padding_, draws[1] - padding_, image.height, image.width},
-          reflects_, kBlack);
+          border_, kBlack);
       return;
     }
     canvas->Crop({BeginOf(draws[0], image.height, size_->height),
                   BeginOf(draws[1], image.width, size_->width), size_->height,
                   size_->width},
-                 reflects_, kBlack);
+                 border_, kBlack);
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     const ImageSize made = size_.value_or(image.size);
@@ -83,7 +84,7 @@ class RandomCrop : public Layer {
           "before"));
     }
     if (const int64_t padding = PaddingOf(side, made);
-        reflects_ && padding >= side) {
+        border_ == Border::kReflect && padding >= side) {
       return absl::InvalidArgumentError(absl::StrCat(
           "have sides above the padding, ", padding,
           ", for padding_mode='reflect', got ", image.height, " x ",
@@ -94,7 +95,7 @@ class RandomCrop : public Layer {
   }
 
   const int64_t padding_;
-  const bool reflects_;
+  const Border border_;
   // Of the crop; none: that of the image.
   std::optional<ImageSize> size_;
   bool pads_if_needed_ = false;

@@ -42,6 +42,19 @@ void BlendedMap<Value>::Take(const Plan& plan) {
 }
 
 template <class Value>
+void BlendedMap<Value>::Transpose() {
+  const ImageSize before = size_;
+  Remake({before.width, before.height}, [&](const Value* from, Value* to) {
+    for (int64_t x = 0; x < before.width; ++x) {
+      for (int64_t y = 0; y < before.height; ++y) {
+        to = std::copy_n(from + (y * before.width + x) * channels_, channels_,
+                         to);
+      }
+    }
+  });
+}
+
+template <class Value>
 void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
                                bool antialias) {
   const ImageSize before = size_;
@@ -56,7 +69,7 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
 
 template <class Value>
 void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
-  const Affine source = SourceOf(distortion, size_);
+  const Projection source = SourceOf(distortion, size_);
   const int64_t height = size_.height, width = size_.width;
   // The two pixels around a place, and the share of the second. At the edges
   // there is one.

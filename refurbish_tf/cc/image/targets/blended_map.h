@@ -28,6 +28,7 @@ class BlendedMap : public MapCanvas {
   const std::vector<Value>& values() const { return values_; }
 
   ImageSize size() const override { return size_; }
+  void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
  private:

@@ -82,7 +82,7 @@ void Boxes::Write(Edges edges, double* box) const {
   if (!Read(box, size()).HasArea()) std::fill_n(box, kNumbers, 0.0);
 }
 
-void Boxes::MoveRow(const Affine& to, ImageSize before, double* box) {
+void Boxes::MoveRow(const Projection& to, ImageSize before, double* box) {
   const Edges edges = Read(box, before);
   // Zeros have no place.
   if (!edges.HasArea()) return;

@@ -32,7 +32,7 @@ class Boxes : public TargetRows {
 
   // Clips the box to the image.
   absl::Status BeginRow(double* box) override;
-  void MoveRow(const Affine& to, ImageSize before, double* box) override;
+  void MoveRow(const Projection& to, ImageSize before, double* box) override;
   Edges Read(const double* box, ImageSize size) const;
   // Clipped. A box without area becomes zeros.
   void Write(Edges edges, double* box) const;

@@ -21,7 +21,7 @@ class KeyPoints : public TargetRows {
     Hide(point);
     return absl::OkStatus();
   }
-  void MoveRow(const Affine& to, ImageSize before, double* point) override {
+  void MoveRow(const Projection& to, ImageSize before, double* point) override {
     ImagePlace moved = to(Read(point, before));
     if (is_relative_) {
       moved.y /= static_cast<double>(size().height);

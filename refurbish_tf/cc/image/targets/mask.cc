@@ -41,6 +41,16 @@ void MaskPoints::Take(const Plan& plan) {
   Follow(plan.rows.Sources(), plan.columns.Sources());
 }
 
+void MaskPoints::Transpose() {
+  const ImageSize now = size();
+  std::vector<int32_t> points;
+  points.reserve(now.height * now.width);
+  for (int64_t x = 0; x < now.width; ++x) {
+    for (int64_t y = 0; y < now.height; ++y) points.push_back(At(y, x));
+  }
+  GoOnFrom(std::move(points), {now.width, now.height});
+}
+
 void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {
   const ImageSize from = size();
   Follow(Resized(part.y, part.height, from.height, to.height),
@@ -54,10 +64,7 @@ void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
   for (int64_t y = 0; y < now.height; ++y) {
     for (int64_t x = 0; x < now.width; ++x) points.push_back(At(y, x));
   }
-  size_ = now;
-  rows_ = Numbered(now.height);
-  columns_ = Numbered(now.width);
-  points_.resize(points.size());
+  GoOnFrom(std::vector<int32_t>(points.size()), now);
   constexpr int kBytes = sizeof(int32_t);
   const RowStep step(distortion, /*fill=*/0,
                      reinterpret_cast<const uint8_t*>(points.data()),
@@ -67,6 +74,13 @@ void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
   for (int64_t y = 0; y < now.height; ++y, to += now.width * kBytes) {
     step.Row(y, 0, now.width, to, end);
   }
+}
+
+void MaskPoints::GoOnFrom(std::vector<int32_t> points, ImageSize size) {
+  size_ = size;
+  rows_ = Numbered(size.height);
+  columns_ = Numbered(size.width);
+  points_ = std::move(points);
 }
 
 void MaskPoints::Follow(const Line& rows, const Line& columns) {

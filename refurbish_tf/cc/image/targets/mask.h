@@ -24,6 +24,7 @@ class MaskPoints : public MapCanvas {
             static_cast<int64_t>(columns_.size())};
   }
 
+  void Transpose() override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
 
   // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
@@ -37,6 +38,8 @@ class MaskPoints : public MapCanvas {
 
   void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
+  // Goes on from these points, of an image of this size.
+  void GoOnFrom(std::vector<int32_t> points, ImageSize size);
 
   const PixelKernels& kernels_;
   // For each pixel of an image of size `size_`: 1 + the number of the mask's

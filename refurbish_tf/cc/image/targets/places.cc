@@ -2,9 +2,22 @@
 
 namespace refurbish_tf {
 
-Affine Affine::Inverse() const {
+Projection Projection::Inverse() const {
+  Projection made;
+  if (wy != 0 || wx != 0) {
+    // Up to a factor above 0, as the distortion shows no image from behind.
+    made.yy = xx * w - x * wx;
+    made.yx = y * wx - yx * w;
+    made.y = yx * x - y * xx;
+    made.xy = x * wy - xy * w;
+    made.xx = yy * w - y * wy;
+    made.x = y * xy - yy * x;
+    made.wy = xy * wx - xx * wy;
+    made.wx = yx * wy - yy * wx;
+    made.w = yy * xx - yx * xy;
+    return made;
+  }
   const double determinant = yy * xx - yx * xy;
-  Affine made;
   made.yy = xx / determinant;
   made.yx = -yx / determinant;
   made.xy = -xy / determinant;
@@ -14,8 +27,8 @@ Affine Affine::Inverse() const {
   return made;
 }
 
-Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
-  Affine source;
+Projection SourceOf(const PreparedDistortion& distortion, ImageSize size) {
+  Projection source;
   const Move move = distortion.MoveOf(size);
   switch (distortion.distortion) {
     case Distortion::kRotate:
@@ -44,6 +57,17 @@ Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
     case Distortion::kMoveY:
       source.y = static_cast<double>(move.y);
       source.x = static_cast<double>(move.x);
+      break;
+    case Distortion::kPerspective:
+      source.yy = distortion.yy;
+      source.yx = distortion.yx;
+      source.y = distortion.y;
+      source.xy = distortion.xy;
+      source.xx = distortion.xx;
+      source.x = distortion.x;
+      source.wy = distortion.wy;
+      source.wx = distortion.wx;
+      source.w = distortion.w;
       break;
     default:
       break;

@@ -12,19 +12,28 @@ struct ImagePlace {
   double y, x;
 };
 
-// Takes places to other ones.
-struct Affine {
+// Takes places to other ones: straight lines to straight lines.
+struct Projection {
   ImagePlace operator()(ImagePlace place) const {
-    return {yy * place.y + yx * place.x + y, xy * place.y + xx * place.x + x};
+    const double depth = wy * place.y + wx * place.x + w;
+    // What is behind the viewer is seen nowhere.
+    if (!(depth > 0)) return {kFar, kFar};
+    return {(yy * place.y + yx * place.x + y) / depth,
+            (xy * place.y + xx * place.x + x) / depth};
   }
-  Affine Inverse() const;
+  Projection Inverse() const;
+
+  // Outside of all images, within all types of numbers.
+  static constexpr double kFar = -30000;
 
   double yy = 1, yx = 0, y = 0;
   double xy = 0, xx = 1, x = 0;
+  // 0, 0 and 1 if parallel lines stay parallel.
+  double wy = 0, wx = 0, w = 1;
 };
 
 // From places of the distorted image to where they were before. The distortion
 // must move pixels.
-Affine SourceOf(const PreparedDistortion& distortion, ImageSize size);
+Projection SourceOf(const PreparedDistortion& distortion, ImageSize size);
 
 }  // namespace refurbish_tf

@@ -31,9 +31,9 @@ class TargetCanvas : public Canvas {
 // A map, whose values are moved as pixels.
 class MapCanvas : public TargetCanvas {
  public:
-  void Crop(const Box& part, bool reflects, FillColor /*color*/) final {
+  void Crop(const Box& part, Border border, FillColor /*color*/) final {
     Plan plan(size());
-    plan.Crop(part, reflects);
+    plan.Crop(part, border);
     Take(plan);
   }
   void Flip(bool vertically) final {

@@ -37,15 +37,15 @@ absl::Status TargetRows::Begin() {
   return absl::OkStatus();
 }
 
-void TargetRows::Crop(const Box& part, bool /*reflects*/, FillColor /*color*/) {
-  Affine to;
+void TargetRows::Crop(const Box& part, Border /*border*/, FillColor /*color*/) {
+  Projection to;
   to.y = static_cast<double>(-part.y);
   to.x = static_cast<double>(-part.x);
   MoveTo(to, {part.height, part.width});
 }
 
 void TargetRows::Flip(bool vertically) {
-  Affine to;
+  Projection to;
   if (vertically) {
     to.yy = -1;
     to.y = static_cast<double>(size_.height);
@@ -56,8 +56,15 @@ void TargetRows::Flip(bool vertically) {
   MoveTo(to, size_);
 }
 
+void TargetRows::Transpose() {
+  Projection to;
+  to.yy = to.xx = 0;
+  to.yx = to.xy = 1;
+  MoveTo(to, {size_.width, size_.height});
+}
+
 void TargetRows::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
-  Affine to;
+  Projection to;
   to.yy = static_cast<double>(size.height) / static_cast<double>(part.height);
   to.xx = static_cast<double>(size.width) / static_cast<double>(part.width);
   to.y = -to.yy * static_cast<double>(part.y);
@@ -69,7 +76,7 @@ void TargetRows::MoveBy(const PreparedDistortion& distortion) {
   MoveTo(SourceOf(distortion, size_).Inverse(), size_);
 }
 
-void TargetRows::MoveTo(const Affine& to, ImageSize made) {
+void TargetRows::MoveTo(const Projection& to, ImageSize made) {
   const ImageSize before = size_;
   size_ = made;
   fits_ &= longest_side() <= type_.highest;

@@ -35,8 +35,9 @@ class TargetRows : public TargetCanvas {
         size_(size) {}
 
   ImageSize size() const override { return size_; }
-  void Crop(const Box& part, bool reflects, FillColor color) override;
+  void Crop(const Box& part, Border border, FillColor color) override;
   void Flip(bool vertically) override;
+  void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
   // Checks them, and makes of them what they are in the image. To be called
@@ -54,13 +55,13 @@ class TargetRows : public TargetCanvas {
  private:
   void MoveBy(const PreparedDistortion& distortion) override;
   // What was at a place is now at `to(place)`, in an image of size `made`.
-  void MoveTo(const Affine& to, ImageSize made);
+  void MoveTo(const Projection& to, ImageSize made);
   // Rows of -1 stay. A place alone, of two numbers, may have come to be there.
   bool IsPadding(const double* row) const;
   // The same of one row of finite numbers, which is no padding.
   virtual absl::Status BeginRow(double* row) = 0;
   // `before`: the size of the image that it was in.
-  virtual void MoveRow(const Affine& to, ImageSize before, double* row) = 0;
+  virtual void MoveRow(const Projection& to, ImageSize before, double* row) = 0;
 
   const NumberType type_;
   const int64_t count_;

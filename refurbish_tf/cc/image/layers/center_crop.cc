@@ -1,0 +1,40 @@
+// Keeps the middle of the image, in zeros where the image is smaller.
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class CenterCrop : public Layer {
+ public:
+  explicit CenterCrop(Arguments& arguments)
+      : size_{arguments.Integer("height", 1, ResizingLayer::kMaxSide),
+              arguments.Integer("width", 1, ResizingLayer::kMaxSide)} {}
+
+  void Apply(const int32_t* /*draws*/, Canvas* canvas) const override {
+    const auto [height, width] = canvas->size();
+    canvas->Crop({BeginOf(height, size_.height), BeginOf(width, size_.width),
+                  size_.height, size_.width},
+                 Border::kEmpty, kBlack);
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    image.size = size_;
+    return image;
+  }
+
+ private:
+  // Where the crop begins in the image. As in torchvision, half of an odd
+  // number of pixels is rounded to an even one, and of missing pixels fewer
+  // come first.
+  static int64_t BeginOf(int64_t side, int64_t made) {
+    if (side < made) return -((made - side) / 2);
+    const int64_t half = (side - made) / 2;
+    return half + ((side - made) % 2 & half % 2);
+  }
+
+  const ImageSize size_;
+};
+
+const LayerType kCenterCrop("center_crop", 1, LayerType::MakeAs<CenterCrop>);
+
+}  // namespace
+}  // namespace refurbish_tf

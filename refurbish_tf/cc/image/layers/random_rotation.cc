@@ -1,0 +1,34 @@
+// Turns the image by a random angle, counterclockwise.
+#include <array>
+
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class RandomRotation : public Layer {
+ public:
+  explicit RandomRotation(Arguments& arguments)
+      : degrees_(arguments.Range("degrees", -360, 360)) {}
+
+  int num_draws() const override { return 1; }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    const PreparedDistortion turn(Distortion::kRotate,
+                                  Between(degrees_, draws[0]));
+    if (!turn.changes_nothing) canvas->Distort(turn, /*fill=*/0);
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
+    RTF_RETURN_IF_ERROR(CheckSides(image));
+    return image;
+  }
+
+ private:
+  const std::array<double, 2> degrees_;
+};
+
+const LayerType kRandomRotation("random_rotation", 1,
+                                LayerType::MakeAs<RandomRotation>);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,34 @@
+// Swaps rows and columns of the image, or not.
+#include <utility>
+
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class RandomTranspose : public ChanceLayer {
+ public:
+  using ChanceLayer::ChanceLayer;
+
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    if (below() == 0) return image;
+    if (below() < int64_t{1} << 31) {
+      RTF_RETURN_IF_ERROR(CheckIsSquare(image));
+      return image;
+    }
+    std::swap(image.size.height, image.size.width);
+    image.size_is_new = true;
+    return image;
+  }
+
+ private:
+  void Change(const int32_t* /*draws*/, Canvas* canvas) const override {
+    canvas->Transpose();
+  }
+};
+
+const LayerType kRandomTranspose("random_transpose", 1,
+                                 LayerType::MakeAs<RandomTranspose>);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,229 @@
+// Layers that move whole pixels do as their definitions, in one walk with other layers as alone, whatever they move.
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/targets/mask.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+
+namespace refurbish_tf {
+namespace {
+
+using MoveDice = std::mt19937_64;
+
+int64_t DieFrom(MoveDice& dice, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(dice() % (high - low + 1));
+}
+
+struct MovedImage {
+  ImageSize size;
+  Pixel pixel;
+  std::vector<uint8_t> bytes;
+};
+
+// Where point i of an axis beyond its ends comes from; -1: it is empty.
+int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
+  if (i >= 0 && i < size) return i;
+  if (mode == "edge") return i < 0 ? 0 : size - 1;
+  if (mode == "reflect") return i < 0 ? -i : 2 * size - 2 - i;
+  if (mode == "symmetric") return i < 0 ? -1 - i : 2 * size - 1 - i;
+  return -1;
+}
+
+// `source(y, x)`: the place of a pixel in `from`, or one of which a number is negative.
+template <class Source>
+MovedImage MovedBy(const MovedImage& from, ImageSize size, uint8_t fill, const Source& source) {
+  MovedImage made = {size, from.pixel, std::vector<uint8_t>(size.height * size.width * from.pixel.bytes(), fill)};
+  uint8_t* to = made.bytes.data();
+  for (int64_t y = 0; y < size.height; ++y) {
+    for (int64_t x = 0; x < size.width; ++x, to += from.pixel.bytes()) {
+      const auto [from_y, from_x] = source(y, x);
+      if (from_y < 0 || from_x < 0) continue;
+      std::copy_n(from.bytes.data() + (from_y * from.size.width + from_x) * from.pixel.bytes(), from.pixel.bytes(), to);
+    }
+  }
+  return made;
+}
+
+MovedImage Painted(const LayerChain& chain, const int32_t* draws, const MovedImage& from, const PixelKernels& kernels) {
+  const absl::StatusOr<ImageSpec> made = chain.Behind({from.size, from.pixel});
+  EXPECT_TRUE(made.ok()) << made.status();
+  MovedImage to = {made->size, from.pixel,
+                   std::vector<uint8_t>(made->size.height * made->size.width * from.pixel.bytes())};
+  Painter(chain, from.size, from.pixel, kernels).Paint(from.bytes.data(), draws, to.bytes.data());
+  return to;
+}
+
+// By definition; other layers by themselves, with the plain kernels.
+MovedImage MovedAlone(const std::string& text, const int32_t* draws, const MovedImage& from) {
+  using Place = std::pair<int64_t, int64_t>;
+  const auto [height, width] = from.size;
+  Arguments layer(text);
+  if (layer.name() == "pad") {
+    const int64_t left = layer.Integer("left", 0, 99), top = layer.Integer("top", 0, 99);
+    const absl::string_view mode = layer.Text("mode");
+    return MovedBy(from, {height + top + layer.Integer("bottom", 0, 99), width + left + layer.Integer("right", 0, 99)},
+                   layer.Integer("fill", 0, 255), [&, height = height, width = width](int64_t y, int64_t x) {
+                     return Place(PointBeyond(mode, y - top, height), PointBeyond(mode, x - left, width));
+                   });
+  }
+  if (layer.name() == "center_crop") {
+    const ImageSize size = {layer.Integer("height", 1, 99), layer.Integer("width", 1, 99)};
+    // Halves of odd numbers: to the even one inside, towards 0 outside.
+    const auto begin = [](int64_t side, int64_t made) {
+      const int64_t more = side - made;
+      return more < 0 ? -(-more / 2) : more % 4 == 3 ? more / 2 + 1 : more / 2;
+    };
+    const int64_t top = begin(height, size.height), left = begin(width, size.width);
+    return MovedBy(from, size, 0, [&, height = height, width = width](int64_t y, int64_t x) {
+      return Place(PointBeyond("", y + top, height), PointBeyond("", x + left, width));
+    });
+  }
+  if (layer.name() == "random_transpose") {
+    return MovedBy(from, {width, height}, 0, [](int64_t y, int64_t x) { return Place(x, y); });
+  }
+  if (layer.name() == "random_rotate90") {
+    MovedImage made = from;
+    for (int turn = 0; turn < draws[0]; ++turn) {
+      const int64_t last = made.size.width - 1;
+      made = MovedBy(made, {made.size.width, made.size.height}, 0,
+                     [&](int64_t y, int64_t x) { return Place(x, last - y); });
+    }
+    return made;
+  }
+  return Painted(*LayerChain::Parse({text}), draws, from, PlainKernels());
+}
+
+std::string RollMove(MoveDice& dice, const MovedImage& image) {
+  const auto [height, width] = image.size;
+  const bool is_bytes = image.pixel.type == ValueType::kUint8, has_colors = is_bytes && image.pixel.channels == 3;
+  const auto below = [&](int64_t side) { return DieFrom(dice, 0, std::min<int64_t>(side, 7) - 1); };
+  switch (dice() % 12) {
+    case 0:
+      return absl::StrCat("center_crop position=-1 height=", DieFrom(dice, 1, 20), " width=", DieFrom(dice, 1, 20));
+    case 1:
+      return "random_transpose position=-1 below=2147483648";
+    case 2:
+      return height == width ? "random_rotate90 position=-1" : "random_flip position=-1 mode=vertical";
+    case 3:
+      return "random_flip position=-1 mode=horizontal_and_vertical";
+    case 4:
+      return absl::StrCat("cutout position=-1 side=", DieFrom(dice, 1, 9));
+    case 5:
+      return has_colors ? "random_solarize position=-1 below=2147483648 threshold=0"
+                        : "random_crop position=-1 padding=3 reflect=0";
+    case 6:
+      return has_colors ? "random_rotation position=-1 degrees=-180,180" : "random_flip position=-1";
+    case 7:
+      return absl::StrCat("resize position=-1 antialias=1 height=", DieFrom(dice, 1, 20),
+                          " width=", DieFrom(dice, 1, 20));
+    default: {
+      const std::string mode = std::vector<std::string>{"constant", "edge", "reflect", "symmetric"}[dice() % 4];
+      const bool fills = is_bytes && image.pixel.channels <= 4 && mode == "constant" && dice() % 2 == 0;
+      return absl::StrCat("pad position=-1 left=", below(width), " top=", below(height), " right=", below(width),
+                          " bottom=", below(height), " mode=", mode, " fill=", fills ? 200 : 0);
+    }
+  }
+}
+
+TEST(GeometryTest, WalksEqualLayersByDefinition) {
+  MoveDice dice(1);
+  for (int round = 0; round < 3000; ++round) {
+    const Pixel pixel = {
+        std::array{ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32}[dice() % 4],
+        std::array<int64_t, 7>{1, 3, 2, 3, 4, 5, 13}[dice() % 7]};
+    MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, dice() % 5 == 0 ? 90 : 14)}, pixel, {}};
+    if (dice() % 2 == 0) image.size.width = image.size.height;
+    image.bytes.resize(image.size.height * image.size.width * pixel.bytes());
+    // No float of such bytes is too large to be resized.
+    for (uint8_t& byte : image.bytes) byte = dice() % 64;
+    MovedImage expected = image;
+    std::vector<std::string> texts;
+    std::vector<int32_t> draws;
+    for (int64_t i = DieFrom(dice, 1, 5); i > 0; --i) {
+      texts.push_back(RollMove(dice, expected));
+      const LayerChain one = *LayerChain::Parse({texts.back()});
+      const size_t first = draws.size();
+      draws.resize(first + one.num_draws());
+      one.Draw(ImageSeed(round, i), draws.data() + first);
+      expected = MovedAlone(texts.back(), draws.data() + first, expected);
+    }
+    const LayerChain chain = *LayerChain::Parse(texts);
+    ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
+    for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
+      const MovedImage made = Painted(chain, draws.data(), image, *kernels);
+      ASSERT_EQ(made.bytes, expected.bytes)
+          << image.size.height << " x " << image.size.width << " x " << pixel.channels << " of " << NameOf(pixel.type)
+          << ": " << testing::PrintToString(texts) << testing::PrintToString(draws);
+    }
+  }
+}
+
+// Of layers that do not hide a part of it.
+TEST(GeometryTest, MasksMoveAsTheirImage) {
+  MoveDice dice(2);
+  int compared = 0;
+  for (int round = 0; round < 1000; ++round) {
+    MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, 14)}, {ValueType::kFloat32, 1}, {}};
+    image.bytes.resize(image.size.height * image.size.width * 4);
+    for (uint8_t& byte : image.bytes) byte = dice() % 256;
+    MaskPoints mask(image.size, BestKernels());
+    MovedImage expected = image;
+    for (int64_t i = DieFrom(dice, 1, 4); i > 0; --i) {
+      const std::string text = RollMove(dice, expected);
+      if (absl::StrContains(text, "cutout") || absl::StrContains(text, "resize")) continue;
+      const LayerChain one = *LayerChain::Parse({text});
+      std::vector<int32_t> draws(one.num_draws());
+      one.Draw(ImageSeed(round, i), draws.data());
+      expected = MovedAlone(text, draws.data(), expected);
+      one.Apply(draws.data(), &mask);
+      ++compared;
+    }
+    ASSERT_EQ(mask.size().height, expected.size.height);
+    std::vector<uint8_t> moved(expected.bytes.size());
+    mask.Move(image.bytes.data(), 4, moved.data());
+    ASSERT_EQ(moved, expected.bytes) << round;
+  }
+  EXPECT_GT(compared, 1000);
+}
+
+TEST(GeometryTest, RefusesImagesOfTwoSizes) {
+  const auto behind = [](const std::string& text, ImageSize size) {
+    return LayerChain::Parse({text})->Behind({size, {ValueType::kUint8, 3}});
+  };
+  for (const char* const text : {"random_rotate90 position=-1", "random_transpose position=-1 below=1073741824"}) {
+    EXPECT_FALSE(behind(text, {4, 5}).ok());
+    EXPECT_TRUE(behind(text, {5, 5}).ok());
+    EXPECT_TRUE(behind(text, {5, kUnknown}).ok());
+  }
+  EXPECT_EQ(behind("random_transpose position=-1 below=2147483648", {4, 5})->size, (ImageSize{5, 4}));
+  EXPECT_EQ(behind("random_transpose position=-1 below=0", {4, 5})->size, (ImageSize{4, 5}));
+}
+
+TEST(GeometryTest, PadsWithinTheLimits) {
+  const auto behind = [](const std::string& rest, ImageSize size) {
+    return LayerChain::Parse({absl::StrCat("pad position=-1 left=3 top=0 right=4 bottom=0 fill=0 mode=", rest)})
+        ->Behind({size, {ValueType::kFloat32, 3}});
+  };
+  EXPECT_TRUE(behind("reflect", {1, 5}).ok());
+  EXPECT_FALSE(behind("reflect", {9, 4}).ok());
+  EXPECT_TRUE(behind("symmetric", {1, 4}).ok());
+  EXPECT_FALSE(behind("symmetric", {9, 3}).ok());
+  EXPECT_TRUE(behind("edge", {1, 1}).ok());
+  EXPECT_FALSE(behind("edge", {1, LayerChain::kMaxSide - 6}).ok());
+  for (const char* const text : {"mode=wrap fill=0", "mode=edge fill=256", "mode=edge fill=1,2", "mode=edge"}) {
+    EXPECT_FALSE(LayerChain::Parse({absl::StrCat("pad position=-1 left=3 top=0 right=4 bottom=0 ", text)}).ok())
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace refurbish_tf
