@@ -3,8 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
-
 namespace refurbish_tf {
 namespace {
 

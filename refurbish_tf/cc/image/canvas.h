@@ -26,9 +26,8 @@ class Canvas {
   virtual void Flip(bool vertically) = 0;
   // Swaps rows and columns.
   virtual void Transpose() = 0;
-  // Empties rows [top, bottom) of columns [left, right).
-  virtual void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-                      FillColor color) = 0;
+  // Empties a part, as far as it lies in the image.
+  virtual void CutOut(const Box& part, FillColor color) = 0;
   // Resizes a part to a size, by bilinear interpolation.
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the image, by bicubic interpolation.

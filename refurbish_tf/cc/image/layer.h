@@ -10,8 +10,6 @@
 #include <memory>
 #include <optional>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/arguments.h"

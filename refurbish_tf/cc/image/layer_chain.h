@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/elementary.h"
 

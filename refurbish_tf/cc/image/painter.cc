@@ -77,10 +77,8 @@ void Painter::Transpose() {
   BeginWith(made, {size.width, size.height});
 }
 
-void Painter::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-                     FillColor color) {
-  AddOrMakeFirst(
-      [&] { return walk_->CutOut(top, bottom, left, right, color); });
+void Painter::CutOut(const Box& part, FillColor color) {
+  AddOrMakeFirst([&] { return walk_->CutOut(part, color); });
 }
 
 void Painter::Resize(const Box& part, ImageSize size, bool antialias) {

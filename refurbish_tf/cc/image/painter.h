@@ -43,8 +43,7 @@ class Painter : private Canvas {
   void Crop(const Box& part, Border border, FillColor color) override;
   void Flip(bool vertically) override;
   void Transpose() override;
-  void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-              FillColor color) override;
+  void CutOut(const Box& part, FillColor color) override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
   void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;

@@ -152,9 +152,9 @@ void Plan::Flip(bool vertically) {
   changes_nothing = false;
 }
 
-void Plan::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right) {
-  rows.CutOut(top, bottom, num_cutouts);
-  columns.CutOut(left, right, num_cutouts);
+void Plan::CutOut(const Box& part) {
+  rows.CutOut(part.y, part.y + part.height, num_cutouts);
+  columns.CutOut(part.x, part.x + part.width, num_cutouts);
   ++num_cutouts;
   changes_nothing = false;
   has_empty = true;

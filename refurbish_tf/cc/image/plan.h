@@ -72,8 +72,8 @@ struct Plan {
 
   void Crop(const Box& part, Border border);
   void Flip(bool vertically);
-  // Empties rows [top, bottom) of columns [left, right).
-  void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right);
+  // Empties a part, as far as it lies in the image.
+  void CutOut(const Box& part);
 
   // Whether the part does not reach beyond the edges.
   bool Contains(const Box& part) const;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/image.h"
 
@@ -29,6 +30,13 @@ enum class Distortion {
   kMoveY,       // The same.
   kAffine,
   kPerspective,
+};
+
+struct NamedDistortion {
+  absl::string_view name;
+  Distortion distortion;
+  // What its parameter may be.
+  double lowest, highest;
 };
 
 // Turns, shears and scales about the middle of the image, and moves it.

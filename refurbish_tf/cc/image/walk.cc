@@ -52,10 +52,9 @@ bool Walk::Crop(const Box& part, Border border, FillColor color) {
   return true;
 }
 
-bool Walk::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-                  FillColor color) {
+bool Walk::CutOut(const Box& part, FillColor color) {
   if (!Accepts(color)) return false;
-  plan_.CutOut(top, bottom, left, right);
+  plan_.CutOut(part);
   return true;
 }
 

@@ -45,8 +45,7 @@ class Walk {
   // walk has: then the image must be made first, for a new walk.
   bool Crop(const Box& part, Border border, FillColor color);
   bool Flip(bool vertically);
-  bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-              FillColor color);
+  bool CutOut(const Box& part, FillColor color);
 
   // This is the first step. The image must be in memory, and of pixels that
   // `RowStep` takes; for `Add`, of three bytes.

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
 namespace {
@@ -79,9 +79,8 @@ absl::Status CheckpointReader::ReadScalar(absl::string_view key, DataType dtype,
                                           Tensor* value) const {
   TF_RETURN_IF_ERROR(Read(key, value));
   if (value->dtype() == dtype && value->dims() == 0) return absl::OkStatus();
-  return DamagedCheckpoint(
-      stage_,
-      absl::StrCat(Found(key, *value), "a scalar of ", DataTypeString(dtype)));
+  return DamagedCheckpoint(stage_, Found(key, *value), "a scalar of ",
+                           DataTypeString(dtype));
 }
 
 absl::Status CheckpointReader::ReadNumber(absl::string_view key, int64_t least,
@@ -89,11 +88,9 @@ absl::Status CheckpointReader::ReadNumber(absl::string_view key, int64_t least,
   int64_t read = 0;
   TF_RETURN_IF_ERROR(ReadScalar(key, &read));
   if (read < least || read > most) {
-    return DamagedCheckpoint(stage_,
-                             absl::StrCat("its ", key, " is ", read,
-                                          ", but must be at "
-                                          "least ",
-                                          least, " and at most ", most));
+    return DamagedCheckpoint(stage_, "its ", key, " is ", read,
+                             ", but must be at least ", least, " and at most ",
+                             most);
   }
   *value = read;
   return absl::OkStatus();
@@ -109,9 +106,9 @@ absl::Status CheckpointReader::ReadElement(
     TF_RETURN_IF_ERROR(Read(component, &read[i]));
     if (read[i].dtype() != dtypes[i] ||
         !shapes[i].IsCompatibleWith(read[i].shape())) {
-      return DamagedCheckpoint(stage_, absl::StrCat(Found(component, read[i]),
-                                                    DataTypeString(dtypes[i]),
-                                                    shapes[i].DebugString()));
+      return DamagedCheckpoint(stage_, Found(component, read[i]),
+                               DataTypeString(dtypes[i]),
+                               shapes[i].DebugString());
     }
   }
   *element = std::move(read);

@@ -8,11 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/op_requires.h"
-#include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/graph.h"
 
 namespace refurbish_tf {

@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 
@@ -55,13 +54,13 @@ inline void SetNamedRows(OpKernelContext* ctx,
   ctx->set_output(1, numbers);
 }
 
-// Sets `stage` to the one that the first input names, of a `kind` such as
-// "refurbish".
+// The stage that the first input names, of a `kind` such as "refurbish".
 template <class Stage>
-absl::Status FindStage(OpKernelContext* ctx, const char* kind,
-                       std::shared_ptr<Stage>* stage) {
-  *stage = Registry<Stage>::Global().Find(ctx->input(0).scalar<tstring>()());
-  if (*stage != nullptr) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
+                                                 const char* kind) {
+  auto stage =
+      Registry<Stage>::Global().Find(ctx->input(0).scalar<tstring>()());
+  if (stage != nullptr) return stage;
   return absl::FailedPreconditionError(
       absl::StrCat("This process no longer has the ", kind,
                    " stage: its dataset was deleted."));

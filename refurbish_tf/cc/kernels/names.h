@@ -1,11 +1,14 @@
-// TensorFlow's names that several kernels use, declared once.
+// TensorFlow's names that several kernels use, declared once, with all that
+// is needed to use them.
 #pragma once
 
+#include "absl/status/status.h"
 #include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/model.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 

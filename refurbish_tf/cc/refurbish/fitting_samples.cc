@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
 
-#include <algorithm>
-
 #include "refurbish_tf/cc/plan/schedule.h"
 
 namespace refurbish_tf {

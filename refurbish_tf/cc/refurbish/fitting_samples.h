@@ -14,7 +14,6 @@
 #include <deque>
 #include <limits>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "refurbish_tf/cc/plan/schedule.h"

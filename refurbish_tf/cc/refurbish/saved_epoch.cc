@@ -5,8 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/damaged_checkpoint.h"
-#include "tensorflow/core/framework/types.h"
+#include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
 namespace {

@@ -6,8 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/cooperation/cooperation.h"
-#include "refurbish_tf/cc/cooperation/store_room.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
@@ -66,10 +64,9 @@ absl::Status Stage::AdoptOthersSchedule() {
 }
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
-  absl::Status ready = JoinOthers();
+  RTF_RETURN_IF_ERROR(JoinOthers());
   // Another job may have ended its first pass meanwhile.
-  if (ready.ok()) ready = AdoptOthersSchedule();
-  if (!ready.ok()) return ready;
+  RTF_RETURN_IF_ERROR(AdoptOthersSchedule());
   ToMake epoch;
   {
     absl::MutexLock lock(&mu_);

@@ -1,9 +1,9 @@
 // Saving a stage in a checkpoint, and restoring it.
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/platform/logging.h"
 
@@ -179,17 +179,15 @@ void Stage::AdoptSeeds(const SavedEpoch& saved) {
 }
 
 absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
-  absl::Status sound = CheckSaved(saved, options_.num_samples);
-  if (!sound.ok()) return sound;
+  RTF_RETURN_IF_ERROR(CheckSaved(saved, options_.num_samples));
   if (saved.reuse_factor != options_.schedule.reuse_factor) {
     return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
                          absl::StrCat(saved.reuse_factor));
   }
   const ScheduleOptions& own = options_.schedule;
-  absl::Status same = CheckPolicy(kEvictions, own.eviction, saved.eviction);
-  same.Update(CheckPolicy(kShuffles, own.shuffle, saved.shuffle));
-  same.Update(CheckSeeds(saved));
-  if (!same.ok()) return same;
+  RTF_RETURN_IF_ERROR(CheckPolicy(kEvictions, own.eviction, saved.eviction));
+  RTF_RETURN_IF_ERROR(CheckPolicy(kShuffles, own.shuffle, saved.shuffle));
+  RTF_RETURN_IF_ERROR(CheckSeeds(saved));
   if (!shard_.has_value() && saved.num_shards != 0) {
     return absl::FailedPreconditionError(
         "The checkpoint was restored before it is known which shard of the "
@@ -217,11 +215,9 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
   {
     absl::MutexLock lock(&mu_);
-    absl::Status fits = CheckFits(saved);
-    if (!fits.ok()) return fits;
+    RTF_RETURN_IF_ERROR(CheckFits(saved));
   }
-  absl::Status joined = JoinOthers();
-  if (!joined.ok()) return joined;
+  RTF_RETURN_IF_ERROR(JoinOthers());
   ToMake to_make;
   // What a store on disk is to note, or null.
   std::shared_ptr<const Schedule> schedule;
@@ -230,8 +226,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
   {
     absl::MutexLock lock(&mu_);
     // Another thread may have begun an epoch meanwhile.
-    absl::Status fits = CheckFits(saved);
-    if (!fits.ok()) return fits;
+    RTF_RETURN_IF_ERROR(CheckFits(saved));
     AdoptSeeds(saved);
     if (IsMoved(saved) || (saved.scheduled && !HasSchedule(saved))) {
       schedule_ = SavedSchedule(saved);

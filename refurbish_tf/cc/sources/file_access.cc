@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -74,9 +73,8 @@ class LocalFile : public RandomFile {
     for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
     size_t total = 0;
     while (total < wanted) {
-      const ssize_t read =
-          preadv(descriptor_, parts, count, static_cast<off_t>(offset + total));
-      if (read < 0 && errno == EINTR) continue;
+      const ssize_t read = TEMP_FAILURE_RETRY(preadv(
+          descriptor_, parts, count, static_cast<off_t>(offset + total)));
       if (read < 0) return SystemError("read", path_);
       if (read == 0) break;
       total += static_cast<size_t>(read);
@@ -105,11 +103,9 @@ class LocalFileAccess : public FileAccess {
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) override {
     const std::string local = LocalPath(path);
-    int descriptor;
-    do {
-      // O_NONBLOCK: opening a pipe would wait for a writer.
-      descriptor = open(local.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    } while (descriptor < 0 && errno == EINTR);
+    // O_NONBLOCK: opening a pipe would wait for a writer.
+    const int descriptor = static_cast<int>(TEMP_FAILURE_RETRY(
+        open(local.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)));
     if (descriptor < 0) return SystemError("open", path);
     auto file = std::make_unique<LocalFile>(path, descriptor);
     struct stat found;
@@ -171,9 +167,8 @@ class LocalFileAccess : public FileAccess {
   static absl::Status WriteAll(int descriptor, const std::string& content,
                                const std::string& path) {
     for (size_t done = 0; done < content.size();) {
-      const ssize_t written =
-          write(descriptor, content.data() + done, content.size() - done);
-      if (written < 0 && errno == EINTR) continue;
+      const ssize_t written = TEMP_FAILURE_RETRY(
+          write(descriptor, content.data() + done, content.size() - done));
       if (written < 0) return SystemError("write", path);
       done += static_cast<size_t>(written);
     }

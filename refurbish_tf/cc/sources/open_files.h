@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/sources/file_access.h"
 #include "refurbish_tf/cc/sources/record_index.h"

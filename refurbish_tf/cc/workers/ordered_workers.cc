@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "refurbish_tf/cc/workers/spin.h"

@@ -2,7 +2,6 @@
 #include "refurbish_tf/cc/image/jpeg.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <random>

@@ -1,6 +1,5 @@
 // What follows an image: places, boxes, key points and blended maps go where its pixels go.
 #include <algorithm>
-#include <cmath>
 #include <random>
 #include <string>
 #include <vector>

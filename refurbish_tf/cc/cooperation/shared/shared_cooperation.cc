@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/cooperation/shared/shared_cooperation.h"
 
 #include <charconv>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -14,13 +13,7 @@ constexpr int kNumSteps = 4;
 // In how many orders they can be.
 constexpr int kOrders = 24;
 
-struct JitterStep {
-  absl::string_view name;
-  Distortion distortion;
-  // What its parameter may be.
-  double lowest, highest;
-};
-constexpr JitterStep kJitterSteps[kNumSteps] = {
+constexpr NamedDistortion kJitterSteps[kNumSteps] = {
     {"brightness", Distortion::kBrightness, 0, 100},
     {"contrast", Distortion::kContrast, 0, 100},
     {"saturation", Distortion::kColor, 0, 100},
@@ -31,7 +24,7 @@ class ColorJitter : public Layer {
  public:
   explicit ColorJitter(Arguments& arguments) {
     for (int i = 0; i < kNumSteps; ++i) {
-      const JitterStep& step = kJitterSteps[i];
+      const NamedDistortion& step = kJitterSteps[i];
       ranges_[i] = arguments.Range(step.name, step.lowest, step.highest);
     }
   }

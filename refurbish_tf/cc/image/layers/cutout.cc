@@ -15,7 +15,7 @@ class Cutout : public Layer {
     const ImageSize size = canvas->size();
     const int64_t top = ((draws[0] * size.height) >> 31) - side_ / 2;
     const int64_t left = ((draws[1] * size.width) >> 31) - side_ / 2;
-    canvas->CutOut(top, top + side_, left, left + side_, kBlack);
+    canvas->CutOut({top, left, side_, side_}, kBlack);
   }
 
  private:

@@ -69,13 +69,6 @@ struct PolicyOutcome {
   }
 };
 
-struct NamedDistortion {
-  absl::string_view name;
-  Distortion distortion;
-  // What its parameter may be.
-  double lowest, highest;
-};
-
 constexpr NamedDistortion kDistortions[] = {
     {"identity", Distortion::kIdentity, 0, 0},
     {"auto_contrast", Distortion::kAutoContrast, 0, 0},
@@ -271,7 +264,7 @@ void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
       const int64_t top = draws[1] % size.height - whole / 2;
       const int64_t left = draws[2] % size.width - whole / 2;
       const int64_t side = whole / 2 * 2 + 1;
-      canvas->CutOut(top, top + side, left, left + side, kMeanColor);
+      canvas->CutOut({top, left, side, side}, kMeanColor);
       return;
     }
     case RandomOperation::kResizedCrop:

@@ -28,9 +28,7 @@ class RandomErasing : public ChanceLayer {
       return height < size.height && width < size.width;
     };
     const std::optional<Box> box = window_.Find(draws + 1, size, fits);
-    if (!box.has_value()) return;
-    canvas->CutOut(box->y, box->y + box->height, box->x, box->x + box->width,
-                   value_.color());
+    if (box.has_value()) canvas->CutOut(*box, value_.color());
   }
 
   const RandomWindow window_;

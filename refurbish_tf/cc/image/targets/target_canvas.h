@@ -11,8 +11,7 @@ namespace refurbish_tf {
 
 class TargetCanvas : public Canvas {
  public:
-  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
-              int64_t /*right*/, FillColor /*color*/) final {}
+  void CutOut(const Box& /*part*/, FillColor /*color*/) final {}
   void Blur(const Gaussian& /*gaussian*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
   // Only the image is resized by cubes.

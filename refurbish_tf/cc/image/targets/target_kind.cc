@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/image/targets/target_kind.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 

@@ -3,11 +3,9 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 

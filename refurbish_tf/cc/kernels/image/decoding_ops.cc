@@ -28,8 +28,6 @@
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/node_def_builder.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_requires.h"
-#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/jpeg/jpeg_mem.h"
 
 namespace refurbish_tf {

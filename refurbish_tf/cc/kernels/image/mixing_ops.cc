@@ -10,8 +10,6 @@
 #include "refurbish_tf/cc/kernels/image_attributes.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/value_types.h"
-#include "tensorflow/core/framework/op_requires.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {

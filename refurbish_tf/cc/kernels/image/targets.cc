@@ -14,8 +14,6 @@
 #include "refurbish_tf/cc/image/targets/mask.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/threads.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 namespace {

@@ -6,11 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/targets/target_kind.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 

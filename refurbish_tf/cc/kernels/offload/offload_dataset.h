@@ -7,10 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/offload/offload_work.h"
 
 namespace refurbish_tf {

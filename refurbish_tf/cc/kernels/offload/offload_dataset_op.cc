@@ -1,14 +1,12 @@
 // The ops of offload stages.
 #include <algorithm>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 
@@ -146,16 +144,16 @@ class OffloadDatasetOp : public UnaryDatasetOpKernel {
 };
 
 absl::Status SaveOffloadState(OpKernelContext* ctx) {
-  std::shared_ptr<OffloadStage> stage;
-  TF_RETURN_IF_ERROR(FindStage(ctx, "offload", &stage));
+  TF_ASSIGN_OR_RETURN(const auto stage,
+                      FindStage<OffloadStage>(ctx, "offload"));
   SetNamedRows(ctx, {stage->Save()});
   return absl::OkStatus();
 }
 
 // What is found in a backup may be damaged.
 absl::Status RestoreOffloadState(OpKernelContext* ctx) {
-  std::shared_ptr<OffloadStage> stage;
-  TF_RETURN_IF_ERROR(FindStage(ctx, "offload", &stage));
+  TF_ASSIGN_OR_RETURN(const auto stage,
+                      FindStage<OffloadStage>(ctx, "offload"));
   const Tensor& state = ctx->input(1);
   if (state.shape() != TensorShape({2})) {
     return DamagedCheckpoint("offload", "its state has shape ",

@@ -14,12 +14,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
 #include "refurbish_tf/cc/kernels/offload/offload_work.h"
 #include "tensorflow/core/util/batch_util.h"

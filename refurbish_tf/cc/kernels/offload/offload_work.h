@@ -6,15 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/kernels/batch_memory.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/offload/offload_stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 

@@ -9,7 +9,6 @@
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
-#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
 
@@ -26,15 +25,13 @@ struct StoreReference {
   std::string DebugString() const { return TypeName(); }
 };
 
-absl::Status ParseStore(OpKernelContext* ctx,
-                        std::shared_ptr<SampleStore>* store) {
+absl::StatusOr<std::shared_ptr<SampleStore>> ParseStore(OpKernelContext* ctx) {
   tstring id;
   TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &id));
-  TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id));
-  return absl::OkStatus();
+  return SampleStore::Find(id);
 }
 
-absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
+absl::StatusOr<uint64_t> ParseIndex(OpKernelContext* ctx) {
   int64_t value = 0;
   TF_RETURN_IF_ERROR(ParseScalarArgument<int64_t>(ctx, "index", &value));
   if (value < 0) {
@@ -42,8 +39,7 @@ absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
         absl::StrCat("`index` must be at least 0, got ", value,
                      ". It is the position of the sample in the source."));
   }
-  *index = value;
-  return absl::OkStatus();
+  return value;
 }
 
 absl::Status MakeHandle(OpKernelContext* ctx) {
@@ -80,8 +76,7 @@ using StoreFunction = absl::Status (*)(OpKernelContext* ctx,
 
 template <StoreFunction kFunction>
 absl::Status OnStore(OpKernelContext* ctx) {
-  std::shared_ptr<SampleStore> store;
-  TF_RETURN_IF_ERROR(ParseStore(ctx, &store));
+  TF_ASSIGN_OR_RETURN(const auto store, ParseStore(ctx));
   return kFunction(ctx, *store);
 }
 
@@ -110,10 +105,8 @@ class GetOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* ctx) override {
-    std::shared_ptr<SampleStore> store;
-    OP_REQUIRES_OK(ctx, ParseStore(ctx, &store));
-    uint64_t index;
-    OP_REQUIRES_OK(ctx, ParseIndex(ctx, &index));
+    OP_REQUIRES_VALUE(const auto store, ctx, ParseStore(ctx));
+    OP_REQUIRES_VALUE(const uint64_t index, ctx, ParseIndex(ctx));
     Sample sample;
     Generation generation;
     OP_REQUIRES(
@@ -129,23 +122,20 @@ class GetOp : public OpKernel {
 };
 
 absl::Status PutSample(OpKernelContext* ctx, SampleStore& store) {
-  uint64_t index;
-  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
   tensorflow::OpInputList components;
   TF_RETURN_IF_ERROR(ctx->input_list("components", &components));
   return store.Put(index, Sample(components.begin(), components.end()));
 }
 
 absl::Status RemoveSample(OpKernelContext* ctx, SampleStore& store) {
-  uint64_t index;
-  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
   ctx->set_output(0, Tensor(store.store().Remove(index)));
   return absl::OkStatus();
 }
 
 absl::Status ContainsSample(OpKernelContext* ctx, SampleStore& store) {
-  uint64_t index;
-  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
   ctx->set_output(
       0, Tensor(store.store().StoredGeneration(index) != kNoGeneration));
   return absl::OkStatus();

@@ -4,16 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
-#include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 
@@ -47,13 +44,24 @@ class RefurbishDataset : public UnaryDataset {
   RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,
-                   std::unique_ptr<InlineFunction> final, bool hinted);
+                   std::unique_ptr<InlineFunction> final, bool hinted)
+      : UnaryDataset(ctx, input, "Refurbish", arguments.output_types,
+                     arguments.output_shapes),
+        arguments_(std::move(arguments)),
+        stage_(std::move(stage)),
+        partial_(std::move(partial)),
+        final_(std::move(final)),
+        hinted_(hinted) {}
 
   int64_t CardinalityInternal(CardinalityOptions options) const override;
-  absl::Status Get(OpKernelContext*, int64_t,
-                   std::vector<Tensor>*) const override;
-  absl::Status Get(AnyContext, int64_t, std::vector<Tensor>*) const override;
   absl::Status RandomIndexingCompatible() const override;
+  absl::Status Get(OpKernelContext*, int64_t,
+                   std::vector<Tensor>*) const override {
+    return RandomIndexingCompatible();
+  }
+  absl::Status Get(AnyContext, int64_t, std::vector<Tensor>*) const override {
+    return RandomIndexingCompatible();
+  }
   // Only dynamic sharding asks for them.
   absl::Status MakeSplitProviders(
       std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)

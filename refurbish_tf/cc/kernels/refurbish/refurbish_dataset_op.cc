@@ -6,13 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
 #include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
@@ -30,29 +28,7 @@ constexpr char kFinalSeed[] = "final_seed";
 constexpr char kSampleTypes[] = "sample_types";
 constexpr char kSampleShapes[] = "sample_shapes";
 
-absl::Status NoRandomAccess() {
-  return absl::UnimplementedError(
-      "refurbish yields its samples in another order in each epoch, so they "
-      "cannot be read by index. Leave out a global shuffle after it, as it "
-      "shuffles already; read single samples from its source.");
-}
-
 }  // namespace
-
-RefurbishDataset::RefurbishDataset(OpKernelContext* ctx,
-                                   const DatasetBase* input,
-                                   RefurbishArguments arguments,
-                                   std::shared_ptr<Stage> stage,
-                                   std::unique_ptr<InlineFunction> partial,
-                                   std::unique_ptr<InlineFunction> final,
-                                   bool hinted)
-    : UnaryDataset(ctx, input, "Refurbish", arguments.output_types,
-                   arguments.output_shapes),
-      arguments_(std::move(arguments)),
-      stage_(std::move(stage)),
-      partial_(std::move(partial)),
-      final_(std::move(final)),
-      hinted_(hinted) {}
 
 int64_t RefurbishDataset::CardinalityInternal(
     CardinalityOptions options) const {
@@ -71,18 +47,11 @@ int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
   return num_samples == kUnknownSamples ? cardinality : num_samples;
 }
 
-absl::Status RefurbishDataset::Get(OpKernelContext*, int64_t,
-                                   std::vector<Tensor>*) const {
-  return NoRandomAccess();
-}
-
-absl::Status RefurbishDataset::Get(AnyContext, int64_t,
-                                   std::vector<Tensor>*) const {
-  return NoRandomAccess();
-}
-
 absl::Status RefurbishDataset::RandomIndexingCompatible() const {
-  return NoRandomAccess();
+  return absl::UnimplementedError(
+      "refurbish yields its samples in another order in each epoch, so they "
+      "cannot be read by index. Leave out a global shuffle after it, as it "
+      "shuffles already; read single samples from its source.");
 }
 
 absl::Status RefurbishDataset::MakeSplitProviders(

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/plan/random.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"

@@ -1,14 +1,12 @@
 // Ops that describe, count, save and restore stages, found by their names, and
 // tell how long pipelines were waited for.
 #include <atomic>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/refurbish/saved_epoch.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
-#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/monitoring/collected_metrics.h"
 #include "tensorflow/core/lib/monitoring/collection_registry.h"
 #include "tensorflow/core/lib/random/random.h"
@@ -27,8 +25,7 @@ absl::Status MakeStageName(OpKernelContext* ctx) {
 }
 
 absl::Status DescribeStage(OpKernelContext* ctx) {
-  std::shared_ptr<Stage> stage;
-  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   SetNamedRows(ctx, {stage->Describe()});
   return absl::OkStatus();
 }
@@ -42,8 +39,7 @@ NamedNumbers NumbersOf(SavedEpoch saved) {
 }
 
 absl::Status SaveState(OpKernelContext* ctx) {
-  std::shared_ptr<Stage> stage;
-  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   const SavedEpoch saved = stage->Save();
   SetNamedRows(ctx, {NumbersOf(saved)});
   ctx->set_output(2, Tensor(saved.reuse_factor));
@@ -52,8 +48,7 @@ absl::Status SaveState(OpKernelContext* ctx) {
 
 // What is found in a backup may be damaged.
 absl::Status RestoreState(OpKernelContext* ctx) {
-  std::shared_ptr<Stage> stage;
-  TF_RETURN_IF_ERROR(FindStage(ctx, "refurbish", &stage));
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   const Tensor& state = ctx->input(1);
   const Tensor& reuse_factor = ctx->input(2);
   SavedEpoch saved;

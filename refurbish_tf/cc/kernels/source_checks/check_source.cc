@@ -17,7 +17,6 @@
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/node_def.pb.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {
@@ -333,10 +332,7 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
     return CheckLength(source, method);
   }
   FindShards(graph, source, facts);
-  if (!facts->hinted) {
-    absl::Status length = CheckLength(source, method);
-    if (!length.ok()) return length;
-  }
+  if (!facts->hinted) TF_RETURN_IF_ERROR(CheckLength(source, method));
   std::vector<const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes.push_back(&node);
   for (const auto& function : graph.library().function()) {

@@ -1,7 +1,6 @@
 // Refuses sources that have no end or whose order changes.
 #pragma once
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/plan/source_shard.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"

@@ -5,7 +5,6 @@
 
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {

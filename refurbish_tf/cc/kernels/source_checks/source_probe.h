@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"

@@ -3,19 +3,15 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 #include "refurbish_tf/cc/kernels/sources/tensorflow_files.h"
 #include "refurbish_tf/cc/sources/file_access.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {

@@ -9,12 +9,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
-#include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 

@@ -5,11 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 #include "refurbish_tf/cc/kernels/sources/tensorflow_files.h"
 #include "refurbish_tf/cc/sources/open_files.h"

@@ -144,8 +144,7 @@ absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
       fd_, name,
       O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
   if (!fd.ok()) {
-    absl::Status checked = CheckFile(name);
-    if (!checked.ok()) return checked;
+    RTF_RETURN_IF_ERROR(CheckFile(name));
     return absl::Status(fd.status().code(),
                         absl::StrCat(path_, ": ", fd.status().message()));
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,10 +27,7 @@ size_t PayloadOf(const iovec* parts, int num_parts) {
 }
 
 bool LockWhole(int fd, int operation) {
-  while (flock(fd, operation) != 0) {
-    if (errno != EINTR) return false;
-  }
-  return true;
+  return TEMP_FAILURE_RETRY(flock(fd, operation)) == 0;
 }
 
 // Takes a shared lock. Tries for a while: if the process that was opening the
@@ -47,18 +45,6 @@ bool ShareWhole(int fd) {
 // The byte of the lock file that a process has locked which opens the store, or
 // asks whether it is alone. The first byte is for the settings.
 constexpr uint64_t kOpeningByte = 1;
-
-bool LockOpening(int fd) {
-  struct flock lock{};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kOpeningByte;
-  lock.l_len = 1;
-  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
-    if (errno != EINTR) return false;
-  }
-  return true;
-}
 
 absl::Status CannotLock(const Directory& directory) {
   if (errno == EWOULDBLOCK) {
@@ -97,7 +83,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Two locks. Processes open the store one at a time, so one that is alone
   // stays alone until it is done, and one that is not finds the store complete.
   bool alone = false;
-  if (!LockOpening(lock_fd) ||
+  if (!LockByte(lock_fd, F_OFD_SETLKW, kOpeningByte, F_WRLCK).has_value() ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
         ShareWhole(lock_fd))) {
     return CannotLock(opened);

@@ -131,26 +131,17 @@ bool Records::ClearWord(uint64_t index, uint64_t word) {
   return true;
 }
 
-uint64_t Records::Remove(uint64_t index, bool evict) {
+uint64_t Records::Remove(uint64_t index, bool evict,
+                         std::optional<Generation> newer) {
   uint64_t word;
   do {
     word = index_->Load(index);
-    if (word == 0) return 0;
-  } while (!ClearWord(index, word));
-  counts_.evictions += evict;
-  return word;
-}
-
-uint64_t Records::RemoveOlder(uint64_t index, Generation generation) {
-  uint64_t word;
-  do {
-    word = index_->Load(index);
-    if (word == 0 ||
-        NearestGeneration(TagOfWord(word), generation) >= generation) {
+    if (word == 0 || (newer.has_value() &&
+                      NearestGeneration(TagOfWord(word), *newer) >= *newer)) {
       return 0;
     }
   } while (!ClearWord(index, word));
-  ++counts_.evictions;
+  counts_.evictions += evict;
   return word;
 }
 

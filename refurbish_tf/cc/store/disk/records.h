@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "refurbish_tf/cc/store/cache_store.h"
@@ -91,10 +92,10 @@ class Records {
   bool Move(uint64_t index, uint64_t from, uint64_t to) {
     return index_->CompareExchange(index, &from, to);
   }
-  // Removes the sample's word, if it has one, and returns it.
-  uint64_t Remove(uint64_t index, bool evict);
-  // The same, but only if it is older than `generation`; else returns 0.
-  uint64_t RemoveOlder(uint64_t index, Generation generation);
+  // Removes the sample's word, if it has one, and returns it. Returns 0 if it
+  // is not older than `newer`.
+  uint64_t Remove(uint64_t index, bool evict,
+                  std::optional<Generation> newer = std::nullopt);
   // Clears the word of a record that failed its check, if the index still has
   // it.
   void MakeAbsent(uint64_t index, uint64_t word);

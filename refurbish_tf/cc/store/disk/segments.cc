@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/base/status_macros.h"

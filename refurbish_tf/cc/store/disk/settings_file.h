@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"

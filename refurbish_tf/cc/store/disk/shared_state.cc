@@ -71,28 +71,17 @@ int64_t SharedState::epochs() const {
   return CheckedValue(contents_->next_epoch.load());
 }
 
-uint64_t SharedState::ring_head() const {
-  return CheckedValue(contents_->ring_head.load());
+uint64_t SharedState::Ring(RingWord which) const {
+  return CheckedValue(contents_->ring[which].load());
 }
 
-uint64_t SharedState::ring_geometry() const {
-  return CheckedValue(contents_->ring_geometry.load());
-}
-
-bool SharedState::ExchangeRingHead(uint64_t* expected, uint64_t desired) {
-  return Exchange(&contents_->ring_head, expected, desired);
-}
-
-bool SharedState::ExchangeRingGeometry(uint64_t* expected, uint64_t desired) {
-  return Exchange(&contents_->ring_geometry, expected, desired);
-}
-
-bool SharedState::Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
-                           uint64_t desired) {
-  uint64_t old = word->load();
+bool SharedState::ExchangeRing(RingWord which, uint64_t* expected,
+                               uint64_t desired) {
+  std::atomic<uint64_t>& word = contents_->ring[which];
+  uint64_t old = word.load();
   directory_->env().BeforeSharedWrite();
   if (CheckedValue(old) == *expected &&
-      word->compare_exchange_strong(old, WithChecksum(desired))) {
+      word.compare_exchange_strong(old, WithChecksum(desired))) {
     return true;
   }
   *expected = CheckedValue(old);
@@ -148,12 +137,8 @@ void SharedState::Job::BeginEpoch(uint64_t epoch) {
 }
 
 bool SharedState::IsAlive(const File& file, int seat) const {
-  struct flock lock{};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kJobLocks + seat;
-  lock.l_len = 1;
-  return fcntl(file.fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return LockByte(file.fd(), F_OFD_GETLK, kJobLocks + seat, F_WRLCK)
+             .value_or(F_UNLCK) != F_UNLCK;
 }
 
 bool SharedState::Job::OthersAreAlive() const {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
@@ -123,12 +122,11 @@ class SharedState {
 
   // Of the ring of samples in transit (TransitRing): its head, and its geometry
   // as a number; 0 if it was not set or is damaged.
-  uint64_t ring_head() const;
-  uint64_t ring_geometry() const;
+  enum RingWord { kHead, kGeometry };
+  uint64_t Ring(RingWord which) const;
   // Sets it to `desired`, below 2^48, if it is `*expected`; else sets
   // `*expected` to what it is.
-  bool ExchangeRingHead(uint64_t* expected, uint64_t desired);
-  bool ExchangeRingGeometry(uint64_t* expected, uint64_t desired);
+  bool ExchangeRing(RingWord which, uint64_t* expected, uint64_t desired);
 
   // The generation of a sample is in the ring, or will never be: whoever has
   // claimed it prepares it no more.
@@ -165,9 +163,8 @@ class SharedState {
     // For people to see: of each job its process, and what it has handed out.
     std::atomic<int64_t> processes[kSeats];
     std::atomic<uint64_t> handed_out[kSeats];
-    // Each with a checksum.
-    std::atomic<uint64_t> ring_head;
-    std::atomic<uint64_t> ring_geometry;
+    // By `RingWord`, each with a checksum.
+    std::atomic<uint64_t> ring[2];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
 
@@ -177,10 +174,6 @@ class SharedState {
         name_(std::move(name)),
         file_(std::move(file)),
         contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
-
-  // As `ExchangeRingHead`.
-  bool Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
-                uint64_t desired);
 
   // Whether a job has the seat. `file` is this file, opened once more.
   bool IsAlive(const File& file, int seat) const;

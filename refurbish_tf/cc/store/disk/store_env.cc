@@ -16,18 +16,6 @@ namespace {
 
 constexpr char kCannotGrow[] = "cannot extend a file";
 
-bool SetLock(int fd, uint64_t byte, short type) {
-  struct flock lock{};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
-  int result;
-  while ((result = fcntl(fd, F_OFD_SETLK, &lock)) != 0 && errno == EINTR) {
-  }
-  return result == 0;
-}
-
 }  // namespace
 
 StoreEnv& StoreEnv::Default() {
@@ -90,46 +78,52 @@ void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
 }
 
 absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
-  if (ftruncate(fd, size) != 0)
-    return absl::ErrnoToStatus(errno, "cannot truncate a file");
-  return absl::OkStatus();
+  if (ftruncate(fd, size) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "cannot truncate a file");
 }
 
 absl::Status StoreEnv::Sync(int fd) {
-  while (fsync(fd) != 0) {
-    // Some file systems cannot do it for directories.
-    if (errno == EINVAL || errno == EROFS) break;
-    if (errno != EINTR)
-      return absl::ErrnoToStatus(errno, "cannot write to the disk");
-  }
-  return absl::OkStatus();
+  // Some file systems cannot do it for directories.
+  return TEMP_FAILURE_RETRY(fsync(fd)) == 0 || errno == EINVAL || errno == EROFS
+             ? absl::OkStatus()
+             : absl::ErrnoToStatus(errno, "cannot write to the disk");
 }
 
 absl::Status StoreEnv::Rename(int directory, const std::string& from,
                               const std::string& to) {
-  if (renameat(directory, from.c_str(), directory, to.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", to));
-  }
-  return absl::OkStatus();
+  return renameat(directory, from.c_str(), directory, to.c_str()) == 0
+             ? absl::OkStatus()
+             : absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", to));
 }
 
 absl::Status StoreEnv::Unlink(int directory, const std::string& name) {
-  if (unlinkat(directory, name.c_str(), 0) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot delete ", name));
-  }
-  return absl::OkStatus();
+  return unlinkat(directory, name.c_str(), 0) == 0
+             ? absl::OkStatus()
+             : absl::ErrnoToStatus(errno, absl::StrCat("cannot delete ", name));
 }
 
 bool StoreEnv::TryLock(int fd, uint64_t byte) {
-  return SetLock(fd, byte, F_WRLCK);
+  return LockByte(fd, F_OFD_SETLK, byte, F_WRLCK).has_value();
 }
 
-void StoreEnv::Unlock(int fd, uint64_t byte) { SetLock(fd, byte, F_UNLCK); }
+void StoreEnv::Unlock(int fd, uint64_t byte) {
+  LockByte(fd, F_OFD_SETLK, byte, F_UNLCK);
+}
 
 uint64_t StoreEnv::Seconds() {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec;
+}
+
+std::optional<short> LockByte(int fd, int command, uint64_t byte, short type) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  if (TEMP_FAILURE_RETRY(fcntl(fd, command, &lock)) != 0) return std::nullopt;
+  return lock.l_type;
 }
 
 absl::Status AppendZeros(int fd, uint64_t size) {

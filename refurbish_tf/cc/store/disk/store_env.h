@@ -3,10 +3,10 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace refurbish_tf {
@@ -54,6 +54,10 @@ class StoreEnv {
   // sample in transit and of its claim: where tests stop or kill a process.
   virtual void BeforeSharedWrite() {}
 };
+
+// Calls fcntl(2) for a lock of this type on a byte of a file. The type that it
+// has told, or nothing if it failed.
+std::optional<short> LockByte(int fd, int command, uint64_t byte, short type);
 
 // Extends a file that was opened with O_APPEND to at least `size` bytes by
 // appending zeros, which overwrite nothing that others write meanwhile.

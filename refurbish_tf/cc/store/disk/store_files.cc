@@ -30,9 +30,8 @@ bool HoldsRecords(const Directory& directory,
 
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(
     const Directory& directory) {
-  absl::StatusOr<std::vector<std::string>> names = directory.List();
-  if (!names.ok()) return names;
-  for (const std::string& name : *names) {
+  RTF_ASSIGN_OR_RETURN(std::vector<std::string> names, directory.List());
+  for (const std::string& name : names) {
     if (!IsOwnName(name)) {
       return directory.Unusable(
           absl::StrCat("it holds ", name,
@@ -85,10 +84,9 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
     std::fprintf(stderr, "refurbish_tf: %s: %s The cache store starts empty.\n",
                  directory.path().c_str(), why.c_str());
   }
-  absl::Status made = DeleteFiles(directory, names);
+  RTF_RETURN_IF_ERROR(DeleteFiles(directory, names));
   contents = StoreContents{NewNumber(), {}};
-  if (made.ok()) made = file.Write(*contents);
-  if (!made.ok()) return made;
+  RTF_RETURN_IF_ERROR(file.Write(*contents));
   return contents;
 }
 

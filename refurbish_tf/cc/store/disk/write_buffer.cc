@@ -170,7 +170,8 @@ std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
   if (records_->Publish(entry.index, entry.generation, location, max_bytes_,
                         &dead) == PutResult::kNoRoom) {
     // Other processes have used up the limit meanwhile.
-    all_dead.push_back(records_->RemoveOlder(entry.index, entry.generation));
+    all_dead.push_back(
+        records_->Remove(entry.index, /*evict=*/true, entry.generation));
   }
   all_dead.push_back(dead);
   Forget(const_cast<Entry*>(&entry));

@@ -249,7 +249,8 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
     if (StoreEnv::IsFull(location.status())) {
       // As at `max_bytes`: the older generation has had its uses, and once it
       // is gone the disk may have room again.
-      records_->Dispose(records_->RemoveOlder(entry.index, entry.generation));
+      records_->Dispose(
+          records_->Remove(entry.index, /*evict=*/true, entry.generation));
     }
     return location.status();
   }

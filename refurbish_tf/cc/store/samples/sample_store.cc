@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
@@ -134,43 +133,43 @@ absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
 absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   DataTypeVector dtypes;
   for (const Tensor& tensor : sample) dtypes.push_back(tensor.dtype());
-  absl::Status status = CheckDirectory();
-  if (!status.ok()) return status;
+  RTF_RETURN_IF_ERROR(CheckDirectory());
   {
     absl::MutexLock lock(&mu_);
-    status = CheckTypes(dtypes);
+    RTF_RETURN_IF_ERROR(CheckTypes(dtypes));
   }
-  if (!status.ok()) return status;
   Generation generation = store().StoredGeneration(index);
   if (generation == kNoGeneration) generation = 0;
   const int64_t bytes = Bytes(sample);
   RTF_ASSIGN_OR_RETURN(const PutResult result,
                        PutNow(index, generation, std::move(sample)));
-  if (result == PutResult::kFailed) {
+  const auto refused = [&](const auto&... why) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "The sample of ", bytes, " bytes at index ", index,
-        " could not be written to the disk. Is it full? A sample may have ",
-        limits().bytes, " bytes at most."));
+        "The sample of ", bytes, " bytes at index ", index, " ", why...));
+  };
+  if (result == PutResult::kFailed) {
+    return refused(
+        "could not be written to the disk. Is it full? A sample may "
+        "have ",
+        limits().bytes, " bytes at most.");
   }
   if (result == PutResult::kNoRoom) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "The sample of ", bytes, " bytes at index ", index,
-        " does not fit: the CacheStore holds ", store().Stats().bytes,
-        " bytes of max_bytes=", store().max_bytes(),
-        ". Remove samples or make a CacheStore with a larger max_bytes."));
+    return refused("does not fit: the CacheStore holds ", store().Stats().bytes,
+                   " bytes of max_bytes=", store().max_bytes(),
+                   ". Remove samples or make a CacheStore with a larger "
+                   "max_bytes.");
   }
   if (result == PutResult::kMemoryShort) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "The sample of ", bytes, " bytes at index ", index,
-        " was not kept: memory is short, and the CacheStore holds ",
-        store().Stats().bytes,
-        " bytes of it. Free memory, or make a CacheStore in a directory."));
+    return refused("was not kept: memory is short, and the CacheStore holds ",
+                   store().Stats().bytes,
+                   " bytes of it. Free memory, or make a CacheStore in a "
+                   "directory.");
   }
   // Only now: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);
-  status = CheckTypes(dtypes);
-  if (status.ok()) dtypes_ = std::move(dtypes);
-  return status;
+  RTF_RETURN_IF_ERROR(CheckTypes(dtypes));
+  dtypes_ = std::move(dtypes);
+  return absl::OkStatus();
 }
 
 NamedNumbers SampleStore::Counts() {

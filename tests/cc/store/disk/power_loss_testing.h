@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"

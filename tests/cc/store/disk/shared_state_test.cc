@@ -127,21 +127,21 @@ TEST_F(SharedStateTest, WhoLivesAndWhere) {
 TEST_F(SharedStateTest, ADamagedHeadOfTheRingBeginsAgain) {
   auto state = OpenState();
   uint64_t head = 0;
-  EXPECT_TRUE(state->ExchangeRingHead(&head, 5));
-  EXPECT_FALSE(state->ExchangeRingHead(&head, 6));
+  EXPECT_TRUE(state->ExchangeRing(SharedState::kHead, &head, 5));
+  EXPECT_FALSE(state->ExchangeRing(SharedState::kHead, &head, 6));
   EXPECT_EQ(head, 5);
-  EXPECT_TRUE(state->ExchangeRingHead(&head, 9));
-  EXPECT_EQ(state->ring_head(), 9);
-  EXPECT_EQ(state->ring_geometry(), 0);
+  EXPECT_TRUE(state->ExchangeRing(SharedState::kHead, &head, 9));
+  EXPECT_EQ(state->Ring(SharedState::kHead), 9);
+  EXPECT_EQ(state->Ring(SharedState::kGeometry), 0);
   std::string bytes = ReadFile(directory_ + "/state");
   const int fd = open((directory_ + "/state").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(pwrite(fd, "!", 1, bytes.size() - 16), 1);
   close(fd);
-  EXPECT_EQ(state->ring_head(), 0);
-  EXPECT_FALSE(state->ExchangeRingHead(&head, 10));
+  EXPECT_EQ(state->Ring(SharedState::kHead), 0);
+  EXPECT_FALSE(state->ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(head, 0);
-  EXPECT_TRUE(state->ExchangeRingHead(&head, 1));
-  EXPECT_EQ(state->ring_head(), 1);
+  EXPECT_TRUE(state->ExchangeRing(SharedState::kHead, &head, 1));
+  EXPECT_EQ(state->Ring(SharedState::kHead), 1);
 }
 
 TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {

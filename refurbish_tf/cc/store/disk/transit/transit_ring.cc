@@ -79,9 +79,9 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   RTF_ASSIGN_OR_RETURN(files->words, Index::Open(directory_, kRingWordsFile));
   RTF_ASSIGN_OR_RETURN(files->records,
                        directory_->OpenFile(kRingRecordsFile, O_CREAT));
-  uint64_t number = state_->ring_geometry();
+  uint64_t number = state_->Ring(SharedState::kGeometry);
   if (alone && number != own.number() &&
-      state_->ExchangeRingGeometry(&number, 0)) {
+      state_->ExchangeRing(SharedState::kGeometry, &number, 0)) {
     // What lies there is where nobody looks for it.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
@@ -95,9 +95,11 @@ int64_t TransitRing::DiskBytes() const {
 }
 
 TransitRing::Geometry TransitRing::Agree(const Geometry& own) {
-  uint64_t number = state_->ring_geometry();
+  uint64_t number = state_->Ring(SharedState::kGeometry);
   while (Geometry::Of(number).num_units == 0) {
-    if (state_->ExchangeRingGeometry(&number, own.number())) return own;
+    if (state_->ExchangeRing(SharedState::kGeometry, &number, own.number())) {
+      return own;
+    }
   }
   return Geometry::Of(number);
 }
@@ -157,7 +159,8 @@ std::optional<TransitRing::Span> TransitRing::Append(uint32_t index,
       span.position += geometry.num_units - span.first_unit;
       span.first_unit = 0;
     }
-  } while (!state_->ExchangeRingHead(&before, span.position + units));
+  } while (!state_->ExchangeRing(SharedState::kHead, &before,
+                                 span.position + units));
   span.offset = span.first_unit * geometry.unit;
   span.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
               units << 6 | Lap(span.position, geometry.num_units) << 1;
@@ -179,7 +182,8 @@ void TransitRing::Replace(const Span& span, uint64_t word) {
 
 void TransitRing::Clear() {
   uint64_t before = head();
-  while (!state_->ExchangeRingHead(&before, before + num_units())) {
+  while (!state_->ExchangeRing(SharedState::kHead, &before,
+                               before + num_units())) {
   }
 }
 

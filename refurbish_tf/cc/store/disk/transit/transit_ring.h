@@ -56,7 +56,7 @@ class TransitRing {
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
-  uint64_t head() const { return state_->ring_head(); }
+  uint64_t head() const { return state_->Ring(SharedState::kHead); }
   // How many positions it has room for, as agreed.
   uint64_t num_units() const { return geometry().num_units; }
 
@@ -98,7 +98,8 @@ class TransitRing {
                              uint64_t space);
   // Whether the span is still the record's own, to be written.
   bool IsOwn(const Span& span) const {
-    return state_->ring_geometry() == span.geometry && Holds(span.position);
+    return state_->Ring(SharedState::kGeometry) == span.geometry &&
+           Holds(span.position);
   }
   // The record was written, or could not be.
   void Publish(const Span& span) { Replace(span, span.word | kPublished); }
@@ -136,7 +137,9 @@ class TransitRing {
   };
 
   const Files* files() const { return files_.load(std::memory_order_acquire); }
-  Geometry geometry() const { return Geometry::Of(state_->ring_geometry()); }
+  Geometry geometry() const {
+    return Geometry::Of(state_->Ring(SharedState::kGeometry));
+  }
   // The geometry; `own` if none is agreed yet, or what was is damaged.
   Geometry Agree(const Geometry& own);
   void Replace(const Span& span, uint64_t word);

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,7 +147,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   store->Flush();
   // As somebody who died then.
   uint64_t head = 8;
-  ASSERT_TRUE(store->state().ExchangeRingHead(&head, 10));
+  ASSERT_TRUE(store->state().ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(store->transit()->At(8).state, State::kGone);
   EXPECT_EQ(store->transit()->At(8).next, 9);
   EXPECT_EQ(Get(*store, 8, 0), "absent");

@@ -1,5 +1,4 @@
 // The ring of samples in transit beside what else happens to a store: clearing, forking, many threads.
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <thread>
