@@ -4,7 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace refurbish_tf {
@@ -75,10 +74,6 @@ Refusal Refusal::Of(const absl::Status& status) {
   const size_t end = text.find('\n');
   if (end == std::string::npos) return {"", text};
   return {text.substr(0, end), text.substr(end + 1)};
-}
-
-absl::Status Refusal::Within(absl::string_view name) const {
-  return absl::InvalidArgumentError(absl::StrCat(inner, name, " in \n", why));
 }
 
 absl::Status CheckType(const ImageSpec& image) {

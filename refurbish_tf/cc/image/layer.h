@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/arguments.h"
@@ -146,7 +147,9 @@ class FillValue {
 // names, the innermost first, such as "cutout in ", or nothing.
 struct Refusal {
   static Refusal Of(const absl::Status& status);
-  absl::Status Within(absl::string_view name) const;
+  absl::Status Within(absl::string_view name) const {
+    return absl::InvalidArgumentError(absl::StrCat(inner, name, " in \n", why));
+  }
 
   std::string inner, why;
 };

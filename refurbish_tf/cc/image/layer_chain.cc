@@ -62,10 +62,6 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
   return chain;
 }
 
-int LayerChain::Version() {
-  return ImageSeed::kVersion + LayerType::SumOfRaises();
-}
-
 LayerChain LayerChain::UpToLastPolicy() const {
   LayerChain made = *this;
   while (!made.links_.empty() && !made.links_.back().layer->is_policy()) {

@@ -38,7 +38,9 @@ class LayerChain {
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
   // Of what layers draw and make. It rises with that of any layer.
-  static int Version();
+  static int Version() {
+    return ImageSeed::kVersion + LayerType::SumOfRaises();
+  }
 
   const std::vector<Link>& links() const { return links_; }
   int num_draws() const { return num_draws_; }

@@ -4,8 +4,6 @@
 
 namespace refurbish_tf {
 
-Axis::Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
-
 Strips Axis::strips() const {
   if (!strips_.empty()) return strips_;
   Strips made;
@@ -158,11 +156,6 @@ void Plan::CutOut(const Box& part) {
   ++num_cutouts;
   changes_nothing = false;
   has_empty = true;
-}
-
-bool Plan::Contains(const Box& part) const {
-  return part.y >= 0 && part.x >= 0 && part.y + part.height <= rows.size() &&
-         part.x + part.width <= columns.size();
 }
 
 }  // namespace refurbish_tf

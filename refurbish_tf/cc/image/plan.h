@@ -30,7 +30,7 @@ using Strips = absl::InlinedVector<Strip, 8>;
 class Axis {
  public:
   // `size` points, unchanged.
-  explicit Axis(int64_t size);
+  explicit Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
 
   // Keeps `length` points from `begin` on. Those beyond the ends are as
   // `border` says.
@@ -76,7 +76,10 @@ struct Plan {
   void CutOut(const Box& part);
 
   // Whether the part does not reach beyond the edges.
-  bool Contains(const Box& part) const;
+  bool Contains(const Box& part) const {
+    return part.y >= 0 && part.x >= 0 && part.y + part.height <= rows.size() &&
+           part.x + part.width <= columns.size();
+  }
   ImageSize size() const { return {rows.size(), columns.size()}; }
 
   Axis rows, columns;

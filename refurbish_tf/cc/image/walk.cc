@@ -2,19 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace refurbish_tf {
-
-Walk::Walk(const uint8_t* image, ImageSize size, Pixel pixel,
-           const PixelKernels& kernels, std::unique_ptr<Resizer> resizer,
-           ImageSize made)
-    : image_(image),
-      image_size_(size),
-      pixel_bytes_(pixel.bytes()),
-      kernels_(kernels),
-      resizer_(std::move(resizer)),
-      plan_(resizer_ ? made : size) {}
 
 const uint8_t* Walk::memory() const {
   const bool nothing_to_do =

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/image/distortions.h"
@@ -30,7 +31,13 @@ class Walk {
   // makes of it, of size `made`.
   Walk(const uint8_t* image, ImageSize size, Pixel pixel,
        const PixelKernels& kernels, std::unique_ptr<Resizer> resizer = nullptr,
-       ImageSize made = {});
+       ImageSize made = {})
+      : image_(image),
+        image_size_(size),
+        pixel_bytes_(pixel.bytes()),
+        kernels_(kernels),
+        resizer_(std::move(resizer)),
+        plan_(resizer_ ? made : size) {}
 
   // The image, if there is nothing to do.
   const uint8_t* memory() const;

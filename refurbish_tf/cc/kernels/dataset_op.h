@@ -124,6 +124,15 @@ class NamedDataset : public DatasetBase {
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
+  // Writes what its op is given, in order.
+  virtual void WriteArguments(OpWriter* /*op*/) const {}
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    OpWriter op(ctx, b);
+    WriteArguments(&op);
+    return op.Write(this, output);
+  }
   // The prefix of an iterator in checkpoints and in the profiler.
   std::string IteratorPrefix(const std::string& prefix) const {
     return name_utils::IteratorPrefix(type_, prefix);

@@ -151,11 +151,6 @@ void Schedule::Sort() const {
   });
 }
 
-EvictionHand Schedule::HandAt(uint64_t epoch, uint64_t length) const {
-  return HandAfter(options_.eviction, epoch - origin_, length,
-                   options_.reuse_factor);
-}
-
 EvictionHands Schedule::HandsAt(uint64_t epoch) const {
   if (!moved_.has_value()) return {HandAt(epoch, capacity_), {}};
   const uint64_t shorter = moved_->whole / moved_->former;

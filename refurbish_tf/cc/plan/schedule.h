@@ -173,7 +173,10 @@ class Schedule {
   friend class EpochSchedule;
 
   // Of an eviction order of `length` samples.
-  EvictionHand HandAt(uint64_t epoch, uint64_t length) const;
+  EvictionHand HandAt(uint64_t epoch, uint64_t length) const {
+    return HandAfter(options_.eviction, epoch - origin_, length,
+                     options_.reuse_factor);
+  }
   EvictionHands HandsAt(uint64_t epoch) const;
   uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
     const EvictionHand& hand =

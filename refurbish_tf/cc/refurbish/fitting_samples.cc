@@ -65,12 +65,12 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
     }
     if (is_largest) {
       limit_ = key;
-      if (result == PutResult::kStored) store.Evict(number);
+      if (result == PutResult::kStored) store.Remove(number, /*evict=*/true);
       return;
     }
     limit_ = keys_[0];
     Pop();
-    store.Evict(keys.InWhole(IndexOf(limit_)));
+    store.Remove(keys.InWhole(IndexOf(limit_)), /*evict=*/true);
   }
   if (result == PutResult::kStored || result == PutResult::kMemoryShort) {
     Push(key, bytes);

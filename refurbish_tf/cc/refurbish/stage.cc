@@ -221,16 +221,6 @@ absl::Status Stage::CheckLength(int64_t num_samples) const {
       "that is the same in every epoch."));
 }
 
-void Stage::NoteLostPosition() {
-  absl::MutexLock lock(&mu_);
-  position_lost_ = true;
-}
-
-void Stage::NoteEndError(const absl::Status& error) {
-  absl::MutexLock lock(&mu_);
-  end_error_ = error;
-}
-
 absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
                                 Generation generation, const Sample& sample,
                                 uint32_t source_sum) {
@@ -254,7 +244,7 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
         !store.shared() && !NewerEpochIsAlive(epoch.number())) {
       // A restore set the stage back to before the newer one was prepared, and
       // no iterator is left that could use it.
-      store.Remove(key);
+      store.Remove(key, /*evict=*/false);
       store.Put(key, generation, sample);
     }
   } else if (epoch.ToShare(index)) {
@@ -300,16 +290,6 @@ bool Stage::NewerEpochIsAlive(uint64_t number) const {
   return std::any_of(epochs_.begin(), epochs_.end(), [&](const auto& epoch) {
     return epoch.number > number && !epoch.alive.expired();
   });
-}
-
-int64_t Stage::num_samples() const {
-  absl::MutexLock lock(&mu_);
-  return options_.num_samples;
-}
-
-uint64_t Stage::order_seed() const {
-  absl::MutexLock lock(&mu_);
-  return *options_.schedule.order_seed;
 }
 
 std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {

@@ -74,13 +74,19 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Notes an error of an epoch's end for the next `StartEpoch` to return, once:
   // a consumer that knows the number of elements, as Keras does, never asks for
   // the end, and drops what a `prefetch` has read there.
-  void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    end_error_ = error;
+  }
 
   // A checkpoint was restored that holds nothing of the stage: the one behind
   // it had dropped its iterator at the end of an epoch, as `batch` does. The
   // first epoch of this process is then an error, unless it is known otherwise
   // which one comes.
-  void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    position_lost_ = true;
+  }
 
   // For a checkpoint of an iterator that is in no epoch.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -105,9 +111,15 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   SourceChecks& source_checks() { return source_checks_; }
 
-  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return options_.num_samples;
+  }
   // The one given, or that of a checkpoint.
-  uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return *options_.schedule.order_seed;
+  }
   // By epoch.
   std::vector<std::shared_ptr<const EpochCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -122,10 +122,8 @@ class CacheStore {
   // Whether there is room for so many bytes, as far as it is known before.
   virtual bool HasRoom(int64_t /*bytes*/) { return true; }
 
-  // Removes the sample to make room, counting an eviction.
-  virtual bool Evict(uint64_t index) = 0;
-
-  virtual bool Remove(uint64_t index) = 0;
+  // Removes the sample; to make room, which counts as an eviction, or not.
+  virtual bool Remove(uint64_t index, bool evict) = 0;
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
 

@@ -254,7 +254,7 @@ MUTANTS = [
     Mutant("a resized pixel of 16 bits is cut, not rounded", "refurbish_tf/cc/image/float_resizer.h",
            "std::floor(sum + 0.5)", "std::floor(sum)", f"{PIXELS}[uint16-3]"),
     Mutant("a layer's version is its own", "refurbish_tf/cc/image/layer.cc", "  Known().raises += version - 1;\n", "  (void)version;\n", IMAGE),
-    Mutant("stores are told of the seeds' version alone", "refurbish_tf/cc/image/layer_chain.cc",
+    Mutant("stores are told of the seeds' version alone", "refurbish_tf/cc/image/layer_chain.h",
            "ImageSeed::kVersion + LayerType::SumOfRaises()", "ImageSeed::kVersion", IMAGE),
     Mutant("Python is told another version than C++ has", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "(LayerChain::Version())", "(1)", "tests/store/test_disk_store_bad_input.py::test_samples_of_other_layers"),

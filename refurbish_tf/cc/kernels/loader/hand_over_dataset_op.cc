@@ -109,15 +109,11 @@ class HandOverDataset : public UnaryDataset {
   const HandOverOptions& hand_over() const { return options_; }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b)
-        .Input(input_)
+  void WriteArguments(OpWriter* op) const override {
+    op->Input(input_)
         .Attr(kReadAheadSize, options_.buffer_size)
         .Attr(kNumAhead, options_.num_ahead)
-        .Attr(kExclusive, options_.exclusive)
-        .Write(this, output);
+        .Attr(kExclusive, options_.exclusive);
   }
 
  private:

@@ -64,15 +64,11 @@ class OffloadDataset : public UnaryDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    OpWriter writer(ctx, b);
-    writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
+  void WriteArguments(OpWriter* op) const override {
+    op->Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
     OffloadArguments::ForEachAttribute(
         arguments_,
-        [&](const char* name, const auto& value) { writer.Attr(name, value); });
-    return writer.Write(this, output);
+        [&](const char* name, const auto& value) { op->Attr(name, value); });
   }
 
  private:

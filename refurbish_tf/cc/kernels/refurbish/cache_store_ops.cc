@@ -130,7 +130,7 @@ absl::Status PutSample(OpKernelContext* ctx, SampleStore& store) {
 
 absl::Status RemoveSample(OpKernelContext* ctx, SampleStore& store) {
   TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
-  ctx->set_output(0, Tensor(store.store().Remove(index)));
+  ctx->set_output(0, Tensor(store.store().Remove(index, /*evict=*/false)));
   return absl::OkStatus();
 }
 

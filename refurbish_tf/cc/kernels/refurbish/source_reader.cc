@@ -13,19 +13,6 @@ constexpr size_t kReadAtOnce = 64;
 
 }  // namespace
 
-SourceReader::SourceReader(const DatasetBase* source,
-                           const tensorflow::data::DatasetBaseIterator* parent,
-                           std::string prefix, std::shared_ptr<Epoch> epoch,
-                           ShuffleBufferSize shuffle_buffer, uint64_t seed)
-    : source_(source),
-      parent_(parent),
-      prefix_(std::move(prefix)),
-      epoch_(std::move(epoch)),
-      shuffle_buffer_(shuffle_buffer),
-      random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
-
-SourceReader::~SourceReader() { Drop(); }
-
 void SourceReader::Drop() {
   if (epoch_->random_access()) epoch_->NewInput();
   input_.reset();

@@ -40,8 +40,14 @@ class SourceReader {
   SourceReader(const DatasetBase* source,
                const tensorflow::data::DatasetBaseIterator* parent,
                std::string prefix, std::shared_ptr<Epoch> epoch,
-               ShuffleBufferSize shuffle_buffer, uint64_t seed);
-  ~SourceReader();
+               ShuffleBufferSize shuffle_buffer, uint64_t seed)
+      : source_(source),
+        parent_(parent),
+        prefix_(std::move(prefix)),
+        epoch_(std::move(epoch)),
+        shuffle_buffer_(shuffle_buffer),
+        random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
+  ~SourceReader() { Drop(); }
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 

@@ -69,16 +69,12 @@ class CachedDataset : public UnaryDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b)
-        .Input(input_)
+  void WriteArguments(OpWriter* op) const override {
+    op->Input(input_)
         .Scalar(arguments_.stage)
         .Scalar(arguments_.store)
         .Scalar(arguments_.max_bytes)
-        .Scalar(arguments_.num_parallel_reads)
-        .Write(this, output);
+        .Scalar(arguments_.num_parallel_reads);
   }
 
  private:

@@ -67,14 +67,8 @@ class ImageFilesDataset : public IndexedDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b)
-        .Value(files_)
-        .Value(labels_)
-        .Scalar(num_parallel_reads_)
-        .Write(this, output);
+  void WriteArguments(OpWriter* op) const override {
+    op->Value(files_).Value(labels_).Scalar(num_parallel_reads_);
   }
 
  private:

@@ -50,15 +50,11 @@ class TfrecordDataset : public IndexedDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b)
-        .Vector(arguments_.files)
+  void WriteArguments(OpWriter* op) const override {
+    op->Vector(arguments_.files)
         .Scalar(arguments_.index_dir)
         .Scalar(arguments_.index)
-        .Scalar(arguments_.num_parallel_reads)
-        .Write(this, output);
+        .Scalar(arguments_.num_parallel_reads);
   }
 
  private:

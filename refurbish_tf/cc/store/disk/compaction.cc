@@ -39,7 +39,6 @@ std::set<SegmentKey> Compaction::Choose() {
     const Location location = DecodeLocation(word);
     const auto found = live.find({location.large, location.segment});
     if (found != live.end()) found->second += location.size;
-    return true;
   });
   const auto disk_bytes = [this](const SegmentKey& key) {
     return std::max<uint64_t>(records_->segments().DiskBytes(key), 1);
@@ -83,7 +82,6 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     const Location location = DecodeLocation(word);
     const auto found = records.find({location.large, location.segment});
     if (found != records.end()) found->second.emplace_back(word, index);
-    return true;
   });
   for (auto& [key, of_segment] : records) {
     // In file order.

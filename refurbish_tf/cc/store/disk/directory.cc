@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -72,8 +71,6 @@ std::string Objection(const struct stat& status) {
 
 }  // namespace
 
-File::~File() { close(fd_); }
-
 absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
     const std::string& path, StoreEnv* env) {
   RTF_RETURN_IF_ERROR(Make(path));
@@ -101,8 +98,6 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
   }
   return directory;
 }
-
-Directory::~Directory() { close(fd_); }
 
 absl::StatusOr<std::vector<std::string>> Directory::List() const {
   // A descriptor of its own: reading a directory moves its position.

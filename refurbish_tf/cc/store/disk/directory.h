@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -15,7 +16,7 @@ namespace refurbish_tf {
 class File {
  public:
   explicit File(int fd) : fd_(fd) {}
-  ~File();
+  ~File() { close(fd_); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   int fd() const { return fd_; }
@@ -36,7 +37,7 @@ class Directory {
   // others can replace what is in it.
   static absl::StatusOr<std::unique_ptr<Directory>> Open(
       const std::string& path, StoreEnv* env);
-  ~Directory();
+  ~Directory() { close(fd_); }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 

@@ -317,8 +317,6 @@ PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
       [&] { return MakeRecord(index, generation, parts, num_parts, payload); });
 }
 
-void DiskStore::Flush() { writer_->Flush(); }
-
 bool DiskStore::Remove(uint64_t index, bool evict) {
   // What is put there next may be of another source.
   if (!evict) source_sums_->Forget(index);
@@ -340,17 +338,14 @@ void DiskStore::Clear() {
   source_sums_->ForgetAll();
   records_->index().ForEach([this](uint64_t index, uint64_t) {
     records_->Remove(index, /*evict=*/false);
-    return true;
   });
   writer_->Compact(/*all=*/true);
 }
 
 std::vector<uint64_t> DiskStore::Indices() const {
   std::vector<uint64_t> indices = writer_->buffer().Indices();
-  records_->index().ForEach([&](uint64_t index, uint64_t) {
-    indices.push_back(index);
-    return true;
-  });
+  records_->index().ForEach(
+      [&](uint64_t index, uint64_t) { indices.push_back(index); });
   return indices;
 }
 
@@ -412,7 +407,6 @@ std::pair<int64_t, int64_t> DiskStore::Verify() {
       case Records::ReadResult::kNotNow:
         break;
     }
-    return true;
   });
   return counts;
 }

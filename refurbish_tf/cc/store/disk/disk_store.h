@@ -182,7 +182,7 @@ class DiskStore {
   void Discard(uint64_t index, Generation generation);
 
   // Writes what is still in memory, for other processes to see.
-  void Flush();
+  void Flush() { writer_->Flush(); }
 
   // Deletes or empties segments, as the writer does from time to time.
   void Compact() { writer_->Compact(/*all=*/false); }

@@ -63,8 +63,7 @@ class Index {
                                                  std::memory_order_acq_rel);
   }
 
-  // Calls `visit(sample, word)` for every word that is set, in order, until it
-  // returns false.
+  // Calls `visit(sample, word)` for every word that is set, in order.
   template <class Visit>
   void ForEach(const Visit& visit) const {
     for (uint64_t chunk = 0; chunk < kChunks; ++chunk) {
@@ -75,7 +74,7 @@ class Index {
       }
       for (uint64_t sample = first; sample < first + kWords; ++sample) {
         const uint64_t word = Load(sample);
-        if (word != 0 && !visit(sample, word)) return;
+        if (word != 0) visit(sample, word);
       }
     }
   }

@@ -38,10 +38,7 @@ void MappedSums::Forget(uint64_t index) {
 void MappedSums::ForgetAll() {
   Index* const words = Words(/*make=*/false);
   if (words == nullptr) return;
-  words->ForEach([this](uint64_t index, uint64_t) {
-    Forget(index);
-    return true;
-  });
+  words->ForEach([this](uint64_t index, uint64_t) { Forget(index); });
 }
 
 Index* MappedSums::Words(bool make) {

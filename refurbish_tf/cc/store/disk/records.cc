@@ -168,7 +168,6 @@ void Records::Recount() {
   index_->ForEach([&](uint64_t, uint64_t word) {
     ++entries;
     bytes += DecodeLocation(word).size;
-    return true;
   });
   state_->SetCounts(entries, bytes);
 }

@@ -212,10 +212,6 @@ void SharedState::Job::NoteBegun(uint64_t sample, Generation generation) {
   }
 }
 
-void SharedState::Job::NoteHandedOut(uint64_t count) {
-  if (seat_ >= 0) state_->contents_->handed_out[seat_] = count;
-}
-
 void SharedState::Release(Index* claims, uint64_t sample,
                           Generation generation) {
   if (!claims->Has(sample)) return;

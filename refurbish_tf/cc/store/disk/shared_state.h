@@ -89,7 +89,9 @@ class SharedState {
     void NoteBegun(uint64_t sample, Generation generation);
 
     // How many samples of its epoch the job has handed out, for people to see.
-    void NoteHandedOut(uint64_t count);
+    void NoteHandedOut(uint64_t count) {
+      if (seat_ >= 0) state_->contents_->handed_out[seat_] = count;
+    }
 
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,12 +15,6 @@ constexpr int kPause = 10;
 constexpr int64_t kPart = 16;
 
 }  // namespace
-
-MemoryRoom::MemoryRoom(int64_t max_bytes, ReadFunction read, WarnFunction warn)
-    : max_bytes_(max_bytes),
-      read_(std::move(read)),
-      warn_(std::move(warn)),
-      bytes_(max_bytes) {}
 
 std::optional<Memory> MemoryRoom::Read() {
   if (!due_.exchange(false)) return std::nullopt;

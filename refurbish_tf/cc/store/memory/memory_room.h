@@ -26,7 +26,11 @@ class MemoryRoom {
   using ReadFunction = std::function<Memory()>;
   using WarnFunction = std::function<void(const std::string& text)>;
 
-  MemoryRoom(int64_t max_bytes, ReadFunction read, WarnFunction warn);
+  MemoryRoom(int64_t max_bytes, ReadFunction read, WarnFunction warn)
+      : max_bytes_(max_bytes),
+        read_(std::move(read)),
+        warn_(std::move(warn)),
+        bytes_(max_bytes) {}
 
   // To be called with no lock of the store held.
 

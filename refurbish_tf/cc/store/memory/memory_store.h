@@ -106,10 +106,14 @@ class MemoryStore : public CacheStore<Sample> {
     if (room_.due()) Look();
   }
 
-  bool Evict(uint64_t index) override { return Remove(index, /*evict=*/true); }
-
-  bool Remove(uint64_t index) override {
-    return Remove(index, /*evict=*/false);
+  bool Remove(uint64_t index, bool evict) override ABSL_LOCKS_EXCLUDED(mu_) {
+    Sample removed;
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    if (!entry.present()) return false;
+    removed = Extract(entry);
+    if (evict) ++stats_.evictions;
+    return true;
   }
 
   void Clear() override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -198,16 +202,6 @@ class MemoryStore : public CacheStore<Sample> {
     --stats_.entries;
     stats_.bytes -= size_(sample);
     return sample;
-  }
-
-  bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(mu_) {
-    Sample removed;
-    std::lock_guard<std::mutex> lock(mu_);
-    const Entry entry = Find(index);
-    if (!entry.present()) return false;
-    removed = Extract(entry);
-    if (evict) ++stats_.evictions;
-    return true;
   }
 
   ABSL_ATTRIBUTE_NOINLINE void Look() ABSL_LOCKS_EXCLUDED(mu_) {

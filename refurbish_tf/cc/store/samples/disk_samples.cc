@@ -144,7 +144,7 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
         ". It is the position of the sample in the source."));
   }
   // Else it would keep a stored sample of the same generation.
-  Remove(index);
+  Remove(index, /*evict=*/false);
   const PutResult result = disk_->Put(index, generation, encoded.parts().data(),
                                       encoded.parts().size());
   if (result != PutResult::kStored) return result;

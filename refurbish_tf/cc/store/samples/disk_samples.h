@@ -62,8 +62,9 @@ class DiskSamples : public SampleStore, private CacheStore<Sample> {
   }
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
   std::vector<uint64_t> Indices() const override { return disk_->Indices(); }
-  bool Evict(uint64_t index) override { return disk_->Remove(index, true); }
-  bool Remove(uint64_t index) override { return disk_->Remove(index, false); }
+  bool Remove(uint64_t index, bool evict) override {
+    return disk_->Remove(index, evict);
+  }
   void Clear() override { disk_->Clear(); }
   CacheStoreStats Stats() const override { return disk_->StoreStats(); }
   std::unique_ptr<ReadAhead> MakeReadAhead() override;

@@ -94,8 +94,8 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
   store.Put(0, 0, first);
   store.Put(0, 1, second);
   EXPECT_EQ(first.use_count(), 1);
-  EXPECT_TRUE(store.Remove(0));
-  EXPECT_FALSE(store.Remove(0));
+  EXPECT_TRUE(store.Remove(0, /*evict=*/false));
+  EXPECT_FALSE(store.Remove(0, /*evict=*/false));
   EXPECT_EQ(second.use_count(), 1);
   store.Put(1ULL << 60, 0, third);
   store.Clear();
@@ -135,7 +135,7 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   EXPECT_EQ(store.Put(0, 1, MakeSample("12345")), PutResult::kNoRoom);
   EXPECT_EQ(store.StoredGeneration(0), kNoGeneration);
   EXPECT_EQ(store.Stats().bytes, 6);
-  EXPECT_TRUE(store.Evict(1));
+  EXPECT_TRUE(store.Remove(1, /*evict=*/true));
   EXPECT_EQ(store.Put(0, 1, MakeSample("1234567890")), PutResult::kStored);
   EXPECT_EQ(store.Stats().entries, 1);
 }
@@ -173,8 +173,8 @@ TEST(MemoryStoreTest, WhatItHoldsBecomesTheLimitWhileMemoryIsShort) {
   EXPECT_FALSE(machine.store.HasRoom(1));
   EXPECT_EQ(machine.store.max_bytes(), kUnlimited);
   // Others leave, and one comes.
-  machine.store.Remove(0);
-  machine.store.Evict(1);
+  machine.store.Remove(0, /*evict=*/false);
+  machine.store.Remove(1, /*evict=*/true);
   EXPECT_TRUE(machine.store.HasRoom(kGiB));
   EXPECT_EQ(machine.Put(11), PutResult::kStored);
   EXPECT_EQ(machine.Put(12), PutResult::kStored);
@@ -283,7 +283,7 @@ TEST(MemoryStoreTest, ServesManyThreads) {
         } else {
           store.Put(index, generation, MakeSample(std::to_string(index * 10 + generation)));
         }
-        if (k % 17 == 0) store.Remove(index);
+        if (k % 17 == 0) store.Remove(index, /*evict=*/false);
         if (k % 5000 == 0) store.Clear();
       }
     });
