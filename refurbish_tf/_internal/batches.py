@@ -18,7 +18,7 @@ class MakesBatches:
 
 
 class _OptionsDataset(dataset_ops._OptionsDataset):
-  """A stage with options, directly after which `batch` is the stage's, too."""
+  """A stage with options. Its workers also make the batches of a `batch` that directly follows the options."""
 
   def batch(self, *args, **kwargs):
     return self._input_dataset.batch(*args, **kwargs).with_options(self.options())

@@ -18,7 +18,7 @@ import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.datasets import CallsAtOnce, in_python, with_options
+from support.datasets import CallsAtOnce, in_python, resident, with_options
 from support.echoes import read
 from support.checkpoint_states import set_state, state_of
 
@@ -180,6 +180,8 @@ def test_a_source_of_refurbish():
     assert sorted(int(x) for x in dataset) == [10 * x + 1 for x in range(40)]
   with pytest.raises(ValueError, match="changes its order from epoch to epoch .*AugmentDataset"):
     augmented(Dataset.range(40), lambda x: x, deterministic=False).refurbish(lambda x: x)
+  with pytest.raises(ValueError, match="changes its order from epoch to epoch .*AugmentBatchDataset"):
+    augmented(Dataset.range(40), lambda x: x, deterministic=False).batch(4).refurbish(lambda x: x)
   with pytest.raises(ValueError, match="infinite"):
     augmented(Dataset.range(40).repeat().filter(lambda x: x > 1), lambda x: x).refurbish(lambda x: x)
 
@@ -255,6 +257,14 @@ def test_batches_of_elements_without_a_shape_are_those_of_tf_data():
                           tf.nest.flatten(theirs, expand_composites=True))
 
 
+def test_a_batch_of_all_elements_claims_no_more_than_there_are():
+  """How many there are is not known."""
+  before = resident()
+  batch, = batched(augmented(Dataset.range(10).filter(lambda x: True), lambda x: (x, tf.zeros([4, 4]))), 2**40)
+  assert batch[0].numpy().tolist() == list(range(10))
+  assert resident() - before < 2**27
+
+
 @pytest.mark.parametrize("failures", [[3], [0, 1, 2, 3, 22], [5, 14]])
 @pytest.mark.parametrize("where", ["input", "function"])
 @pytest.mark.parametrize("deterministic", [None, False])
@@ -272,7 +282,7 @@ def test_an_error_costs_the_batch_begun(failures, where, deterministic):
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("deterministic", [None, False])
 def test_batches_are_restored(symbolic, deterministic):
-  """Rows of the batch that is begun, too, are in a checkpoint, or are made again."""
+  """A checkpoint has the rows of the batch that is begun, or they are made again."""
   for taken in range(7):
     dataset = with_checkpoints(batched(by_numbers(deterministic=deterministic), 4), symbolic)
     iterator = iter(dataset)

@@ -386,7 +386,7 @@ def test_no_memory_for_a_batch_is_an_error():
 
 @pytest.mark.parametrize("batch", [lambda stage: stage.batch(64), lambda stage: of_tf_data(stage, 64)])
 def test_samples_that_come_and_go_leave_no_holes(batch):
-  """In memory the store takes little more than what it keeps, in later epochs, too."""
+  """In all epochs a store in memory takes little more than what it keeps."""
   number, shape = 20_000, [32, 32, 3]
   stage = tf.data.Dataset.range(number).refurbish(
       lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1)

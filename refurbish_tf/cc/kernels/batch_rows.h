@@ -30,9 +30,10 @@ struct Batches {
   int64_t size = 0;  // 0: it yields elements.
   bool drop_remainder = false;
 
-  // An error unless there are none, or these are the shapes of batches.
+  // An error if there are batches, but these are not their shapes.
   absl::Status Check(const std::vector<PartialTensorShape>& shapes) const;
-  // Of so many elements. A negative number says something else.
+  // The number of batches. A negative number, for unknown or infinite, is
+  // returned as it is.
   int64_t Cardinality(int64_t num_elements) const;
 };
 

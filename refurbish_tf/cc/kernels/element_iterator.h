@@ -21,7 +21,7 @@ namespace refurbish_tf {
 // An element of the input, and then what is made of it.
 struct ElementPiece : OrderedWorkers::Piece {
   Result result;
-  // Where it is, if that is not `result`.
+  // That which has the result, if `result` has not.
   BatchRows::Row row;
   // The input's, from the previous element up to this one.
   std::optional<MemoryCheckpoint> checkpoint;

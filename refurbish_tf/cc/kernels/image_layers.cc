@@ -1,9 +1,11 @@
 #include "refurbish_tf/cc/kernels/image_layers.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,48 +43,55 @@ bool IsLayers(const NodeDef& node) {
 struct Origin {
   std::string argument;
   const NodeDef* node = nullptr;
-  // Those that were passed over, and `node`.
-  std::vector<std::string> way;
 };
 
 Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
                 std::string value) {
-  Origin origin;
   // A graph that was loaded may go in circles.
-  while (origin.way.size() <= nodes.size()) {
+  for (size_t steps = 0; steps <= nodes.size(); ++steps) {
     const std::vector<std::string> parts = absl::StrSplit(value, ':');
-    if (parts.size() == 1) return {value, nullptr, {}};
+    if (parts.size() == 1) return {value, nullptr};
     const auto found = nodes.find(parts[0]);
-    if (found == nodes.end()) break;
-    origin.way.push_back(parts[0]);
+    if (found == nodes.end()) return {};
     if (found->second->op() != "Identity") {
       const bool is_first = parts.back() == "0" && parts[1] != "moved";
-      origin.node = is_first ? found->second : nullptr;
-      return origin;
+      return {"", is_first ? found->second : nullptr};
     }
-    if (found->second->input_size() == 0) break;
+    if (found->second->input_size() == 0) return {};
     value = found->second->input(0);
   }
   return {};
 }
 
-// The function without the layers at `way.back()`, the image of which goes on
-// along `way` to the result `image`: it returns what they are given, the seed
-// behind all else. Nothing if anything else needs what they make.
+// The function without `layers`, which makes the result `image`: it returns
+// what they are given, with the seed as the last result. Nothing if anything
+// else needs what they make.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
-                                         const std::vector<std::string>& way) {
-  const auto is_on_way = [&way](absl::string_view value) {
-    return std::count(way.begin(), way.end(), NodeOf(value)) > 0;
+                                         const std::string& layers) {
+  // That which makes the image, or passes it on.
+  std::set<std::string, std::less<>> makers = {layers};
+  const auto is_made = [&makers](absl::string_view value) {
+    return makers.count(NodeOf(value)) > 0;
   };
+  // tf.data may have added some that nothing uses.
+  for (size_t before = 0; before < makers.size();) {
+    before = makers.size();
+    for (const NodeDef& node : function.node_def()) {
+      if (node.op() == "Identity" && node.input_size() > 0 &&
+          is_made(node.input(0))) {
+        makers.insert(node.name());
+      }
+    }
+  }
   FunctionDef rest = function;
   DataType type = tensorflow::DT_INVALID, seed_type = tensorflow::DT_INT32;
   for (NodeDef& node : *rest.mutable_node_def()) {
-    if (!is_on_way(node.name())) {
+    if (!is_made(node.name())) {
       for (const std::string& input : node.input()) {
-        if (is_on_way(input)) return std::nullopt;
+        if (is_made(input)) return std::nullopt;
       }
-    } else if (node.name() == way.back()) {
+    } else if (node.name() == layers) {
       const auto& attributes = node.attr();
       type = attributes.at("S").type();
       if (attributes.count("Tseed") > 0) {
@@ -96,17 +105,15 @@ std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
       (*node.mutable_attr())["T"] = types;
     }
   }
+  const std::string given = absl::StrCat(layers, ":output:0");
   for (NodeDef& node : *rest.mutable_node_def()) {
-    if (node.op() != "Identity" || !is_on_way(node.name())) continue;
+    if (node.name() == layers || !is_made(node.name())) continue;
     (*node.mutable_attr())["T"].set_type(type);
-    if (NodeOf(node.input(0)) == way.back()) {
-      node.set_input(0, absl::StrCat(way.back(), ":output:0"));
-    }
+    if (NodeOf(node.input(0)) == layers) node.set_input(0, given);
   }
-  for (auto& [_, value] : *rest.mutable_ret()) {
-    if (NodeOf(value) == way.back()) {
-      value = absl::StrCat(way.back(), ":output:0");
-    }
+  for (auto& [name, value] : *rest.mutable_ret()) {
+    if (name != image && is_made(value)) return std::nullopt;
+    if (NodeOf(value) == layers) value = given;
   }
   for (auto& result : *rest.mutable_signature()->mutable_output_arg()) {
     if (result.name() == image) result.set_type(type);
@@ -114,7 +121,7 @@ std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
   auto* const seed = rest.mutable_signature()->add_output_arg();
   seed->set_name("refurbish_tf_seed");
   seed->set_type(seed_type);
-  (*rest.mutable_ret())[seed->name()] = absl::StrCat(way.back(), ":output:1");
+  (*rest.mutable_ret())[seed->name()] = absl::StrCat(layers, ":output:1");
   return rest;
 }
 
@@ -234,7 +241,7 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
       (!draws || made->seed_ >= 0)) {
     return made;
   }
-  *rest = WithoutLayers(function, image_name, image.way);
+  *rest = WithoutLayers(function, image_name, image.node->name());
   if (!rest->has_value()) return nullptr;
   made->image_ = made->image_result_;
   made->seed_ = made->results_.size();
@@ -251,7 +258,7 @@ bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
   if (!is_there(image_) || seed_ >= number + num_missing) return false;
   const Tensor& image = arguments[image_];
   return std::all_of(results_.begin(), results_.end(), is_there) &&
-         (image.dims() == 3 || (layers_.clips() && image.dims() == 4)) &&
+         image.dims() >= 3 && image.dims() <= (layers_.clips() ? 5 : 4) &&
          image.NumElements() > 0 && TypeOf(image.dtype()) == layers_.type();
 }
 
@@ -259,30 +266,46 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
     const std::vector<Tensor>& arguments, const std::array<int32_t, 2>* seed,
     Draws* draws) const {
   const LayerChain& chain = layers_.chain();
-  draws->resize(chain.num_draws());
-  if (!draws->empty() && seed_ < static_cast<int>(arguments.size())) {
-    TF_ASSIGN_OR_RETURN(const ImageSeed given, ParseSeed(arguments[seed_]));
-    chain.Draw(given, draws->data());
-  } else if (!draws->empty()) {
-    chain.Draw(ImageSeed((*seed)[0], (*seed)[1]), draws->data());
+  const Tensor& images = arguments[image_];
+  if (const int num_draws = chain.num_draws(); num_draws > 0) {
+    ImageSeed given =
+        seed == nullptr ? ImageSeed(0, 0) : ImageSeed((*seed)[0], (*seed)[1]);
+    if (seed_ < static_cast<int>(arguments.size())) {
+      TF_ASSIGN_OR_RETURN(given, ParseSeed(arguments[seed_]));
+    }
+    draws->resize(NumDrawing(images) * num_draws);
+    if (!IsBatch(images)) chain.Draw(given, draws->data());
+    for (int64_t i = 0; IsBatch(images) && i < images.dim_size(0); ++i) {
+      chain.Draw(given.SeedAt(i), draws->data() + i * num_draws);
+    }
   }
-  return layers_.Behind(arguments[image_]);
+  return layers_.Behind(images);
 }
 
-absl::Status LayersFunction::Paint(const Tensor& image, const Draws& draws,
+bool LayersFunction::ChangesNothing(const Tensor& images,
+                                    const Draws& draws) const {
+  return NumDrawing(images) == 1 &&
+         layers_.chain().ChangesNothing(draws.data());
+}
+
+absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,
                                    char* to, int64_t to_bytes,
                                    Stores stores) const {
-  const int dims = image.dims();
-  const int64_t frames = dims > 3 ? image.dim_size(0) : 1;
-  const auto* from = static_cast<const char*>(image.data());
+  const int dims = images.dims();
+  const ImageSize size = {images.dim_size(dims - 3), images.dim_size(dims - 2)};
+  const Pixel pixel = {layers_.type(), images.dim_size(dims - 1)};
+  const int64_t number =
+      images.NumElements() / (size.height * size.width * pixel.channels);
+  const int64_t frames = number / NumDrawing(images);
+  const auto* from = static_cast<const char*>(images.data());
   try {
-    Painter painter(layers_.chain(),
-                    {image.dim_size(dims - 3), image.dim_size(dims - 2)},
-                    {layers_.type(), image.dim_size(dims - 1)}, BestKernels());
-    for (int64_t frame = 0; frame < frames; ++frame) {
-      painter.Paint(from, draws.data(), to, stores);
-      from += image.TotalBytes() / frames;
-      to += to_bytes / frames;
+    Painter painter(layers_.chain(), size, pixel, BestKernels());
+    for (int64_t i = 0; i < number; ++i) {
+      painter.Paint(from,
+                    draws.data() + i / frames * layers_.chain().num_draws(), to,
+                    stores);
+      from += images.TotalBytes() / number;
+      to += to_bytes / number;
     }
     return ImageLayers::BeyondLimit(painter.beyond_limit());
   } catch (const std::bad_alloc&) {
@@ -297,7 +320,7 @@ absl::Status LayersFunction::Run(std::vector<Tensor> arguments,
   TF_ASSIGN_OR_RETURN(const ImageSpec made, Draw(arguments, seed, &draws));
   const Tensor& image = arguments[image_];
   Tensor result = image;
-  if (!layers_.chain().ChangesNothing(draws.data())) {
+  if (!ChangesNothing(image, draws)) {
     TF_ASSIGN_OR_RETURN(const TensorShape shape,
                         ImageLayers::ShapeOf(image, made));
     result = Tensor(TypeOf(made.pixel.type), shape);
@@ -332,7 +355,7 @@ absl::Status LayersFunction::RunInto(const std::vector<Tensor>& arguments,
                       ImageLayers::ShapeOf(image, made));
   TF_RETURN_IF_ERROR(
       rows.CheckRow(image_result_, TypeOf(made.pixel.type), shape));
-  if (layers_.chain().ChangesNothing(draws.data())) {
+  if (ChangesNothing(image, draws)) {
     return CopyToRow(image, row.number, &component);
   }
   const int64_t bytes = shape.num_elements() * BytesOf(made.pixel.type);

@@ -53,19 +53,19 @@ class ImageLayers {
   ValueType type_ = ValueType::kUnknown;
 };
 
-// A function that applies one chain of layers to an image or a clip and passes
-// all else on, which needs no graph to be run. Thread-safe.
+// A function that applies one chain of layers to an image, a clip or a batch,
+// as the op does, and passes all else on. It needs no graph. Thread-safe.
 class LayersFunction {
  public:
-  // What `function` does, or does last: then `*rest` becomes a function that
-  // does what comes before, and whose results are this one's arguments. Null if
-  // `function` does not end so.
+  // The layers that `function` ends in, or null. If it does anything before
+  // them, `*rest` becomes a function that does this. Then they are called with
+  // its results.
   static std::unique_ptr<const LayersFunction> Of(
       const tensorflow::FunctionDef& function,
       std::optional<tensorflow::FunctionDef>* rest);
 
-  // Whether this can be called with these arguments: an image, or a clip if the
-  // layers take clips. The last `num_missing` are not there yet.
+  // Whether this can be called with these arguments. The last `num_missing` are
+  // not there yet.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
   // What the function returns. `seed` is an argument behind the others; null if
   // they are all.
@@ -79,11 +79,19 @@ class LayersFunction {
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;
-  // What the layers make of the image, and what they draw.
+  bool IsBatch(const Tensor& images) const {
+    return images.dims() == (layers_.clips() ? 5 : 4);
+  }
+  // How many images or clips draw for themselves.
+  int64_t NumDrawing(const Tensor& images) const {
+    return IsBatch(images) ? images.dim_size(0) : 1;
+  }
+  // What the layers make of an image, and what they draw for each that draws.
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
-  absl::Status Paint(const Tensor& image, const Draws& draws, char* to,
+  bool ChangesNothing(const Tensor& images, const Draws& draws) const;
+  absl::Status Paint(const Tensor& images, const Draws& draws, char* to,
                      int64_t to_bytes, Stores stores) const;
 
   ImageLayers layers_;

@@ -18,6 +18,9 @@ constexpr int64_t kMostCalls = 1024;
 // `kLeastPieces`.
 constexpr size_t kLeastPieces = 16;
 constexpr size_t kPiecesPerCall = 4;
+// How many rows of a batch are claimed ahead. A batch may be larger than all
+// that there is, if nobody knows how much that is.
+constexpr int64_t kMostRowsAhead = 1 << 14;
 // The same while they are small: waking a thread for every eighth sample took a
 // twentieth of the CPU time at 32x32.
 constexpr size_t kSmallPieces = 64;
@@ -84,14 +87,14 @@ BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset) {
   return rows;
 }
 
-std::unique_ptr<BatchRows> RowsOf(const Batches& batches,
-                                  const DatasetBase* dataset,
-                                  int64_t num_results, const char* stage,
-                                  IteratorContext* ctx,
-                                  std::shared_ptr<BatchMemory>* memory,
-                                  OrderedWorkers::Options* options) {
+std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
+                                    const DatasetBase* dataset,
+                                    int64_t num_results, bool in_order,
+                                    const char* stage, IteratorContext* ctx,
+                                    std::shared_ptr<BatchMemory>* memory,
+                                    OrderedWorkers::Options* options) {
   BatchRows::Options rows = RowsOf(batches, dataset);
-  rows.in_order = options->in_order;
+  rows.in_order = in_order;
   int64_t row_bytes = 1;
   for (size_t i = 0; i < rows.types.size(); ++i) {
     row_bytes +=
@@ -111,7 +114,7 @@ std::unique_ptr<BatchRows> RowsOf(const Batches& batches,
   const int64_t pieces =
       std::max(options->max_pieces, options->max_small_pieces);
   options->max_pieces =
-      std::min(rows.batch_size, rows.most_rows) +
+      std::min({rows.batch_size, rows.most_rows, kMostRowsAhead}) +
       std::clamp(std::max(options->max_bytes, large) / row_bytes, calls,
                  std::max(calls, pieces));
   options->max_small_pieces = 0;

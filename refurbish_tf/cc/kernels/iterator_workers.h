@@ -35,20 +35,20 @@ OrderedWorkers::Options WorkerOptions(
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
-// What the rows of a dataset's batches are.
+// Describes the rows of a dataset's batches.
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 
-// The rows of a dataset's batches, of `num_results` results or, if negative, of
-// nobody knows how many: then a batch begins with no more rows than large
-// results may take. Workers make as many results ahead as before, and a batch
-// of them, whose memory is that of the batches. `*memory` is made if it is
-// null; `stage` names the stage.
-std::unique_ptr<BatchRows> RowsOf(const Batches& batches,
-                                  const DatasetBase* dataset,
-                                  int64_t num_results, const char* stage,
-                                  IteratorContext* ctx,
-                                  std::shared_ptr<BatchMemory>* memory,
-                                  OrderedWorkers::Options* options);
+// Makes the rows of a dataset's batches, for `num_results` results. If that is
+// negative their number is unknown, and a batch begins with no more rows than
+// large results may take. Workers make as many results ahead as before, and a
+// batch of them, whose memory is that of the batches. Makes `*memory` if it is
+// null. `stage` names the stage.
+std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
+                                    const DatasetBase* dataset,
+                                    int64_t num_results, bool in_order,
+                                    const char* stage, IteratorContext* ctx,
+                                    std::shared_ptr<BatchMemory>* memory,
+                                    OrderedWorkers::Options* options);
 
 // The workers are cancelled with their iterator. Only `Cancel` may be called by
 // several threads at once.

@@ -225,15 +225,12 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
                              {dataset()->function_.get()});
     // A symbolic checkpoint says only up to which element the input was read.
-    const bool in_order = options_->in_order || ctx->symbolic_checkpoint();
-    // Rows always are in the order in which results come.
-    options_->in_order = true;
-    if (dataset()->batches_.size > 0) {
-      rows_ = RowsOf(dataset()->batches_, dataset(),
+    options_->in_order |= ctx->symbolic_checkpoint();
+    if (dataset()->batches_.size == 0) return;
+    // Out of order the consumer takes a row when a result comes.
+    rows_ = MakeRows(dataset()->batches_, dataset(),
                      dataset()->input()->Cardinality(CardinalityOptions()),
-                     "echo", ctx, &memory_, &*options_);
-    }
-    options_->in_order = in_order;
+                     /*in_order=*/true, "echo", ctx, &memory_, &*options_);
   }
 
   absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
@@ -263,7 +260,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     return absl::OkStatus();
   }
 
-  // All three set when the first element is requested.
+  // Set when the first element is requested.
   std::optional<OrderedWorkers::Options> options_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
   // If there are batches.

@@ -60,8 +60,9 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
       ShuffleBufferSize::FromArgument(stage.arguments_.shuffle_buffer_size),
       stage.stage_->order_seed());
   if (const Batches& batches = stage.arguments_.batches; batches.size > 0) {
-    running_.rows = RowsOf(batches, &stage, epoch_->num_samples(), "refurbish",
-                           ctx, &memory_, &options);
+    running_.rows =
+        MakeRows(batches, &stage, epoch_->num_samples(), options.in_order,
+                 "refurbish", ctx, &memory_, &options);
   }
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,

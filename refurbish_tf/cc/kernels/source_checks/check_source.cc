@@ -120,7 +120,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
     return {"random numbers with rerandomize_each_iteration",
             "write rerandomize_each_iteration=False and a seed"};
   }
-  const bool is_augment = op == "RefurbishTf>AugmentDataset";
+  const bool is_augment = absl::StartsWith(op, "RefurbishTf>Augment");
   if (is_augment || absl::StrContains(op, "Parallel")) {
     const std::string deterministic = Text(node, "deterministic");
     if (deterministic == "false" ||

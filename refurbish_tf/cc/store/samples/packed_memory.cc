@@ -16,8 +16,8 @@ using tensorflow::Tensor;
 namespace {
 
 constexpr size_t kAlignment = tensorflow::Allocator::kAllocatorAlignment;
-// A smaller tensor is no larger than what else is kept of it. What a larger one
-// leaves free has whole pages, which go back to the system.
+// A smaller tensor is no larger than what is noted of it. A larger one leaves
+// whole pages free, which go back to the system.
 constexpr size_t kLeastBytes = 512, kMostBytes = 8192;
 constexpr size_t kSlabBytes = 1 << 20;
 
@@ -119,7 +119,7 @@ void PackedMemory::Return(Slab* slab, char* slot) {
   std::memcpy(slot, &slab->free, sizeof(slab->free));
   slab->free = slot;
   if (--slab->num_used > 0 || slabs.size() == 1) return;
-  // With one to spare.
+  // One slab that is free is kept.
   slabs.back()->place = slab->place;
   slabs[slab->place] = slabs.back();
   slabs.pop_back();

@@ -12,15 +12,15 @@
 
 namespace refurbish_tf {
 
-// Slabs of slots of one size. TensorFlow's memory is aligned, and what is freed
-// of it the C library can use again only together with a neighbour: where small
+// Slabs of slots of one size. The C library can use a freed block of aligned
+// memory, as TensorFlow's is, only together with a neighbour. Where small
 // samples of one size come and go, up to half of all memory is such holes.
 // Thread-safe. Must be held by a shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
   ~PackedMemory();
 
-  // The tensor, in a slot; as it is if it is no small one.
+  // The tensor, in a slot. Unchanged if it is not small.
   tensorflow::Tensor Copy(const tensorflow::Tensor& tensor)
       ABSL_LOCKS_EXCLUDED(mu_);
 
