@@ -15,10 +15,10 @@ using tensorflow::Tensor;
 
 namespace {
 
-constexpr size_t kAlignment = tensorflow::Allocator::kAllocatorAlignment;
+constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
 // A smaller tensor is no larger than what is noted of it. A larger one leaves
 // whole pages free, which go back to the system.
-constexpr size_t kLeastBytes = 512, kMostBytes = 8192;
+constexpr size_t kLeastPacked = 512, kMostPacked = 8192;
 constexpr size_t kSlabBytes = 1 << 20;
 
 }  // namespace
@@ -26,8 +26,8 @@ constexpr size_t kSlabBytes = 1 << 20;
 struct PackedMemory::Slab {
   explicit Slab(size_t slot_bytes)
       : slot_bytes(slot_bytes),
-        memory(static_cast<char*>(std::aligned_alloc(kAlignment, kSlabBytes))) {
-  }
+        memory(static_cast<char*>(
+            std::aligned_alloc(kSlotAlignment, kSlabBytes))) {}
   ~Slab() { std::free(memory); }
 
   size_t num_slots() const { return kSlabBytes / slot_bytes; }
@@ -75,7 +75,7 @@ PackedMemory::~PackedMemory() {
 Tensor PackedMemory::Copy(const Tensor& tensor) {
   const size_t bytes = tensor.TotalBytes();
   if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) ||
-      bytes < kLeastBytes || bytes > kMostBytes) {
+      bytes < kLeastPacked || bytes > kMostPacked) {
     return tensor;
   }
   char* slot;
@@ -89,7 +89,8 @@ Tensor PackedMemory::Copy(const Tensor& tensor) {
 }
 
 PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
-  const size_t slot_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t slot_bytes =
+      (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   absl::MutexLock lock(&mu_);
   std::vector<Slab*>& slabs = with_room_[slot_bytes];
   if (slabs.empty()) {
