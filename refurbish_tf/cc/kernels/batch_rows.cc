@@ -134,13 +134,19 @@ std::vector<Tensor> BatchRows::Read(const Row& row) {
   return result;
 }
 
-absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
-  const int64_t size = options_.batch_size;
+absl::Status BatchRows::Gather(absl::Status result, const Row& row,
+                               uint32_t index, bool* whole) {
+  if (result.ok()) result = Append(row, index);
+  if (!result.ok()) Drop(row);
+  *whole = num_rows_ == options_.batch_size;
+  return result;
+}
+
+absl::Status BatchRows::Append(const Row& row, uint32_t index) {
   if (!options_.in_order) {
     gathering_ = row.batch;
     row.batch->gathered.push_back(index);
     num_rows_ = row.batch->gathered.size();
-    *whole = num_rows_ == size;
     return absl::OkStatus();
   }
   if (own_ == nullptr && row.number == num_rows_ &&
@@ -151,7 +157,8 @@ absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
       const Batch* const from = own_ == nullptr ? gathering_ : own_.get();
       auto own = std::make_unique<Batch>();
       TF_RETURN_IF_ERROR(
-          NewBatch(std::min(size, std::max(options_.most_rows, 2 * num_rows_)),
+          NewBatch(std::min(options_.batch_size,
+                            std::max(options_.most_rows, 2 * num_rows_)),
                    own.get()));
       for (size_t i = 0; num_rows_ > 0 && i < own->components.size(); ++i) {
         TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
@@ -166,7 +173,7 @@ absl::Status BatchRows::Gather(const Row& row, uint32_t index, bool* whole) {
     }
   }
   if (row.number == 0) Forget(row.batch);
-  *whole = ++num_rows_ == size;
+  ++num_rows_;
   return absl::OkStatus();
 }
 
@@ -190,10 +197,11 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
     num_rows_ = gathering_ == nullptr ? 0 : gathering_->gathered.size();
   }
   if (num_rows_ == 0) return false;
+  const bool whole = num_rows_ == options_.batch_size;
   Batch* const batch = own_ != nullptr ? own_.get() : gathering_;
   *components = std::move(batch->components);
   *gathered = std::move(batch->gathered);
-  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);
+  if (!whole) Shorten(num_rows_, components);
   if (!options_.in_order) {
     absl::MutexLock lock(&mu_);
     open_.erase(std::find_if(
@@ -202,7 +210,9 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
   }
   num_rows_ = 0;
   own_ = nullptr;
-  return true;
+  if (whole || !options_.drop_remainder) return true;
+  components->clear();
+  return false;
 }
 
 void BatchRows::Forget(const Batch* batch) {

@@ -51,6 +51,7 @@ class BatchRows {
     // How many rows a batch has memory for when it is begun: as many as there
     // can be results, if that is less.
     int64_t most_rows = 0;
+    bool drop_remainder = false;
     bool in_order = true;
     // What each component of a row is.
     DataTypeVector types;
@@ -94,18 +95,20 @@ class BatchRows {
   // The rest is for the consumer.
 
   // The next result, the first in order whose row was not gathered yet. Out of
-  // order `index` is kept with it. `*whole`: whether its batch is.
-  absl::Status Gather(const Row& row, uint32_t index, bool* whole)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // A result is an error: what was gathered of its batch is dropped.
-  void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
-  // The batch that is whole, or that is begun at the end; false if there is
-  // none. `*gathered`: see `Gather`.
+  // order `index` is kept with it. `*whole`: whether its batch is. If the
+  // result is an error, or another one comes up, it is returned, and what was
+  // gathered of its batch is dropped.
+  absl::Status Gather(absl::Status result, const Row& row, uint32_t index,
+                      bool* whole) ABSL_LOCKS_EXCLUDED(mu_);
+  // The batch that is whole, or the remainder at the end; false if there is
+  // nothing to yield. `*gathered`: see `Gather`.
   bool TakeBatch(std::vector<Tensor>* components,
                  std::vector<uint32_t>* gathered) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::Status NewBatch(int64_t rows, Batch* batch) const;
+  absl::Status Append(const Row& row, uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
+  void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
   // Those before it in `open_`, which are gathered.
   void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -79,6 +79,7 @@ OrderedWorkers::Options WorkerOptions(
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset) {
   BatchRows::Options rows;
   rows.batch_size = batches.size;
+  rows.drop_remainder = batches.drop_remainder;
   rows.types = dataset->output_dtypes();
   for (PartialTensorShape shape : dataset->output_shapes()) {
     shape.RemoveDim(0);
@@ -90,8 +91,7 @@ BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset) {
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,
-                                    const char* stage, IteratorContext* ctx,
-                                    std::shared_ptr<BatchMemory>* memory,
+                                    std::shared_ptr<BatchMemory> memory,
                                     OrderedWorkers::Options* options) {
   BatchRows::Options rows = RowsOf(batches, dataset);
   rows.in_order = in_order;
@@ -118,16 +118,22 @@ std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
       std::clamp(std::max(options->max_bytes, large) / row_bytes, calls,
                  std::max(calls, pieces));
   options->max_small_pieces = 0;
-  if (*memory == nullptr) {
-    *memory = std::make_shared<BatchMemory>(stage, ctx->allocator({}));
-  }
-  return std::make_unique<BatchRows>(std::move(rows), *memory);
+  return std::make_unique<BatchRows>(std::move(rows), std::move(memory));
 }
 
 IteratorWorkers::~IteratorWorkers() {
   Cancel();
   if (deregister_fn_) deregister_fn_();
   Stop();
+  if (memory_ != nullptr) memory_->Close();
+}
+
+std::shared_ptr<BatchMemory> IteratorWorkers::MemoryOfBatches(
+    const char* stage, IteratorContext* ctx) {
+  if (memory_ == nullptr) {
+    memory_ = std::make_shared<BatchMemory>(stage, ctx->allocator({}));
+  }
+  return memory_;
 }
 
 absl::Status IteratorWorkers::Initialize(IteratorContext* ctx) {

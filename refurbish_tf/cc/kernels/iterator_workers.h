@@ -41,13 +41,11 @@ BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 // Makes the rows of a dataset's batches, for `num_results` results. If that is
 // negative their number is unknown, and a batch begins with no more rows than
 // large results may take. Workers make as many results ahead as before, and a
-// batch of them, whose memory is that of the batches. Makes `*memory` if it is
-// null. `stage` names the stage.
+// batch of them, whose memory is that of the batches.
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,
-                                    const char* stage, IteratorContext* ctx,
-                                    std::shared_ptr<BatchMemory>* memory,
+                                    std::shared_ptr<BatchMemory> memory,
                                     OrderedWorkers::Options* options);
 
 // The workers are cancelled with their iterator. Only `Cancel` may be called by
@@ -63,6 +61,10 @@ class IteratorWorkers {
 
   // For the functions that the workers run and for the iterator's input.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
+  // Of the batches of the iterator. Keeps nothing after it. `stage` names the
+  // stage in errors.
+  std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
+                                               IteratorContext* ctx);
 
   // `on_cancel` is called when the workers are cancelled. All arguments must
   // live until `Stop`.
@@ -79,6 +81,7 @@ class IteratorWorkers {
  private:
   CancellationManager cancellation_manager_;
   std::function<void()> deregister_fn_;
+  std::shared_ptr<BatchMemory> memory_;
   std::unique_ptr<OrderedWorkers> workers_;
 
   absl::Mutex mu_;

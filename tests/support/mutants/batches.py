@@ -6,7 +6,6 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
 LAYERS = "refurbish_tf/cc/kernels/image_layers.cc"
 INLINE = "refurbish_tf/cc/kernels/inline_function.cc"
-AUGMENT = "refurbish_tf/cc/kernels/echo/augment_dataset_op.cc"
 TESTS = "tests/refurbish/test_batches.py::"
 ECHO = "tests/echo/test_augment_stage.py::"
 
@@ -19,10 +18,9 @@ MUTANTS = [
     Mutant("batches: a row takes any shape", ROWS,
            " && shape == options_.shapes[number]) {", ") {", TESTS + "test_a_result_of_another_shape_than_its_row"),
     Mutant("batches: the last one has as many rows as the others", ROWS,
-           "  if (num_rows_ < options_.batch_size) Shorten(num_rows_, components);\n", "",
+           "  if (!whole) Shorten(num_rows_, components);\n", "",
            TESTS + "test_whatever_runs_at_once"),
-    Mutant("batches: the remainder is kept", ITERATOR,
-           "  has_batch &= whole || !dataset()->arguments_.batches.drop_remainder;\n", "",
+    Mutant("batches: the remainder is kept", ROWS, "whole || !options_.drop_remainder", "true",
            TESTS + "test_yields_what_batch_of_tf_data_does"),
     Mutant("batches: a batch that is begun survives an error", ROWS,
            "(row.batch != nullptr));\n  num_rows_ = 0;\n", "(row.batch != nullptr));\n",
@@ -52,11 +50,6 @@ MUTANTS = [
     Mutant("batches of echo: rows are not in a checkpoint", "refurbish_tf/cc/kernels/element_iterator.h",
            "        results.back() = &in_rows.back();\n", "",
            ECHO + "test_batches_are_restored"),
-    Mutant("batches of echo: the remainder is kept", AUGMENT,
-           "           (!whole && dataset()->batches_.drop_remainder);", "           false;",
-           ECHO + "test_batches_are_those_of_tf_data"),
-    Mutant("batches of echo: a batch that is begun survives an error", AUGMENT,
-           "        rows_->Drop(piece->row);\n", "", ECHO + "test_an_error_costs_the_batch_begun"),
     Mutant("packed memory: a slot is given out twice", "refurbish_tf/cc/store/samples/packed_memory.cc",
            "    std::memcpy(&slab->free, *slot, sizeof(slab->free));\n", "",
            TESTS + "test_samples_that_come_and_go_leave_no_holes"),

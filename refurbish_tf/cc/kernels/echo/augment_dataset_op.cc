@@ -114,9 +114,10 @@ class AugmentDataset : public UnaryDataset {
       std::vector<Tensor> element;
       TF_RETURN_IF_ERROR(GetElement(ctx, i, &element));
       BatchRows::Row row;
-      TF_RETURN_IF_ERROR(rows.Add(element, &row));
+      absl::Status added = rows.Add(element, &row);
       bool whole;
-      TF_RETURN_IF_ERROR(rows.Gather(row, /*index=*/0, &whole));
+      TF_RETURN_IF_ERROR(
+          rows.Gather(std::move(added), row, /*index=*/0, &whole));
     }
     std::vector<uint32_t> gathered;
     rows.TakeBatch(out_tensors, &gathered);
@@ -180,10 +181,6 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
  public:
   explicit AugmentIterator(const Params& params)
       : ElementIterator(params, kReady, kMaxReady) {}
-  ~AugmentIterator() override {
-    absl::MutexLock lock(&mu_);
-    if (memory_ != nullptr) memory_->Close();
-  }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -230,7 +227,8 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     // Out of order the consumer takes a row when a result comes.
     rows_ = MakeRows(dataset()->batches_, dataset(),
                      dataset()->input()->Cardinality(CardinalityOptions()),
-                     /*in_order=*/true, "echo", ctx, &memory_, &*options_);
+                     /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),
+                     &*options_);
   }
 
   absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
@@ -245,24 +243,16 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
       if (status.ok() && piece->row.batch == nullptr) {
         status = rows_->Add(piece->result.element, &piece->row);
       }
-      if (status.ok()) {
-        status = rows_->Gather(piece->row, /*index=*/0, &whole);
-      }
-      if (!status.ok()) {
-        rows_->Drop(piece->row);
-        return status;
-      }
+      TF_RETURN_IF_ERROR(rows_->Gather(std::move(status), piece->row,
+                                       /*index=*/0, &whole));
     }
     std::vector<uint32_t> gathered;
-    *end = !rows_->TakeBatch(batch, &gathered) ||
-           (!whole && dataset()->batches_.drop_remainder);
-    if (*end) batch->clear();
+    *end = !rows_->TakeBatch(batch, &gathered);
     return absl::OkStatus();
   }
 
   // Set when the first element is requested.
   std::optional<OrderedWorkers::Options> options_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
   // If there are batches.
   std::shared_ptr<BatchRows> rows_ ABSL_GUARDED_BY(mu_);
   // Null once the workers have it.

@@ -41,10 +41,6 @@ constexpr int64_t kRoom = 2;
 class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
  public:
   using InputIterator::InputIterator;
-  ~OffloadIterator() override {
-    absl::MutexLock lock(&mu_);
-    if (memory_ != nullptr) memory_->Close();
-  }
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
@@ -277,12 +273,9 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
                                static_cast<int64_t>(errors.size()));
   }
 
-  const std::shared_ptr<BatchMemory>& Memory(IteratorContext* ctx)
+  std::shared_ptr<BatchMemory> Memory(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (memory_ == nullptr) {
-      memory_ = std::make_shared<BatchMemory>("offload", ctx->allocator({}));
-    }
-    return memory_;
+    return workers_.MemoryOfBatches("offload", ctx);
   }
 
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
@@ -352,7 +345,6 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
 
   // Set when the first batch is requested, or by a checkpoint.
   std::optional<OffloadStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
   // What a checkpoint held, which is handed out first.
   Batches restored_ ABSL_GUARDED_BY(mu_);
   std::deque<absl::Status> restored_errors_ ABSL_GUARDED_BY(mu_);

@@ -25,7 +25,6 @@ RefurbishIterator::~RefurbishIterator() {
   absl::MutexLock lock(&mu_);
   if (to_be_restored_) dataset()->stage_->NoteLostPosition();
   running_.source.reset();
-  if (memory_ != nullptr) memory_->Close();
 }
 
 // Begins no epoch: an iterator that is made but never read must not take one.
@@ -62,7 +61,7 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
   if (const Batches& batches = stage.arguments_.batches; batches.size > 0) {
     running_.rows =
         MakeRows(batches, &stage, epoch_->num_samples(), options.in_order,
-                 "refurbish", ctx, &memory_, &options);
+                 workers_.MemoryOfBatches("refurbish", ctx), &options);
   }
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
@@ -175,25 +174,18 @@ absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
     absl::Status status;
     // Out of order it is handed out with its batch, which may not be the next.
     if (in_order || !sample->status.ok()) status = HandOut(*sample, &last);
-    if (status.ok()) {
-      Count(*sample);
-      status = rows.Gather(sample->row, *sample->place.index, &whole);
-    }
-    if (!status.ok()) {
-      rows.Drop(sample->row);
-      return status;
-    }
+    if (status.ok()) Count(*sample);
+    TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,
+                                   *sample->place.index, &whole));
   }
   std::vector<uint32_t> gathered;
-  bool has_batch = rows.TakeBatch(batch, &gathered);
+  const bool has_batch = rows.TakeBatch(batch, &gathered);
   for (const uint32_t index : gathered) last |= epoch_->HandedOut(index);
-  has_batch &= whole || !dataset()->arguments_.batches.drop_remainder;
   if (sample != nullptr && !last) return absl::OkStatus();
   if (has_batch) {
     EndWithElement();
     return absl::OkStatus();
   }
-  batch->clear();
   absl::Status status = End();
   *end = status.ok();
   return status;

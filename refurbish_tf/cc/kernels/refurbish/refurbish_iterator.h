@@ -95,7 +95,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
       ABSL_GUARDED_BY(mu_);
   size_t num_pieces_ ABSL_GUARDED_BY(mu_) = 0;
   size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;
-  std::shared_ptr<BatchMemory> memory_ ABSL_GUARDED_BY(mu_);
 
   // They use `running_`. Changed under `mu_`.
   IteratorWorkers workers_;
