@@ -16,6 +16,9 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
+# Without its autotuner tf.data doubles a buffer of AUTOTUNE whenever it was empty. Then an epoch makes more batches than it
+# yields, and the buffer takes gigabytes.
+BATCHES_AHEAD = 2
 KEY = sys.argv[3]
 IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 
@@ -52,7 +55,7 @@ def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):
   # One iterator, as in the others, as making one takes the same time for any number of images. Loaders take none that
   # repeats without end.
   iterator = iter(read(dataset_graph.without_autotuner(
-      on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(tf.data.AUTOTUNE))))
+      on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(BATCHES_AHEAD))))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 
