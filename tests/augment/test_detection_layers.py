@@ -110,7 +110,7 @@ class TestIouCrop:
     for number, seed in enumerate(make_seeds(200)):
       corners = random.uniform(0, [25, 35], (3, 2))
       boxes = np.concatenate([corners, corners + random.uniform(5, 15, (3, 2))], 1)
-      if number % 2:
+      if options[0] and number % 40:
         # Boxes that a crop can be as large as.
         boxes[0] = [2, 3, 34, 41]
       given = np.concatenate([in_format(boxes, "rel_yxyx", size), [[-1] * 4, [0] * 4]])
@@ -130,7 +130,7 @@ class TestIouCrop:
       assert max(reference.overlap(crop, box) for box, is_kept in zip(boxes, kept) if is_kept) >= options[0]
       moved = in_format(np.clip(boxes - [*crop[:2]] * 2, 0, [width, height] * 2), "rel_yxyx", (height, width))
       np.testing.assert_allclose(found[:3], moved * np.array(kept)[:, np.newaxis], rtol=0, atol=1e-9)
-    assert crops > (20 if options[0] == 0.9 else 90)
+    assert crops > (10 if options[0] == 0.9 else 150)
 
   @pytest.mark.parametrize("boxes", [np.zeros([0, 4]), [[-1.0] * 4] * 2, [[0.0] * 4]])
   def test_without_boxes_the_image_stays(self, boxes):
@@ -164,7 +164,7 @@ class TestIouCrop:
                 for seed in make_seeds(9)}) > 3
 
   def test_needs_boxes(self):
-    image, match = noise(np.uint8, 9, 9, 3), "random_iou_crop looks at the boxes of an image, got none.*targets="
+    image, match = noise(np.uint8, 9, 9, 3), "looks at the boxes of an image, got none.*targets="
     source = tf.data.Dataset.from_tensors({"image": image, "mask": image[..., 0]})
     for make in (
         lambda: CROP(image, [7, 0]), lambda: CROP.pixels(image, CROP.draws([7, 0])),
@@ -205,21 +205,21 @@ class TestSizes:
     with pytest.raises(tf.errors.InvalidArgumentError, match="random_crop must have a height of at least 20 pixels"):
       fn(noise(np.uint8, 30, 9, 9, 3), seed=[7, 0])
 
-  @pytest.mark.parametrize("batched", [False, True])
-  def test_in_a_stage(self, batched):
-    """By several workers, into rows of a batch, and at any split: what `compose` makes."""
+  @pytest.mark.parametrize("at", [1, 2, 4])
+  def test_in_a_stage(self, at):
+    """By several workers and into rows of a batch: the same as by one, in each epoch."""
     layers = [augment.random_zoom_out(p=0.8), CROP, augment.random_flip(), augment.resize((12, 15))]
     images, boxes = noise(np.uint8, 12, 20, 30, 3), np.float32([[[k, 2, k + 15, 18]] for k in range(12)])
-    source, found = tf.data.Dataset.from_tensor_slices((images, boxes)), []
-    for at in (1, 2, 4):
-      stage = source.refurbish(layers[:at], layers[at:], r=1, targets={1: "xyxy"}, seed=5, shuffle=False, num_parallel_calls=3)
-      stage = stage.batch(4).unbatch() if batched else stage
-      found.append([tf.nest.map_structure(lambda each: each.numpy(), element) for element in stage])
-    plain = source.map(lambda image, boxes: image).refurbish([ZOOM], layers[3:], r=1, seed=5, num_parallel_calls=3).batch(5)
+    source = tf.data.Dataset.from_tensor_slices((images, boxes))
+    stages = [source.refurbish(layers[:at], layers[at:], targets={1: "xyxy"}, seed=5, order_seed=1, num_parallel_calls=workers) for workers in (None, 3, 3)]
+    stages[2] = stages[2].batch(4).unbatch()
+    for _ in range(3):
+      expected, *others = [[tf.nest.map_structure(lambda each: each.numpy(), element) for element in stage] for stage in stages]
+      assert len(expected) == 12 and len(np.unique([boxes for _, boxes in expected])) > 12
+      for found in others:
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    plain = source.map(lambda image, boxes: image).refurbish([ZOOM], [SIZES, *layers[3:]], seed=5, num_parallel_calls=3).batch(5)
     assert [each.shape[1:].as_list() for each in plain] == [[12, 15, 3]] * 3
-    assert len(found[0]) == 12 and len(np.unique([each[1] for each in found[0]])) > 12
-    for other in found[1:2]:
-      tf.nest.map_structure(np.testing.assert_array_equal, other, found[0])
 
   def test_static_shapes(self):
     image = tf.TensorSpec([9, 11, 3], tf.uint8)
