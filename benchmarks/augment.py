@@ -71,8 +71,22 @@ def layers(side):
       peers.ERASING: ([augment.random_erasing(1)], False),
       peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
       peers.TRIVIAL: (augment.trivial_augment(), False),
+      # To one size again, as batches need.
+      peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
+      peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),
+      peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
+      peers.CHOICE: ([augment.random_choice([crop, flip, cutout])], False),
+      peers.ORDER: ([augment.random_order([crop, flip, cutout])], False),
       **policies(augment, side),
   }
+
+
+def _composed(sequence, side, batched):
+  """The layers as a function of an image and a seed, beside boxes if one looks at these."""
+  looks = any(layer.looks_at_boxes for layer in sequence)
+  function = augment.compose(sequence, {1: "xyxy"} if looks else None, clips=False if batched else None)
+  boxes = tf.constant(peers.boxes(side))
+  return (lambda image, seed: function(image, tf.broadcast_to(boxes, [*image.shape[:-3], *boxes.shape]), seed=seed)[0]) if looks else function
 
 
 def policies(module, side):
@@ -109,7 +123,7 @@ def _section(quick, side, batched, absent):
   calls[NOTHING] = feed(images, lambda image, seed: image)
   for name, (sequence, is_large) in layers(side).items():
     # Each image of a batch draws for itself.
-    calls[name] = feed(large if is_large else images, augment.compose(sequence, clips=False if batched else None))
+    calls[name] = feed(large if is_large else images, _composed(sequence, side, batched))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
     for name, (sequence, _) in policies(common.tensorflow_layers(), side).items():

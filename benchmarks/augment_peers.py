@@ -22,6 +22,8 @@ RESIZE, RESIZE_SMOOTH = "resize", "resize, antialiased"
 RAND_ONE, RAND, AUTO, DEEP = "RandAugment, one layer", "RandAugment", "AutoAugment", "Deep AutoAugment"
 JITTER, SOLARIZE, BLUR = "color jitter", "solarize", "Gaussian blur"
 ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
+ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
+CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
 # Of the jitter: of brightness, contrast and saturation, and of the hue. SimCLR's, of strength 1.
 STRENGTH, TURN = 0.8, 0.2
 SIGMA = (0.1, 2.0)
@@ -58,6 +60,16 @@ class Inputs:
 def kernel_size(side):
   """SimCLR's: a tenth of the side, and odd."""
   return side // 10 | 1
+
+
+def sizes(side):
+  """From which, and below which, the shortest side is drawn that is cropped then."""
+  return side, side + side // 4
+
+
+def boxes(side):
+  """Three, of an image of this side."""
+  return np.float32([[0.1, 0.2, 0.4, 0.5], [0.3, 0.1, 0.9, 0.8], [0.6, 0.6, 0.9, 0.7]]) * side
 
 
 def installed():
@@ -209,6 +221,7 @@ def _dali(inputs):
 def _torchvision(inputs):
   """Its transforms of tensors."""
   import torch
+  from torchvision import tv_tensors
   from torchvision.transforms import v2
   # As its DataLoader's workers have. More of them spin while they wait for each other.
   torch.set_num_threads(1)
@@ -222,10 +235,12 @@ def _torchvision(inputs):
   policy = v2.AutoAugmentPolicy.CIFAR10 if side == 32 else v2.AutoAugmentPolicy.IMAGENET
   rand = v2.RandAugment(2, BINS)
   images, large = inputs.images, inputs.large
+  resize, cutout = v2.Resize([side, side], antialias=True), v2.RandomErasing(1, scale=(1 / 16, 1 / 16), ratio=(1, 1))
+  beside, cropped = tv_tensors.BoundingBoxes(boxes(side), format="XYXY", canvas_size=(side, side)), v2.Compose([v2.RandomIoUCrop(), resize])
   return {
       CROP: call(images, crop),
       FLIP: call(images, flip),
-      CUTOUT: call(images, v2.RandomErasing(1, scale=(1 / 16, 1 / 16), ratio=(1, 1))),
+      CUTOUT: call(images, cutout),
       NORMALIZE: call(images, *normalize),
       CROP_FLIP: call(images, crop, flip),
       NORMALIZED: call(images, crop, flip, *normalize),
@@ -242,6 +257,11 @@ def _torchvision(inputs):
       ERASING: call(images, v2.RandomErasing(1)),
       AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
       TRIVIAL: call(images, v2.TrivialAugmentWide()),
+      ZOOM_OUT: call(images, v2.RandomZoomOut(p=1), resize),
+      IOU_CROP: call(images, lambda image: cropped(image, beside)),
+      RANDOM_SIZE: call(large, v2.RandomResize(*sizes(side)), v2.RandomCrop(side)),
+      CHOICE: call(images, v2.RandomChoice([crop, flip, cutout])),
+      ORDER: call(images, v2.RandomOrder([crop, flip, cutout])),
       PIPELINE: call(images, rand, crop, flip, *normalize),
   }
 
@@ -299,6 +319,17 @@ def _pillow(inputs):
       matrix[row + 2] = side / 2 - matrix[row] * move[0] - matrix[row + 1] * move[1]
     return image.transform(image.size, Image.Transform.AFFINE, matrix)
 
+  def zoom_out(image):
+    longer = int(side * random.uniform(1, 4))
+    made = Image.new("RGB", (longer, longer))
+    made.paste(image, (random.randint(0, longer - side), random.randint(0, longer - side)))
+    return made.resize((side, side), bilinear)
+
+  def random_size(image):
+    shortest = random.randrange(*sizes(side))
+    x, y = random.randint(0, shortest - side), random.randint(0, shortest - side)
+    return image.resize((shortest, shortest), bilinear).crop((x, y, x + side, y + side))
+
   images, large = ([Image.fromarray(image) for image in each] for each in (inputs.images, inputs.large))
   return {
       CROP: _loop(inputs, images, crop),
@@ -312,6 +343,8 @@ def _pillow(inputs):
       SOLARIZE: _loop(inputs, images, ImageOps.solarize),
       BLUR: _loop(inputs, images, lambda image: image.filter(ImageFilter.GaussianBlur(random.uniform(*SIGMA)))),
       AFFINE: _loop(inputs, images, turn_and_move),
+      ZOOM_OUT: _loop(inputs, images, zoom_out),
+      RANDOM_SIZE: _loop(inputs, large, random_size),
   }
 
 
@@ -329,6 +362,7 @@ def _albumentations(inputs):
 
   crop = [albumentations.Pad(PADDING), albumentations.RandomCrop(side, side)]
   flip, images = albumentations.HorizontalFlip(p=0.5), inputs.images
+  cutout = albumentations.Erasing(scale=(1 / 16, 1 / 16), ratio=(1, 1), p=1)
   shear, by = (-SHEAR, SHEAR), [1 - STRENGTH, 1 + STRENGTH]
   return {
       CROP_FLIP: call(images, *crop, flip),
@@ -341,6 +375,10 @@ def _albumentations(inputs):
       AFFINE: call(images, albumentations.Affine(
           scale=ZOOM, translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)}, rotate=(-DEGREES, DEGREES),
           shear={"x": shear, "y": (0, 0)}, interpolation=cv2.INTER_NEAREST, p=1)),
+      RANDOM_SIZE: call(
+          inputs.large, albumentations.SmallestMaxSize(list(range(*sizes(side))), cv2.INTER_AREA), albumentations.RandomCrop(side, side)),
+      CHOICE: call(images, albumentations.OneOf([albumentations.Sequential(crop, p=1), flip, cutout], p=1)),
+      ORDER: call(images, albumentations.RandomOrder([albumentations.Sequential(crop, p=1), flip, cutout], n=3, p=1)),
   }
 
 
@@ -358,12 +396,15 @@ PEERS = {
         AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL), _dali),
     "torchvision": Peer(("torch", "torchvision"), False, (
         CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
-        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE), _torchvision),
+        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE, CHOICE, ORDER),
+        _torchvision),
     "Pillow": Peer(
         ("PIL",), False, (
-            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE),
+            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE, ZOOM_OUT,
+            RANDOM_SIZE),
         _pillow),
     "albumentations": Peer(
-        ("albumentations", "cv2"), False, (CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, BLUR, ERASING, AFFINE),
+        ("albumentations", "cv2"), False, (
+            CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, RANDOM_SIZE, CHOICE, ORDER),
         _albumentations),
 }

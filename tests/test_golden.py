@@ -208,6 +208,16 @@ def of_geometry():
         (layer.draws(seed, 5), called(masked, pictures(33, 33, 3), *masks_of(33, 33), seed=seed)) for seed in SEEDS]
 
 
+def of_drawn_sizes():
+  """Layers whose draws say how large an image becomes, and those that choose and order others."""
+  flip, crop, zoom = augment.random_flip(), augment.random_crop(padding=4), augment.random_zoom_out(9, (1, 2), 0.7)
+  for layer in (zoom, augment.random_resize(10, 90), augment.random_choice([zoom, [flip, crop]], [1, 3]), augment.random_order([flip, crop, augment.cutout(9)])):
+    yield from of_sizes(repr(layer), layer, sizes=SIZES[:3])
+  boxes = np.float32([[3, 4, 30, 20], [9, 2, 20, 30]])
+  fn = augment.compose([zoom, augment.random_iou_crop(), flip], {1: "xyxy", 2: "mask"})
+  yield "by boxes", [fn(pictures(33, 47, 3)[0], boxes, masks_of(33, 47)[0][0], seed=seed) for seed in SEEDS]
+
+
 def of_normalize():
   for channels in (1, 3, 4):
     for name, layer in normalizations(channels).items():
@@ -268,7 +278,7 @@ GROUPS = {
     **{kind: functools.partial(of_other_layers, kind) for kind in (
         "color_jitter", "random_grayscale", "random_solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
         "trivial_augment")},
-    "crops to a size and flips": of_crops_to_a_size_and_flips, "geometry": of_geometry, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
+    "crops to a size and flips": of_crops_to_a_size_and_flips, "geometry": of_geometry, "drawn sizes": of_drawn_sizes, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
     "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,
     **{name: functools.partial(of_composition, name) for name in COMPOSITIONS},

@@ -29,17 +29,22 @@ from .pad import pad
 from .rand_augment import rand_augment
 from .random_affine import random_affine
 from .random_apply import random_apply
+from .random_choice import random_choice
+from .random_iou_crop import random_iou_crop
+from .random_order import random_order
 from .random_perspective import random_perspective
+from .random_resize import random_resize
 from .random_rotate90 import random_rotate90
 from .random_rotation import random_rotation
 from .random_transpose import random_transpose
+from .random_zoom_out import random_zoom_out
 from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 
 __all__ = [
     "auto_augment", "center_crop", "color_jitter", "compose", "cutmix", "cutout", "decode",
     "decode_random_resized_crop", "deep_auto_augment", "gaussian_blur", "mixup", "mixup_or_cutmix", "normalize",
-    "numpy_layer", "pad", "rand_augment", "random_affine", "random_apply", "random_crop", "random_erasing",
-    "random_flip", "random_grayscale", "random_perspective", "random_resized_crop", "random_rotate90",
-    "random_rotation", "random_solarize", "random_transpose", "resize", "sanitize_boxes", "seed_at", "split",
-    "trivial_augment"]
+    "numpy_layer", "pad", "rand_augment", "random_affine", "random_apply", "random_choice", "random_crop",
+    "random_erasing", "random_flip", "random_grayscale", "random_iou_crop", "random_order", "random_perspective",
+    "random_resize", "random_resized_crop", "random_rotate90", "random_rotation", "random_solarize",
+    "random_transpose", "random_zoom_out", "resize", "sanitize_boxes", "seed_at", "split", "trivial_augment"]

@@ -14,7 +14,7 @@ from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
 LARGEST_PADDING = 16_383
-_LARGEST_RESIZED = 65_535
+LARGEST_RESIZED = 65_535
 _MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -145,7 +145,7 @@ def random_resized_crop(
   height, width = checked_size(size, "random_resized_crop")
   scale = checked_range("random_resized_crop", "scale", scale, 1)
   ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
-  _check_antialias(antialias, "random_resized_crop")
+  check_antialias(antialias, "random_resized_crop")
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return DrawingLayer(
       "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
@@ -183,7 +183,7 @@ def resize(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  _check_antialias(antialias, "resize")
+  check_antialias(antialias, "resize")
   return NativeLayer("resize", *resized("resize", size, antialias, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value))
 
 
@@ -383,7 +383,7 @@ def checked_normalization(mean, std, max_pixel_value, whose):
   return mean.tolist(), std.tolist(), max_pixel_value
 
 
-def _check_antialias(antialias, whose):
+def check_antialias(antialias, whose):
   if not isinstance(antialias, (bool, np.bool_)):
     raise TypeError(f"antialias of {whose} must be True or False, got {antialias!r}. True is smoother and slower.")
 
@@ -393,8 +393,8 @@ def checked_size(size, whose):
   size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   is_size = len(sides) == 2 and all(isinstance(side, numbers.Integral) and not isinstance(side, bool) for side in sides)
-  if not is_size or not all(1 <= side <= _LARGEST_RESIZED for side in sides):
+  if not is_size or not all(1 <= side <= LARGEST_RESIZED for side in sides):
     raise (ValueError if is_size else TypeError)(
-        f"size of {whose} must be a whole number of pixels from 1 to {_LARGEST_RESIZED:,}, or (height, width), got {size!r}. Pass "
+        f"size of {whose} must be a whole number of pixels from 1 to {LARGEST_RESIZED:,}, or (height, width), got {size!r}. Pass "
         "224, or (192, 256).")
   return tuple(map(int, sides))

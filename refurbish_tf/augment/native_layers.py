@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
 from .layers import check_is_one, checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
-from .target_kinds import shown
+from .target_kinds import BOXES, shown
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
@@ -95,6 +95,8 @@ class NativeLayer:
   # AutoAugment's second layer takes over what the first hands on: texts that must be the same.
   hands_on: str | None = None
   takes_over: str | None = None
+  # Whether its draws depend on the boxes that follow the image.
+  looks_at_boxes = False
 
   # `kind` and `arguments` are the layer for the ops.
   def __init__(self, name, arguments="", shown="", *, kind=None):
@@ -124,8 +126,8 @@ class DrawingLayer(NativeLayer):
 
   takes_seed = True
 
-  def __init__(self, name, arguments="", shown="", *, kind=None, outcomes=None):
-    self.outcomes = outcomes
+  def __init__(self, name, arguments="", shown="", *, kind=None, outcomes=None, looks_at_boxes=False):
+    self.outcomes, self.looks_at_boxes = outcomes, looks_at_boxes
     super().__init__(name, arguments, shown, kind=kind)
 
   @tf.autograph.experimental.do_not_convert
@@ -245,6 +247,11 @@ class LayerChain:
     return tuple(native.ops().refurbish_tf_image_pixels(images=image, draws=draws, **self._arguments(image, targets)))
 
   def _arguments(self, image, targets):
+    looking = [layer.__name__ for layer in self._layers if layer.looks_at_boxes]
+    if looking and not any(kind in BOXES for _, kind, _ in targets):
+      raise TypeError(
+          f"{looking[0]} looks at the boxes of an image, got none. Put it into the layers of compose, split or refurbish, and name "
+          'the component that holds them there: targets={"boxes": "xyxy"}.')
     texts = self._texts_of(image.dtype)
     return {
         "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,

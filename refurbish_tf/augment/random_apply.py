@@ -1,13 +1,11 @@
 """Layers of which all are applied, or none."""
 from __future__ import annotations
 
-import math
 from typing import Any, Sequence
 
-import tensorflow as tf
-
-from . import composition
-from .native_layers import MOST_LAYERS, ChanceLayer, NativeLayer, facts_of, pieces
+from .composition import checked_layers
+from .inner_layers import check_native, kept, outcomes_of, text_of
+from .native_layers import ChanceLayer
 
 
 def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
@@ -35,34 +33,7 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` not a real number.
     ValueError: `layers` is empty, or has one that makes images of another size or dtype; `p` is not from 0 to 1.
   """
-  layers = composition.checked_layers(layers, "random_apply")
-  for position, layer in enumerate(layers):
-    if not isinstance(layer, NativeLayer):
-      raise TypeError(
-          f"layers of random_apply must be layers of rtf.augment that take images, got {layer!r} at position {position}. Draw in "
-          "a function of your own, with a parameter named seed, whether it is applied.")
-  if len(layers) > MOST_LAYERS:
-    raise ValueError(
-        f"layers of random_apply must be 1 to {MOST_LAYERS} layers, got {len(layers)}. Put some of them into one in its place.")
-  # Pieces that begin with a comma go on with the word before.
-  text = " ".join(piece for k, layer in enumerate(layers) for piece in pieces(layer.text, k)).replace(" ,", ",")
-  return RandomApply(layers, text, p)
-
-
-class RandomApply(ChanceLayer):
-  """`text`: the layers as for the ops, each with its position."""
-
-  def __init__(self, layers, text, p):
-    outcomes = [layer.outcomes for layer in layers]
-    # Cut before commas, as the lists of other arguments are.
-    inner = text.replace(",~", ",~~").replace(" ", ",~")
-    shown = ", ".join(map(repr, layers))
-    super().__init__(
-        "random_apply", p, f"layers={inner}", f"[{shown}]",
-        outcomes=None if None in outcomes else tuple(math.prod(each) for each in zip(*outcomes)))
-    try:
-      facts_of(tuple(pieces(self.text, -1)))
-    except tf.errors.InvalidArgumentError as error:
-      raise ValueError(
-          f"layers of random_apply must keep the size and the dtype of an image, got [{shown}]. Put those that resize or normalize "
-          "before or after it.") from error
+  chain = checked_layers(layers, "random_apply")
+  check_native(chain, "random_apply")
+  layer = ChanceLayer("random_apply", p, f"layers={text_of(chain)}", repr(list(chain)), outcomes=outcomes_of(chain))
+  return kept(layer, "the size and the dtype", "Put those that resize or normalize before or after it.")

@@ -25,6 +25,10 @@ LAYERS = {
     "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))], "resize": [augment.resize((50, 90))],
     "center_crop, random_rotate90": [augment.center_crop(60), augment.random_rotate90()], "random_transpose": [augment.random_transpose(1)],
     "pad": [augment.pad((3, 1, 9, 6))], "pad, edge": [augment.pad(2, padding_mode="edge")], "pad, reflected": [augment.pad(3, padding_mode="reflect")],
+    "random_zoom_out": [augment.random_zoom_out(side_range=(1, 1.6))], "random_resize": [augment.random_resize(50, 90)],
+    "random_choice, random_order": [
+        augment.random_choice([augment.random_crop(padding=9), augment.random_zoom_out(p=1)]),
+        augment.random_order([augment.random_flip(), augment.random_crop(padding=8)])],
     "random_rotation": [augment.random_rotation(40)], "random_perspective": [augment.random_perspective(0.4, p=0.9)],
     "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
     "auto_augment, imagenet": augment.auto_augment("imagenet"),
@@ -121,7 +125,9 @@ def assert_same(found, expected):
     [*LAYERS["random_flip of both axes"], *LAYERS["random_crop to a size"], augment.random_crop(33)],
     [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"],
     [*LAYERS["random_rotation"], *LAYERS["pad"], *LAYERS["random_perspective"], *LAYERS["center_crop, random_rotate90"],
-     augment.random_transpose(), *LAYERS["pad, edge"]]], ids=range(5))
+     augment.random_transpose(), *LAYERS["pad, edge"]],
+    [*LAYERS["random_zoom_out"], augment.random_iou_crop(), *LAYERS["random_choice, random_order"], *LAYERS["random_resize"], augment.random_iou_crop()]],
+    ids=range(6))
 def test_any_split_gives_the_same_bytes(layers):
   """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
   whole = augment.compose(layers, EVERY)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
@@ -18,10 +19,14 @@ class Canvas {
 
   // After all that has been done.
   virtual ImageSize size() const = 0;
+  // Those that have area, of what follows an image as boxes.
+  virtual std::vector<Edges> boxes() const { return {}; }
 
   // Keeps a part of the image. The part may reach beyond its edges: `border`
   // says what is there. Mirrored pixels must be those of the image.
   virtual void Crop(const Box& part, Border border, FillColor color) = 0;
+  // Gives up boxes whose middle is not within the part.
+  virtual void KeepWithin(const Box& /*part*/) {}
   // Left to right, or top to bottom.
   virtual void Flip(bool vertically) = 0;
   // Swaps rows and columns.

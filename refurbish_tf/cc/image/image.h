@@ -1,6 +1,7 @@
 // What an image is: its size, and what its pixels are.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -30,6 +31,34 @@ inline Box CentredIn(ImageSize whole, ImageSize size) {
   return {(whole.height - size.height) / 2, (whole.width - size.width) / 2,
           size.height, size.width};
 }
+
+// A box of which the edges need not be between two pixels.
+struct Edges {
+  static Edges Of(const Box& box) {
+    return {static_cast<double>(box.y), static_cast<double>(box.x),
+            static_cast<double>(box.y + box.height),
+            static_cast<double>(box.x + box.width)};
+  }
+  bool HasArea() const { return bottom > top && right > left; }
+  double Area() const { return (bottom - top) * (right - left); }
+  // Width to height.
+  double Ratio() const { return (right - left) / (bottom - top); }
+  // Whether the middle of the other one is within it, not at an edge.
+  bool HasMiddleOf(const Edges& other) const {
+    const double y = (other.top + other.bottom) / 2;
+    const double x = (other.left + other.right) / 2;
+    return y > top && y < bottom && x > left && x < right;
+  }
+  // The part of their union that both have in common, if they have any.
+  double OverlapWith(const Edges& other) const {
+    const Edges both = {std::max(top, other.top), std::max(left, other.left),
+                        std::min(bottom, other.bottom),
+                        std::min(right, other.right)};
+    return both.Area() / (Area() + other.Area() - both.Area());
+  }
+
+  double top, left, bottom, right;
+};
 
 enum class ValueType {
   kUnknown,
@@ -76,6 +105,13 @@ struct ImageSpec {
   bool is_normalized = false;
   // It is not that of the image before, although both are unknown.
   bool size_is_new = false;
+  // Images of one size may become of several. The size is unknown before the
+  // draws are, unless a layer after it makes all of one.
+  bool size_is_drawn = false;
+
+  ImageSpec OfDrawnSize() const {
+    return {{kUnknown, kUnknown}, pixel, is_normalized, true, true};
+  }
 };
 
 // What is beyond the edges of an image.

@@ -70,5 +70,9 @@ inline double UnitOf(int32_t fraction) { return fraction / 2147483648.0; }
 inline double Between(const std::array<double, 2>& ends, int32_t fraction) {
   return ends[0] + (ends[1] - ends[0]) * UnitOf(fraction);
 }
+// A part of a side, or a multiple, in whole pixels: rounded down.
+inline int64_t PixelsOf(int64_t side, double part) {
+  return static_cast<int64_t>(static_cast<double>(side) * part);
+}
 
 }  // namespace refurbish_tf

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
 namespace {
@@ -14,6 +15,28 @@ struct KnownLayers {
   int raises = 0;
 };
 
+// Follows the size of an image alone.
+class SizeCanvas : public TargetCanvas {
+ public:
+  explicit SizeCanvas(ImageSize size) : size_(size) {}
+
+  ImageSize size() const override { return size_; }
+  void Crop(const Box& part, Border /*border*/, FillColor /*color*/) override {
+    size_ = {part.height, part.width};
+  }
+  void Flip(bool /*vertically*/) override {}
+  void Transpose() override { size_ = {size_.width, size_.height}; }
+  void Resize(const Box& /*part*/, ImageSize size,
+              bool /*antialias*/) override {
+    size_ = size;
+  }
+
+ private:
+  void MoveBy(const PreparedDistortion& /*distortion*/) override {}
+
+  ImageSize size_;
+};
+
 // Made by the first layer that registers, in whatever order files are linked.
 KnownLayers& Known() {
   static KnownLayers* const known = new KnownLayers;
@@ -21,6 +44,16 @@ KnownLayers& Known() {
 }
 
 }  // namespace
+
+absl::StatusOr<ImageSpec> Layer::Made(ImageSpec image,
+                                      const int32_t* draws) const {
+  RTF_ASSIGN_OR_RETURN(ImageSpec made, Behind(image));
+  if (made.size.height != kUnknown) return made;
+  SizeCanvas canvas(image.size);
+  Apply(draws, &canvas);
+  made.size = canvas.size();
+  return made;
+}
 
 ResizingLayer::ResizingLayer(Arguments& arguments) {
   if (!arguments.Has("short")) {
@@ -44,6 +77,24 @@ absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
   RTF_RETURN_IF_ERROR(CheckType(image));
   image.size = size_;
   return image;
+}
+
+ImageSize ResizingLayer::ByShortest(int64_t shortest, ImageSize image) {
+  const auto [height, width] = image;
+  return height <= width ? ImageSize{shortest, shortest * width / height}
+                         : ImageSize{shortest * height / width, shortest};
+}
+
+absl::Status ResizingLayer::CheckShortest(int64_t shortest, ImageSize image) {
+  if (image.height == kUnknown || image.width == kUnknown) {
+    return absl::OkStatus();
+  }
+  const auto [height, width] = ByShortest(shortest, image);
+  if (std::max(height, width) <= kMaxSide) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "have sides of at most ", kMaxSide, " pixels when its shortest has ",
+      shortest, ", got ", image.height, " x ", image.width,
+      " pixels. Pass a smaller size, or resize to a pair"));
 }
 
 FillValue::FillValue(absl::string_view key, Arguments& arguments) {

@@ -55,11 +55,21 @@ class Layer {
   virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
   // Does it. `Behind` must accept the image.
   virtual void Apply(const int32_t* draws, Canvas* canvas) const = 0;
+  // Whether its draws depend on boxes: then `DrawFrom` must come first.
+  virtual bool looks_at_boxes() const { return false; }
+  // Makes the draws what they are for an image with the boxes of this canvas,
+  // and applies them to it.
+  virtual void DrawFrom(Canvas* boxes, int32_t* draws) const {
+    Apply(draws, boxes);
+  }
 
   // What it makes of such an image. An error goes on from "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }
+  // What it makes of an image of known size with these draws.
+  virtual absl::StatusOr<ImageSpec> Made(ImageSpec image,
+                                         const int32_t* draws) const;
   // Whether it may stand behind this layer, or first: null.
   virtual absl::Status MayFollow(const Layer* /*before*/) const {
     return absl::OkStatus();
@@ -110,6 +120,7 @@ class ResizingLayer : public Layer {
   // The longest side that a part is resized to.
   static constexpr int64_t kMaxSide = 65535;
 
+  // Without a size if there is an argument `short`.
   explicit ResizingLayer(Arguments& arguments);
 
   void Apply(const int32_t* draws, Canvas* canvas) const override;
@@ -121,6 +132,11 @@ class ResizingLayer : public Layer {
 
  protected:
   ImageSize size() const { return size_; }
+  // The size of an image whose shortest side becomes this one. The other is
+  // rounded down, as in torchvision.
+  static ImageSize ByShortest(int64_t shortest, ImageSize image);
+  // That its sides can be resized to; unknown ones can.
+  static absl::Status CheckShortest(int64_t shortest, ImageSize image);
 
  private:
   virtual Box PartOf(const int32_t* draws, ImageSize size) const = 0;

@@ -1,11 +1,12 @@
 #include "refurbish_tf/cc/image/layer_chain.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "refurbish_tf/cc/image/arguments.h"
+#include "absl/strings/strip.h"
 
 namespace refurbish_tf {
 namespace {
@@ -28,6 +29,24 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
     }
   }
   return layers;
+}
+
+// The text of layers in an argument: ",~" stands for a space. Layers in these
+// have one more "~" for each level.
+std::string InnerText(absl::string_view text) {
+  std::string inner;
+  while (!text.empty()) {
+    if (!absl::ConsumePrefix(&text, ",~")) {
+      inner += text[0];
+      text.remove_prefix(1);
+    } else if (absl::StartsWith(text, "~")) {
+      inner += ',';
+      while (absl::ConsumePrefix(&text, "~")) inner += '~';
+    } else {
+      inner += ' ';
+    }
+  }
+  return inner;
 }
 
 }  // namespace
@@ -87,21 +106,52 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
-  const auto refused = [](absl::string_view whose, const absl::Status& status) {
-    const auto [inner, why] = Refusal::Of(status);
-    return absl::InvalidArgumentError(
-        absl::StrCat("image of ", inner, whose, " must ", why, "."));
-  };
-  if (const absl::Status status = Check(image); !status.ok()) {
-    return refused(links_[0].name, status);
+LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
+                          Arguments* arguments) {
+  absl::StatusOr<LayerChain> chain = Parse({InnerText(arguments->Text(key))});
+  if (!chain.ok()) {
+    arguments->Fail(chain.status().message());
+    return {};
   }
-  absl::StatusOr<ImageSpec> made = image;
+  ImageSpec image;
+  image.pixel.type = ValueType::kUint8;
+  const absl::StatusOr<ImageSpec> made = chain->Behind(image);
+  if (!made.ok() || made->pixel.type != image.pixel.type ||
+      made->is_normalized ||
+      (keeps_size && (!(made->size == image.size) || made->size_is_new))) {
+    arguments->Fail(absl::StrCat("its layers must keep the ",
+                                 keeps_size ? "size and the " : "",
+                                 "dtype of an image"));
+    return {};
+  }
+  return *std::move(chain);
+}
+
+absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image,
+                                             const int32_t* draws) const {
+  absl::Status status = Check(image);
+  if (status.ok()) {
+    absl::StatusOr<ImageSpec> made = BehindWithin(image, draws);
+    if (made.ok()) return made;
+    status = made.status();
+  } else {
+    status = Refusal::Of(status).Within(links_[0].name);
+  }
+  const auto [whose, why] = Refusal::Of(status);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "image of ", absl::StripSuffix(whose, " in "), " must ", why, "."));
+}
+
+absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,
+                                                   const int32_t* draws) const {
   for (const Link& link : links_) {
-    made = link.layer->Behind(*made);
-    if (!made.ok()) return refused(link.name, made.status());
+    absl::StatusOr<ImageSpec> made =
+        draws == nullptr ? link.layer->Behind(image)
+                         : link.layer->Made(image, draws + link.first_draw);
+    if (!made.ok()) return Refusal::Of(made.status()).Within(link.name);
+    image = *made;
   }
-  return made;
+  return image;
 }
 
 void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
@@ -111,6 +161,30 @@ void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
     link.layer->Draw(link.position < 0 ? seed : seed.SeedAt(link.position),
                      before, own);
     before = own;
+  }
+}
+
+int64_t LayerChain::EndOfDraw(int i, const int32_t* draws) const {
+  auto link = links_.rbegin();
+  while (link->first_draw > i) ++link;
+  return link->layer->EndOfDraw(i - link->first_draw, draws + link->first_draw);
+}
+
+bool LayerChain::moves_pixels() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
+    return link.layer->moves_pixels();
+  });
+}
+
+bool LayerChain::looks_at_boxes() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
+    return link.layer->looks_at_boxes();
+  });
+}
+
+void LayerChain::DrawFrom(Canvas* boxes, int32_t* draws) const {
+  for (const Link& link : links_) {
+    link.layer->DrawFrom(boxes, draws + link.first_draw);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/arguments.h"
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
@@ -47,14 +49,29 @@ class LayerChain {
   // The layers up to the last policy; none if there is none.
   LayerChain UpToLastPolicy() const;
 
-  // What the layers make of such an image.
-  absl::StatusOr<ImageSpec> Behind(const ImageSpec& image) const;
+  // Those in an argument of another layer, where ",~" stands for a space. They
+  // must keep an image's dtype, and its size if `keeps_size`. None if they are
+  // wrong, which `arguments` is told.
+  static LayerChain Of(absl::string_view key, bool keeps_size,
+                       Arguments* arguments);
+
+  // What the layers make of such an image; with draws, if its size is known.
+  absl::StatusOr<ImageSpec> Behind(const ImageSpec& image,
+                                   const int32_t* draws = nullptr) const;
+  // The same of layers within another one.
+  absl::StatusOr<ImageSpec> BehindWithin(ImageSpec image,
+                                         const int32_t* draws = nullptr) const;
   // That it is an image for any layer. An error goes on from "The image must ".
   static absl::Status Check(const ImageSpec& image);
 
   // Writes the `num_draws()` numbers that the layers draw from a seed: a pure
   // function, the same on every machine.
   void Draw(const ImageSeed& seed, int32_t* draws) const;
+  // As for a layer.
+  int64_t EndOfDraw(int i, const int32_t* draws) const;
+  bool moves_pixels() const;
+  bool looks_at_boxes() const;
+  void DrawFrom(Canvas* boxes, int32_t* draws) const;
   // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
   absl::Status CheckDraws(const int32_t* draws) const;
   // Whether these draws leave every image as it is.

@@ -147,12 +147,22 @@ absl::Status ImageLayers::Parse(tensorflow::AttrSlice attributes) {
       ", which the layers return, got ", DataTypeString(type), "."));
 }
 
-absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images) const {
+absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
+                                              const int32_t* draws) const {
   const int dims = images.dims();
   const int64_t channels = images.dim_size(dims - 1);
   const ImageSize size = {images.dim_size(dims - 3), images.dim_size(dims - 2)};
-  TF_ASSIGN_OR_RETURN(const ImageSpec made,
-                      chain_.Behind({size, {type_, channels}}));
+  const ImageSpec image = {size, {type_, channels}};
+  const int64_t number = draws == nullptr ? 0 : NumDrawing(images);
+  TF_ASSIGN_OR_RETURN(ImageSpec made,
+                      chain_.Behind(image, number > 0 ? draws : nullptr));
+  for (int64_t i = 1; made.size_is_drawn && i < number; ++i) {
+    TF_ASSIGN_OR_RETURN(const ImageSpec other,
+                        chain_.Behind(image, draws + i * chain_.num_draws()));
+    if (!(other.size == made.size)) return OfTwoSizes(made.size, other.size);
+  }
+  // Without images, and draws, it may be any.
+  if (made.size.height == kUnknown) made.size = size;
   if (channels > 4 && std::min(size.height, size.width) <= channels &&
       looks_at_channels_.exchange(false)) {
     WarnInPython(absl::StrCat(
@@ -173,6 +183,15 @@ absl::StatusOr<TensorShape> ImageLayers::ShapeOf(const Tensor& images,
   TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 3, made.size.height));
   TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 2, made.size.width));
   return shape;
+}
+
+absl::Status ImageLayers::OfTwoSizes(ImageSize one, ImageSize other) const {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "images of a batch must have one size after ", chain_.links()[0].name,
+      " and the layers that follow it, got ", one.height, " x ", one.width,
+      " and ", other.height, " x ", other.width,
+      " pixels. Put resize((height, width)) after it in the same list, or the "
+      "layers before batch."));
 }
 
 absl::Status ImageLayers::NoMemory() {
@@ -226,7 +245,8 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
     }
   }
   if (image.node == nullptr ||
-      !made->layers_.Parse(tensorflow::AttrSlice(*image.node)).ok()) {
+      !made->layers_.Parse(tensorflow::AttrSlice(*image.node)).ok() ||
+      made->layers_.chain().looks_at_boxes()) {
     return nullptr;
   }
   const auto position_of = [&](const std::string& value) {
@@ -273,18 +293,19 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
     if (seed_ < static_cast<int>(arguments.size())) {
       TF_ASSIGN_OR_RETURN(given, ParseSeed(arguments[seed_]));
     }
-    draws->resize(NumDrawing(images) * num_draws);
-    if (!IsBatch(images)) chain.Draw(given, draws->data());
-    for (int64_t i = 0; IsBatch(images) && i < images.dim_size(0); ++i) {
+    draws->resize(layers_.NumDrawing(images) * num_draws);
+    const bool is_batch = layers_.IsBatch(images);
+    if (!is_batch) chain.Draw(given, draws->data());
+    for (int64_t i = 0; is_batch && i < images.dim_size(0); ++i) {
       chain.Draw(given.SeedAt(i), draws->data() + i * num_draws);
     }
   }
-  return layers_.Behind(images);
+  return layers_.Behind(images, draws->data());
 }
 
 bool LayersFunction::ChangesNothing(const Tensor& images,
                                     const Draws& draws) const {
-  return NumDrawing(images) == 1 &&
+  return layers_.NumDrawing(images) == 1 &&
          layers_.chain().ChangesNothing(draws.data());
 }
 
@@ -296,7 +317,7 @@ absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,
   const Pixel pixel = {layers_.type(), images.dim_size(dims - 1)};
   const int64_t number =
       images.NumElements() / (size.height * size.width * pixel.channels);
-  const int64_t frames = number / NumDrawing(images);
+  const int64_t frames = number / layers_.NumDrawing(images);
   const auto* from = static_cast<const char*>(images.data());
   try {
     Painter painter(layers_.chain(), size, pixel, BestKernels());

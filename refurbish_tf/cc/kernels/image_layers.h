@@ -34,9 +34,17 @@ class ImageLayers {
   bool clips() const { return clips_; }
   ValueType type() const { return type_; }
 
-  // What the layers make of an image of these, which have three dimensions or
-  // more. Warns once if they hardly are images.
-  absl::StatusOr<ImageSpec> Behind(const Tensor& images) const;
+  bool IsBatch(const Tensor& images) const {
+    return images.dims() == (clips_ ? 5 : 4);
+  }
+  // How many images or clips draw for themselves.
+  int64_t NumDrawing(const Tensor& images) const {
+    return IsBatch(images) ? images.dim_size(0) : 1;
+  }
+  // What the layers make of these images, which have three dimensions or more,
+  // with the draws of each, or null. Warns once if they hardly are images.
+  absl::StatusOr<ImageSpec> Behind(const Tensor& images,
+                                   const int32_t* draws) const;
   // The shape of all that they make of these.
   static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
                                              const ImageSpec& made);
@@ -46,6 +54,8 @@ class ImageLayers {
   static absl::Status BeyondLimit(float value);
 
  private:
+  absl::Status OfTwoSizes(ImageSize one, ImageSize other) const;
+
   LayerChain chain_;
   bool clips_ = false;
   // Where Python does not know the shape. Until it has warned.
@@ -79,13 +89,6 @@ class LayersFunction {
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;
-  bool IsBatch(const Tensor& images) const {
-    return images.dims() == (layers_.clips() ? 5 : 4);
-  }
-  // How many images or clips draw for themselves.
-  int64_t NumDrawing(const Tensor& images) const {
-    return IsBatch(images) ? images.dim_size(0) : 1;
-  }
   // What the layers make of an image, and what they draw for each that draws.
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,

@@ -54,7 +54,7 @@ MovedImage MovedBy(const MovedImage& from, ImageSize size, uint8_t fill, const S
 }
 
 MovedImage Painted(const LayerChain& chain, const int32_t* draws, const MovedImage& from, const PixelKernels& kernels) {
-  const absl::StatusOr<ImageSpec> made = chain.Behind({from.size, from.pixel});
+  const absl::StatusOr<ImageSpec> made = chain.Behind({from.size, from.pixel}, draws);
   EXPECT_TRUE(made.ok()) << made.status();
   MovedImage to = {made->size, from.pixel,
                    std::vector<uint8_t>(made->size.height * made->size.width * from.pixel.bytes())};
@@ -106,7 +106,7 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
   const auto [height, width] = image.size;
   const bool is_bytes = image.pixel.type == ValueType::kUint8, has_colors = is_bytes && image.pixel.channels == 3;
   const auto below = [&](int64_t side) { return DieFrom(dice, 0, std::min<int64_t>(side, 7) - 1); };
-  switch (dice() % 12) {
+  switch (dice() % 15) {
     case 0:
       return absl::StrCat("center_crop position=-1 height=", DieFrom(dice, 1, 20), " width=", DieFrom(dice, 1, 20));
     case 1:
@@ -125,6 +125,16 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
     case 7:
       return absl::StrCat("resize position=-1 antialias=1 height=", DieFrom(dice, 1, 20),
                           " width=", DieFrom(dice, 1, 20));
+    case 8:
+      return absl::StrCat("random_zoom_out position=-1 below=2147483648 sides=1,3 fill=",
+                          is_bytes && image.pixel.channels <= 4 ? 77 : 0);
+    case 9:
+      return "random_choice position=-1 ends=1073741824,2147483648 layers0=random_resize,~position=0,~short=2,~number=9,~"
+             "antialias=1 layers1=random_order,~position=1,~number=2,~layers0=cutout,~~position=0,~~side=3,~layers1="
+             "random_flip,~~position=1";
+    case 10:
+      return "random_order position=-1 number=3 layers0=random_crop,~position=0,~padding=2,~reflect=0 layers1=cutout,~"
+             "position=1,~side=5 layers2=random_flip,~position=2,~mode=horizontal_and_vertical";
     default: {
       const std::string mode = std::vector<std::string>{"constant", "edge", "reflect", "symmetric"}[dice() % 4];
       const bool fills = is_bytes && image.pixel.channels <= 4 && mode == "constant" && dice() % 2 == 0;
@@ -193,6 +203,26 @@ TEST(GeometryTest, MasksMoveAsTheirImage) {
     ASSERT_EQ(moved, expected.bytes) << round;
   }
   EXPECT_GT(compared, 1000);
+}
+
+TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
+  const LayerChain chain = *LayerChain::Parse(
+      {"random_resize position=-1 short=5 number=10 antialias=1",
+       "random_crop position=-1 padding=0 reflect=0 height=9 width=9 pad_if_needed=0"});
+  const ImageSpec image = {{20, 30}, {ValueType::kUint8, 3}};
+  const int32_t large[] = {4, 0, 0}, small[] = {3, 0, 0};
+  EXPECT_TRUE(chain.Behind(image)->size_is_drawn);
+  EXPECT_EQ(chain.Behind(image, large)->size, (ImageSize{9, 9}));
+  EXPECT_FALSE(chain.Behind(image, small).ok());
+  const LayerChain one = *LayerChain::Parse({"random_resize position=-1 short=5 number=10 antialias=1"});
+  EXPECT_EQ(one.Behind(image)->size.height, kUnknown);
+  EXPECT_EQ(one.Behind(image, large)->size, (ImageSize{9, 13}));
+  for (const char* const text :
+       {"random_choice position=-1 ends=2147483647 layers0=random_flip", "random_order position=-1 number=2 layers0=cutout,~side=1",
+        "random_choice position=-1 ends=9,8,2147483648 layers0=random_flip layers1=random_flip layers2=random_flip",
+        "random_iou_crop position=-1 scale=0.3,1 ratio=0.5,2 options=0 trials=0"}) {
+    EXPECT_FALSE(LayerChain::Parse({text}).ok()) << text;
+  }
 }
 
 TEST(GeometryTest, RefusesImagesOfTwoSizes) {

@@ -33,6 +33,8 @@ const std::vector<std::string> kMovers = {
     "random_rotation position=-1 degrees=-50,40",
     "random_perspective position=-1 below=2147483648 scale=0,0.5",
     "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
+    "random_zoom_out position=-1 below=2147483648 sides=1,2 fill=0",
+    "random_resize position=-1 short=9 number=20 antialias=1",
     "resize position=-1 height=31 width=17 antialias=0"};
 
 NumberType Doubles() {
@@ -129,6 +131,33 @@ TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
     }
     EXPECT_EQ(boxes[20], -1);
   }
+}
+
+// Boxes that a layer has looked at have gone where others, and the size, go with the draws that it made.
+TEST(TargetsTest, DrawsFromBoxesAreThoseOfAllTargets) {
+  std::mt19937_64 random(5);
+  int crops = 0;
+  for (int round = 0; round < 200; ++round) {
+    const LayerChain chain = *LayerChain::Parse(
+        {kMovers[random() % kMovers.size()],
+         "random_choice position=-1 ends=2000000000,2147483648 layers0=random_iou_crop,~position=0,~scale=0.2,1,~"
+         "ratio=0.5,2,~options=0,0.5,1,~trials=9 layers1=random_flip,~position=1"});
+    std::vector<int32_t> draws(chain.num_draws());
+    chain.Draw(ImageSeed(round, 3), draws.data());
+    ASSERT_TRUE(chain.looks_at_boxes() && chain.CheckDraws(draws.data()).ok());
+    std::vector<double> looked_at = {2, 3, 20, 22, -1, -1, -1, -1, 10, 1, 12, 9}, others = looked_at;
+    Boxes boxes({TargetKind::Form::kCorners}, Doubles(), {24, 24}, 3, looked_at.data());
+    ASSERT_TRUE(boxes.Begin().ok());
+    chain.DrawFrom(&boxes, draws.data());
+    Boxes same({TargetKind::Form::kCorners}, Doubles(), {24, 24}, 3, others.data());
+    ASSERT_TRUE(same.Begin().ok());
+    chain.Apply(draws.data(), &same);
+    EXPECT_EQ(looked_at, others);
+    EXPECT_EQ(boxes.size(), same.size());
+    EXPECT_EQ(chain.Behind({{24, 24}, {ValueType::kUint8, 3}}, draws.data())->size, boxes.size());
+    crops += draws[chain.links()[1].first_draw + 5] > 0;
+  }
+  EXPECT_GT(crops, 40);
 }
 
 // What is stored between two runs of layers, and read again, goes on as if it had not been.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -26,7 +25,7 @@ class WholeResize : public ResizingLayer {
                                      ImageSize image) const override {
     Resizing resizing = *ResizingLayer::ResizingOf(draws, image);
     if (shortest_.has_value()) {
-      resizing.size = resizing.padded = ByShortest(image);
+      resizing.size = resizing.padded = ByShortest(*shortest_, image);
     }
     if (pads_) {
       resizing.size = Within(size(), image);
@@ -38,18 +37,12 @@ class WholeResize : public ResizingLayer {
     const ImageSize before = image.size;
     RTF_ASSIGN_OR_RETURN(ImageSpec made, ResizingLayer::Behind(image));
     if (shortest_.has_value()) {
+      RTF_RETURN_IF_ERROR(CheckShortest(*shortest_, before));
       if (before.height == kUnknown || before.width == kUnknown) {
         made.size_is_new = true;
         return made;
       }
-      made.size = ByShortest(before);
-      if (std::max(made.size.height, made.size.width) > kMaxSide) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("have sides of at most ", kMaxSide,
-                         " pixels when its shortest has ", *shortest_, ", got ",
-                         before.height, " x ", before.width,
-                         " pixels. Pass a smaller size, or a pair"));
-      }
+      made.size = ByShortest(*shortest_, before);
     } else if (pads_ && color_ != kBlack) {
       RTF_RETURN_IF_ERROR(CheckColors(image, {1, 2, 3, 4}));
     }
@@ -59,12 +52,6 @@ class WholeResize : public ResizingLayer {
  private:
   Box PartOf(const int32_t* /*draws*/, ImageSize image) const override {
     return CentredIn(image, crops_ ? Within(image, size()) : image);
-  }
-  // The other side is rounded down, as in torchvision.
-  ImageSize ByShortest(ImageSize image) const {
-    const auto [height, width] = image;
-    return height <= width ? ImageSize{*shortest_, *shortest_ * width / height}
-                           : ImageSize{*shortest_ * height / width, *shortest_};
   }
   // The largest size within the first one that has the aspect ratio of the
   // second. Rounded down, as in Keras.

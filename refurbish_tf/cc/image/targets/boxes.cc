@@ -6,6 +6,32 @@
 #include "absl/strings/str_cat.h"
 
 namespace refurbish_tf {
+namespace {
+
+// Whether they are no more than so much beyond an image.
+bool AreIn(ImageSize image, const Edges& edges, double beyond) {
+  return edges.top >= -beyond && edges.left >= -beyond &&
+         edges.bottom <= static_cast<double>(image.height) + beyond &&
+         edges.right <= static_cast<double>(image.width) + beyond;
+}
+
+}  // namespace
+
+std::vector<Edges> Boxes::boxes() const {
+  std::vector<Edges> boxes;
+  ForEachRow([&](const double* box) {
+    const Edges edges = Read(box, size());
+    if (edges.HasArea()) boxes.push_back(edges);
+  });
+  return boxes;
+}
+
+void Boxes::KeepWithin(const Box& part) {
+  const Edges edges = Edges::Of(part);
+  ForEachRow([&](double* box) {
+    if (!edges.HasMiddleOf(Read(box, size()))) std::fill_n(box, kNumbers, 0.0);
+  });
+}
 
 absl::Status Boxes::BeginRow(double* box) {
   const Edges edges = Read(box, size());
@@ -16,20 +42,20 @@ absl::Status Boxes::BeginRow(double* box) {
     return absl::InvalidArgumentError("have no negative height or width");
   }
   // Annotators round to whole pixels.
-  if (!edges.AreIn(size(), 1 + rounding)) {
+  if (!AreIn(size(), edges, 1 + rounding)) {
     return absl::InvalidArgumentError(absl::StrCat("lie in their image of ",
                                                    size().height, " x ",
                                                    size().width, " pixels"));
   }
   // The edges of what was clipped and stored may lie as much beyond.
   const double stored_beyond = type().epsilon == 0 ? 1 : rounding / 2;
-  if (!edges.AreIn(size(), stored_beyond) || !edges.HasArea()) {
+  if (!AreIn(size(), edges, stored_beyond) || !edges.HasArea()) {
     Write(edges, box);
   }
   return absl::OkStatus();
 }
 
-Boxes::Edges Boxes::Read(const double* box, ImageSize size) const {
+Edges Boxes::Read(const double* box, ImageSize size) const {
   double y = box[1], x = box[0], height = box[3], width = box[2];
   if (kind_.y_first) {
     std::swap(y, x);

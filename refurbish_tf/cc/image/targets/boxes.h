@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "refurbish_tf/cc/image/targets/target_kind.h"
 #include "refurbish_tf/cc/image/targets/target_rows.h"
@@ -17,19 +18,10 @@ class Boxes : public TargetRows {
         double* numbers)
       : TargetRows(type, size, count, kNumbers, numbers), kind_(kind) {}
 
+  std::vector<Edges> boxes() const override;
+  void KeepWithin(const Box& part) override;
+
  private:
-  struct Edges {
-    bool HasArea() const { return bottom > top && right > left; }
-    // Whether they are no more than so much beyond an image.
-    bool AreIn(ImageSize image, double beyond) const {
-      return top >= -beyond && left >= -beyond &&
-             bottom <= static_cast<double>(image.height) + beyond &&
-             right <= static_cast<double>(image.width) + beyond;
-    }
-
-    double top, left, bottom, right;
-  };
-
   // Clips the box to the image.
   absl::Status BeginRow(double* box) override;
   void MoveRow(const Projection& to, ImageSize before, double* box) override;

@@ -80,10 +80,7 @@ void TargetRows::MoveTo(const Projection& to, ImageSize made) {
   const ImageSize before = size_;
   size_ = made;
   fits_ &= longest_side() <= type_.highest;
-  for (int64_t i = 0; i < count_; ++i) {
-    double* const row = numbers_ + i * columns_;
-    if (!IsPadding(row)) MoveRow(to, before, row);
-  }
+  ForEachRow([&](double* row) { MoveRow(to, before, row); });
 }
 
 }  // namespace refurbish_tf

@@ -51,6 +51,14 @@ class TargetRows : public TargetCanvas {
   const NumberType& type() const { return type_; }
   int columns() const { return columns_; }
   double longest_side() const;
+  // Calls it with each row that is no padding.
+  template <class Work>
+  void ForEachRow(const Work& work) const {
+    for (int64_t i = 0; i < count_; ++i) {
+      double* const row = numbers_ + i * columns_;
+      if (!IsPadding(row)) work(row);
+    }
+  }
 
  private:
   void MoveBy(const PreparedDistortion& distortion) override;

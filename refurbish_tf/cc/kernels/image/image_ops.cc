@@ -112,6 +112,9 @@ class ImageOp : public OpKernel {
   }
 
  protected:
+  // The draws of one image need no allocation.
+  using Draws = absl::InlinedVector<int32_t, 64>;
+
   const LayerChain& chain() const { return layers_.chain(); }
 
   absl::Status CheckRank(const Tensor& images) const {
@@ -125,29 +128,37 @@ class ImageOp : public OpKernel {
         ", got ", images.shape().DebugString(), "."));
   }
   // Whether there are draws for each part of the first dimension: of a batch.
-  bool IsBatch(const Tensor& images) const {
-    return images.dims() == (layers_.clips() ? 5 : 4);
-  }
+  bool IsBatch(const Tensor& images) const { return layers_.IsBatch(images); }
 
-  // `draws_of(i)` returns the draws of image i, or clip i, which must pass
-  // `CheckDraws`. It is called by several threads.
-  template <class DrawsOf>
-  void Make(OpKernelContext* ctx, const Tensor& images,
-            const DrawsOf& draws_of) {
+  // `draws`: those of each image, or clip, one after the other, which must pass
+  // `CheckDraws`. Null if there are no images.
+  void Make(OpKernelContext* ctx, const Tensor& images, int32_t* draws) {
+    const auto draws_of = [this, draws](int64_t i) {
+      return draws + i * chain().num_draws();
+    };
     const int dims = images.dims();
-    const int64_t num_draws = IsBatch(images) ? images.dim_size(0) : 1;
+    const int64_t num_draws = layers_.NumDrawing(images);
     const int64_t channels = images.dim_size(dims - 1);
     const ImageSize size = {images.dim_size(dims - 3),
                             images.dim_size(dims - 2)};
     const Pixel pixel = {layers_.type(), channels};
-    OP_REQUIRES_VALUE(const ImageSpec behind, ctx, layers_.Behind(images));
     const int64_t frames =
         layers_.clips() && dims > 3 ? images.dim_size(dims - 4) : 1;
+    ImageBatch batch{{}, num_draws, frames, size, size, {}};
+    for (int i = 0; i < dims - 3; ++i) {
+      batch.lead.push_back(images.dim_size(i));
+    }
+    if (chain().looks_at_boxes() && images.NumElements() > 0) {
+      OP_REQUIRES_OK(ctx, layers_.Behind(images, nullptr).status());
+      batch.apply = [&](int64_t draw, Canvas* boxes) {
+        chain().DrawFrom(boxes, draws_of(draw));
+      };
+      OP_REQUIRES_OK(ctx, targets_.MoveFirstBoxes(ctx, 2, 1, batch));
+    }
+    OP_REQUIRES_VALUE(const ImageSpec behind, ctx,
+                      layers_.Behind(images, draws));
     if (!targets_.empty()) {
-      ImageBatch batch{{}, num_draws, frames, size, behind.size, {}};
-      for (int i = 0; i < dims - 3; ++i) {
-        batch.lead.push_back(images.dim_size(i));
-      }
+      batch.made = behind.size;
       batch.apply = [&](int64_t draw, Canvas* canvas) {
         chain().Apply(draws_of(draw), canvas);
       };
@@ -211,12 +222,12 @@ class PixelsOp : public ImageOp {
                          batch ? absl::StrCat(batch_size, ", ") : "", num_draws,
                          "] for images of shape ", images.shape().DebugString(),
                          ", got ", draws.shape().DebugString(), ".")));
-    const int32_t* const drawn = draws.flat<int32_t>().data();
+    const int32_t* const given = draws.flat<int32_t>().data();
+    Draws drawn(given, given + batch_size * num_draws);
     for (int64_t i = 0; i < batch_size; ++i) {
-      OP_REQUIRES_OK(ctx, chain().CheckDraws(drawn + i * num_draws));
+      OP_REQUIRES_OK(ctx, chain().CheckDraws(drawn.data() + i * num_draws));
     }
-    Make(ctx, images,
-         [drawn, num_draws](int64_t i) { return drawn + i * num_draws; });
+    Make(ctx, images, drawn.data());
   }
 };
 
@@ -233,11 +244,11 @@ class LayersOp : public ImageOp {
     if (!IsBatch(images)) {
       Draws draws(chain().num_draws());
       chain().Draw(seed, draws.data());
-      Make(ctx, images, [&draws](int64_t) { return draws.data(); });
+      Make(ctx, images, draws.data());
       return;
     }
     if (images.NumElements() == 0) {
-      Make(ctx, images, [](int64_t) -> const int32_t* { return nullptr; });
+      Make(ctx, images, nullptr);
       return;
     }
     Tensor draws;
@@ -247,13 +258,8 @@ class LayersOp : public ImageOp {
                                            &draws));
     int32_t* const drawn = draws.flat<int32_t>().data();
     DrawForBatch(chain(), seed, images.dim_size(0), drawn);
-    Make(ctx, images,
-         [this, drawn](int64_t i) { return drawn + i * chain().num_draws(); });
+    Make(ctx, images, drawn);
   }
-
- private:
-  // The draws of one image need no allocation.
-  using Draws = absl::InlinedVector<int32_t, 64>;
 };
 
 // What Python asks of layers, so that nothing is said of them twice.

@@ -1,0 +1,55 @@
+// Shows the image smaller: puts it at a random place of a larger, empty one.
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
+
+namespace refurbish_tf {
+namespace {
+
+class RandomZoomOut : public ChanceLayer {
+ public:
+  explicit RandomZoomOut(Arguments& arguments)
+      : ChanceLayer(arguments),
+        sides_(arguments.Range("sides", 1, kMost)),
+        fill_("fill", arguments) {}
+
+  // Whether, how large, and where: left and top.
+  int num_draws() const override { return 4; }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    RTF_RETURN_IF_ERROR(fill_.Check(image));
+    const int64_t longest = std::max(image.size.height, image.size.width);
+    if (static_cast<double>(longest) * sides_[1] > LayerChain::kMaxSide) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "have sides of at most ", LayerChain::kMaxSide,
+          " pixels after it, got ", image.size.height, " x ", image.size.width,
+          " pixels. Pass a smaller side_range, or resize it before"));
+    }
+    return image.OfDrawnSize();
+  }
+
+ private:
+  static constexpr double kMost = 1000;
+
+  void Change(const int32_t* draws, Canvas* canvas) const override {
+    const double by = Between(sides_, draws[1]);
+    const auto [height, width] = canvas->size();
+    const int64_t made_height = PixelsOf(height, by);
+    const int64_t made_width = PixelsOf(width, by);
+    const int64_t left = PixelsOf(made_width - width, UnitOf(draws[2]));
+    const int64_t top = PixelsOf(made_height - height, UnitOf(draws[3]));
+    canvas->Crop({-top, -left, made_height, made_width}, Border::kEmpty,
+                 fill_.color());
+  }
+
+  const std::array<double, 2> sides_;
+  const FillValue fill_;
+};
+
+const LayerType kRandomZoomOut("random_zoom_out", 1,
+                               LayerType::MakeAs<RandomZoomOut>);
+
+}  // namespace
+}  // namespace refurbish_tf

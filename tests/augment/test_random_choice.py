@@ -1,0 +1,175 @@
+"""`random_choice` and `random_order`: one of several layers, or all of them in any order, as one layer."""
+import itertools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import ROOT
+from support import detection_reference as reference
+from support import final_reference as final
+from support.images import chi_square, make_seeds, noise
+
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_detection.json").read_text(encoding="utf-8"))
+SEED, UNIT = [7, 0], 2**31
+FLIP, CROP, CUTOUT = (augment.random_flip(), final.Flip()), (augment.random_crop(padding=3), final.Crop(3)), (augment.cutout(4), final.Cutout(4))
+
+
+def ours(chains):
+  return [[layer for layer, _ in chain] if len(chain) > 1 else chain[0][0] for chain in chains]
+
+
+def choice(p, *chains):
+  weights = p or [1] * len(chains)
+  parts = tuple(weight / sum(weights) for weight in weights)
+  return augment.random_choice(ours(chains), p), reference.Choice(tuple(tuple(each for _, each in chain) for chain in chains), parts)
+
+
+def order(*chains):
+  return augment.random_order(ours(chains)), reference.Order(tuple(tuple(each for _, each in chain) for chain in chains))
+
+
+LAYERS = [
+    choice(None, [FLIP], [CROP, CUTOUT], [CUTOUT]), choice([2, 0, 5], [CROP], [FLIP], [order([CUTOUT], [FLIP, CROP])]), choice([3], [FLIP]),
+    order([CROP], [FLIP], [CUTOUT]), order([FLIP, CROP], [choice([1, 4], [CUTOUT], [FLIP, choice(None, [CROP], [FLIP])])]), order([CROP])]
+
+
+@pytest.mark.parametrize("number", range(len(LAYERS)))
+def test_is_as_its_reference(number):
+  layer, expected = LAYERS[number]
+  images = noise(40, 9, 13, 3)
+  draws = layer.draws(SEED, 40).numpy()
+  for k, image in enumerate(images):
+    seed = final.seed_at(SEED, k)
+    np.testing.assert_array_equal(draws[k], expected.draws(seed))
+    np.testing.assert_array_equal(layer(image, seed), expected.pixels(image, expected.draws(seed)))
+  np.testing.assert_array_equal(layer(images, SEED), layer.pixels(images, draws))
+
+
+@pytest.mark.parametrize("case", RIVALS["order"], ids=range(6))
+def test_order_is_torchvisions(case):
+  layer = augment.random_order([augment.random_flip(p=1), augment.random_crop(padding=6), augment.random_rotate90()])
+  left, drawn = [0, 1, 2], []
+  for each in case["order"][:2]:
+    drawn.append(left.index(each))
+    left.remove(each)
+  image = np.arange(1, 37, dtype=np.uint8).reshape(6, 6, 1)
+  made = layer.pixels(image, np.int32([*drawn, 1, *np.add(case["moved"], 6), 1]))
+  np.testing.assert_array_equal(made[..., 0], case["made"])
+
+
+@pytest.mark.parametrize("case", RIVALS["choice"], ids=range(3))
+def test_p_is_torchvisions(case):
+  solid = [augment.random_solarize(0, p=1), augment.random_flip(p=0), augment.pad(0, 9)]
+  layer = augment.random_choice([[solid[0]], solid[1], [solid[0], augment.random_grayscale(1)]], case["p"])
+  drawn = layer.draws(SEED, 6000).numpy()[:, 0]
+  ends = np.rint(np.cumsum(case["parts"]) * 1e4) / 1e4 * UNIT
+  counts = np.bincount(np.searchsorted(ends, drawn, side="right").clip(0, 2), minlength=3) / 6000
+  assert np.abs(counts - case["parts"]).max() < 0.02
+  ends = [int(end) for end in layer.text.split("ends=")[1].split(" ")[0].split(",")]
+  np.testing.assert_allclose(np.diff([0, *ends]) / UNIT, case["parts"], rtol=0, atol=1e-4)
+  assert ends[-1] == UNIT
+
+
+def test_all_orders_are_equally_likely():
+  layer = augment.random_order([augment.random_flip(p=1), augment.cutout(1), augment.random_crop(padding=1), augment.random_rotate90()])
+  drawn, counts = np.unique(layer.draws(SEED, 4800).numpy()[:, :3], axis=0, return_counts=True)
+  assert len(drawn) == 24 and chi_square(counts) < 23 + 4 * 46**0.5
+  made = {layer(np.arange(36, dtype=np.uint8).reshape(6, 6, 1), seed).numpy().tobytes() for seed in make_seeds(50)}
+  assert len(made) > 40
+
+
+def test_targets_follow_what_was_chosen():
+  """And choices may make other sizes: the mask says where each pixel went."""
+  crops = [augment.random_crop(8), [augment.pad(2), augment.random_flip(p=1)], augment.random_transpose(1), augment.random_zoom_out()]
+  layers = [augment.random_choice(crops), augment.random_order([augment.random_flip(), augment.random_crop(padding=3)])]
+  kinds, image = {1: "mask", 2: "xyxy"}, np.arange(1, 181, dtype=np.uint8).reshape(12, 15, 1)
+  fn, sizes = augment.compose(layers, kinds), set()
+  for seed in make_seeds(60):
+    made, mask, boxes = fn(image, image[..., 0], np.float32([[4, 4, 8, 8]]), seed=seed)
+    np.testing.assert_array_equal(made[..., 0], mask)
+    sizes.add(tuple(mask.shape))
+    inside = np.isin(mask, image[4:8, 4:8, 0])
+    rows, columns = np.nonzero(inside)
+    expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1] if inside.any() else [0] * 4
+    np.testing.assert_array_equal(boxes[0], expected)
+    first, second = augment.split(layers, 1, kinds)
+    for one, other in zip(second(*first(image, image[..., 0], np.float32([[4, 4, 8, 8]]), seed=seed), seed=seed), (made, mask, boxes), strict=True):
+      np.testing.assert_array_equal(one, other)
+  assert {(8, 8), (16, 19), (15, 12)} < sizes and len(sizes) > 5
+
+
+def test_boxes_are_looked_at_if_that_is_chosen():
+  layer = augment.random_choice([augment.random_iou_crop(sampler_options=[0]), augment.random_flip(p=1)])
+  fn, sizes = augment.compose([augment.random_zoom_out(p=1), layer], {1: "xyxy"}), set()
+  for seed in make_seeds(20):
+    first = augment.random_zoom_out(p=1)(noise(9, 9, 3), augment.seed_at(seed, 0))
+    made, boxes = fn(noise(9, 9, 3), np.float32([[1, 1, 8, 8]]), seed=seed)
+    crops = layer.draws(augment.seed_at(seed, 1))[0] < 2**30
+    assert crops or made.shape == first.shape
+    sizes.add((bool(crops), made.shape == first.shape))
+    assert boxes.numpy().any()
+  assert sizes == {(True, False), (False, True)}
+
+
+def test_a_policy_is_one_choice():
+  layer = augment.random_choice([augment.auto_augment("cifar10"), augment.rand_augment(2), augment.trivial_augment()])
+  images = noise(30, 9, 9, 3)
+  made = layer(images, SEED).numpy()
+  for policy, k in ((augment.auto_augment("cifar10"), 0), (augment.rand_augment(2), 2)):
+    fn = augment.compose([*[augment.random_flip(p=0)] * k, *policy])
+    chosen = layer.draws(SEED, 30).numpy()[:, 0] * np.int64(3) // UNIT == k // 2
+    assert chosen.any()
+    for number in np.flatnonzero(chosen):
+      np.testing.assert_array_equal(made[number], fn(images[number], seed=final.seed_at(SEED, int(number))))
+
+
+def test_static_sizes():
+  same = augment.random_choice([augment.random_resized_crop(8), [augment.resize(9), augment.random_crop(8)]])
+  assert same(noise(5, 20, 30, 3), SEED).shape == [5, 8, 8, 3]
+  for layer, known in ((same, 8), (augment.random_choice([augment.random_flip(), augment.random_flip("vertical")]), 12), (
+      augment.random_choice([augment.resize((8, 8)), augment.random_flip()]), None)):
+    traced = tf.function(lambda image, layer=layer: layer(image, SEED)).get_concrete_function(tf.TensorSpec([12, 12, 3], tf.uint8))
+    assert traced.structured_outputs.shape.as_list() == [known, known, 3]
+
+
+def test_outcomes_and_text():
+  flip, blur, inner = augment.random_flip(), augment.gaussian_blur(3), augment.random_order([augment.random_flip(), augment.random_flip()])
+  assert augment.random_choice([flip, [flip, flip]]).outcomes == (6, 1 / (0.25 / 2 + 0.25 / 4))
+  assert augment.random_choice([flip, blur], [1, 0]).outcomes == (2, 2) and augment.random_choice([flip, augment.cutout(3)]).outcomes is None
+  assert inner.outcomes == (4, 4) and repr(inner) == "random_order([random_flip(), random_flip()])"
+  assert repr(augment.random_choice([flip, [flip, inner]], [1, 2])) == (
+      "random_choice([random_flip(), [random_flip(), random_order([random_flip(), random_flip()])]], p=[1, 2])")
+
+
+@pytest.mark.parametrize("make, error, match", [
+    (lambda: augment.random_choice([augment.normalize(), augment.random_flip()]), ValueError, "layers of random_choice must keep the dtype"),
+    (lambda: augment.random_order([augment.resize(4)]), ValueError, "layers of random_order must keep the size and the dtype"),
+    (lambda: augment.random_order([augment.random_zoom_out()]), ValueError, "must keep the size"),
+    (lambda: augment.random_apply([augment.random_resize(4, 9)]), ValueError, "must keep the size"),
+    (lambda: augment.random_choice(augment.auto_augment("cifar10")), ValueError, "both layers of auto_augment"),
+    (lambda: augment.random_choice([]), ValueError, "at least one layer"), (lambda: augment.random_order([[]]), ValueError, "at least one layer"),
+    (lambda: augment.random_choice([augment.random_flip()] * 65), ValueError, "1 to 64 layers"),
+    (lambda: augment.random_choice(augment.random_flip()), TypeError, "must be a list or tuple"),
+    (lambda: augment.random_order([lambda image: image]), TypeError, "layers of random_order must be layers of rtf.augment"),
+    (lambda: augment.random_choice([augment.random_flip()], [0]), ValueError, "p of random_choice must be a list of 1 numbers of at least 0, not all 0|not all 0"),
+    (lambda: augment.random_choice([augment.random_flip()], [1, 2]), ValueError, "p of random_choice"),
+    (lambda: augment.random_choice([augment.random_flip()], 0.5), TypeError, "p of random_choice"),
+    (lambda: augment.random_choice([augment.random_solarize(), augment.random_flip()])(noise(4, 4, 1), SEED), ValueError,
+     "image of random_solarize in random_choice must have 3 channels")])
+def test_what_it_refuses(make, error, match):
+  with pytest.raises(error, match=match):
+    make()
+
+
+def test_draws_of_others_are_refused():
+  layer = augment.random_choice([augment.random_flip(), augment.random_crop(padding=2)])
+  for draws in ([-1, 0, 0], [0, 2, 0], [0, 1, 1], [UNIT - 1, 5, 0]):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A draw must be from 0 to"):
+      layer.pixels(noise(4, 4, 3), np.int32(draws))
+  inner = augment.random_order([augment.random_flip(), augment.random_crop(padding=2), augment.cutout(2)])
+  for draws in itertools.islice(itertools.product([3], [0], [0], [0], [0], [0], [0]), 1):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A draw must be from 0 to 2, got 3"):
+      inner.pixels(noise(4, 4, 3), np.int32(draws))
