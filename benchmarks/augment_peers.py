@@ -21,6 +21,8 @@ RESIZED, RESIZED_SMOOTH = "resized crop", "resized crop, antialiased"
 RESIZE, RESIZE_SMOOTH = "resize", "resize, antialiased"
 RAND_ONE, RAND, AUTO, DEEP = "RandAugment, one layer", "RandAugment", "AutoAugment", "Deep AutoAugment"
 JITTER, SOLARIZE, BLUR = "color jitter", "solarize", "Gaussian blur"
+POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT = "posterize", "equalize", "autocontrast", "sharpness", "invert"
+PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "photometric distort"
 ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
@@ -253,6 +255,14 @@ def _torchvision(inputs):
       AUTO: call(images, v2.AutoAugment(policy)),
       JITTER: call(images, v2.ColorJitter(STRENGTH, STRENGTH, STRENGTH, TURN)),
       SOLARIZE: call(images, v2.RandomSolarize(128, p=1)),
+      POSTERIZE: call(images, v2.RandomPosterize(4, p=1)),
+      EQUALIZE: call(images, v2.RandomEqualize(p=1)),
+      AUTOCONTRAST: call(images, v2.RandomAutocontrast(p=1)),
+      SHARPNESS: call(images, v2.RandomAdjustSharpness(2, p=1)),
+      INVERT: call(images, v2.RandomInvert(p=1)),
+      PERMUTATION: call(images, v2.RandomChannelPermutation()),
+      NOISE: call(images, v2.GaussianNoise()),
+      PHOTOMETRIC: call(images, v2.RandomPhotometricDistort()),
       BLUR: call(images, v2.GaussianBlur(kernel_size(side), SIGMA)),
       ERASING: call(images, v2.RandomErasing(1)),
       AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
@@ -341,6 +351,12 @@ def _pillow(inputs):
       RAND: _loop(inputs, images, lambda image: distort(distort(image))),
       JITTER: _loop(inputs, images, jitter),
       SOLARIZE: _loop(inputs, images, ImageOps.solarize),
+      POSTERIZE: _loop(inputs, images, lambda image: ImageOps.posterize(image, 4)),
+      EQUALIZE: _loop(inputs, images, ImageOps.equalize),
+      AUTOCONTRAST: _loop(inputs, images, ImageOps.autocontrast),
+      SHARPNESS: _loop(inputs, images, lambda image: ImageEnhance.Sharpness(image).enhance(2)),
+      INVERT: _loop(inputs, images, ImageOps.invert),
+      PERMUTATION: _loop(inputs, images, lambda image: Image.merge("RGB", random.sample(image.split(), 3))),
       BLUR: _loop(inputs, images, lambda image: image.filter(ImageFilter.GaussianBlur(random.uniform(*SIGMA)))),
       AFFINE: _loop(inputs, images, turn_and_move),
       ZOOM_OUT: _loop(inputs, images, zoom_out),
@@ -370,6 +386,13 @@ def _albumentations(inputs):
       RESIZED: call(inputs.large, albumentations.RandomResizedCrop((side, side))),
       JITTER: call(images, albumentations.ColorJitter(by, by, by, (-TURN, TURN), p=1)),
       SOLARIZE: call(images, albumentations.Solarize(threshold_range=(0.5, 0.5), p=1)),
+      POSTERIZE: call(images, albumentations.Posterize(4, p=1)),
+      EQUALIZE: call(images, albumentations.Equalize(mode="pil", p=1)),
+      AUTOCONTRAST: call(images, albumentations.AutoContrast(method="pil", p=1)),
+      SHARPNESS: call(images, albumentations.Sharpen(alpha=(1, 1), p=1)),
+      INVERT: call(images, albumentations.InvertImg(p=1)),
+      PERMUTATION: call(images, albumentations.ChannelShuffle(p=1)),
+      NOISE: call(images, albumentations.GaussNoise(std_range=(0.1, 0.1), p=1)),
       BLUR: call(images, albumentations.GaussianBlur(blur_limit=(kernel_size(side),) * 2, sigma_limit=SIGMA, p=1)),
       ERASING: call(images, albumentations.Erasing(p=1)),
       AFFINE: call(images, albumentations.Affine(
@@ -396,15 +419,16 @@ PEERS = {
         AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL), _dali),
     "torchvision": Peer(("torch", "torchvision"), False, (
         CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
-        RAND, AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE, CHOICE, ORDER),
-        _torchvision),
+        RAND, AUTO, JITTER, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION, NOISE, PHOTOMETRIC,
+        BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE, CHOICE, ORDER), _torchvision),
     "Pillow": Peer(
         ("PIL",), False, (
-            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, BLUR, AFFINE, ZOOM_OUT,
-            RANDOM_SIZE),
+            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, POSTERIZE, EQUALIZE,
+            AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION, BLUR, AFFINE, ZOOM_OUT, RANDOM_SIZE),
         _pillow),
     "albumentations": Peer(
         ("albumentations", "cv2"), False, (
-            CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, RANDOM_SIZE, CHOICE, ORDER),
+            CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION,
+            NOISE, BLUR, ERASING, AFFINE, RANDOM_SIZE, CHOICE, ORDER),
         _albumentations),
 }

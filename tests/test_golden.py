@@ -169,10 +169,12 @@ def of_other_layers(kind):
       augment.gaussian_blur(23, 3), augment.random_erasing(), augment.random_erasing(1, (0.1, 0.9), (0.1, 9), (1, 2, 3)),
       augment.random_affine(20), augment.random_affine((-180, 180), (0.3, 0.1), (0.3, 3), (-40, 40, -10, 10)),
       augment.random_apply([augment.color_jitter(0.4, 0.4, 0.2, 0.1), augment.random_flip(), augment.gaussian_blur()], 0.8),
-      *augment.trivial_augment()]
+      augment.random_posterize((2, 6)), augment.random_adjust_sharpness((0, 3)), augment.random_equalize(), augment.random_autocontrast(),
+      augment.random_invert(), augment.random_channel_permutation(), augment.random_photometric_distort(), augment.gaussian_noise(),
+      augment.gaussian_noise(0.1, (0, 0.3)), *augment.trivial_augment()]
   for layer in layers:
     if layer.__name__ == kind:
-      channels = (1, 3, 4) if kind == "gaussian_blur" else (3,)
+      channels = (1, 3, 4) if kind.startswith("gaussian") else (1, 3) if kind in ("random_equalize", "random_adjust_sharpness") else (3,)
       yield from of_sizes(repr(layer), layer, channels)
       yield f"{layer!r}, draws", [(layer.draws(seed), layer.draws(seed, 5)) for seed in SEEDS]
       masked = augment.compose([layer], targets={1: "mask", 2: "mask"})
@@ -277,7 +279,8 @@ GROUPS = {
         "random_crop", "random_flip", "cutout", "random_resized_crop", "resize")},
     **{kind: functools.partial(of_other_layers, kind) for kind in (
         "color_jitter", "random_grayscale", "random_solarize", "gaussian_blur", "random_erasing", "random_affine", "random_apply",
-        "trivial_augment")},
+        "random_posterize", "random_adjust_sharpness", "random_equalize", "random_autocontrast", "random_invert", "random_channel_permutation",
+        "random_photometric_distort", "gaussian_noise", "trivial_augment")},
     "crops to a size and flips": of_crops_to_a_size_and_flips, "geometry": of_geometry, "drawn sizes": of_drawn_sizes, "reflecting random_crop": of_reflecting_crops, "normalize": of_normalize,
     **{kind: functools.partial(of_policies, kind) for kind in ("rand_augment", "auto_augment", "deep_auto_augment")},
     "draws": of_draws, "crop and flip": of_crop_and_flip, "datasets": of_datasets,

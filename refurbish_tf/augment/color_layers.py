@@ -8,8 +8,8 @@ from refurbish_tf._internal.checks import is_real
 from .layers import checked_range, checked_whole, is_pair
 from .native_layers import ChanceLayer, DrawingLayer
 
-# The largest factor of brightness, contrast and saturation.
-_LARGEST_FACTOR = 100
+# Of an amount: that which changes nothing, the lowest and the highest.
+_FACTORS, _TURNS = (1, 0, 100), (0, -0.5, 0.5)
 _LARGEST_KERNEL = 1023
 
 
@@ -48,9 +48,8 @@ def color_jitter(
   2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
   ranges = {
-      name: _checked_amounts(name, value, (1, 0, _LARGEST_FACTOR))
-      for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation))}
-  ranges["hue"] = _checked_amounts("hue", hue, (0, -0.5, 0.5))
+      name: checked_amounts("color_jitter", name, value)
+      for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue))}
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
   return DrawingLayer(
@@ -92,7 +91,7 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
     p: a real number from 0 to 1. BYOL and DINO take 0.2, for one of their two views.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `threshold` is not a whole number, or `p` not a real number, or out of range.
@@ -150,14 +149,14 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
       ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})", outcomes=(number, number))
 
 
-def _checked_amounts(name, value, limits):
-  """Returns the range that `value` stands for; `limits`: of no change, the lowest and the highest."""
-  middle, lowest, highest = limits
+def checked_amounts(whose, name, value):
+  """Returns the range that `value` stands for."""
+  middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
   low, high = (
       (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else
       value if is_pair(value) else (1, 0))
   if not lowest <= low <= high <= highest or is_real(value) and value < 0:
     raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
-        f"{name} of color_jitter must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the second not "
-        f"the smaller one, got {value!r}. Leave it out for no change.")
+        f"{name} of {whose} must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the second not "
+        f"the smaller one, got {value!r}. Pass 0 for no change.")
   return float(low), float(high)

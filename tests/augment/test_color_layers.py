@@ -141,7 +141,7 @@ class TestBadInput:
       ({"brightness": (1, math.inf)}, ValueError)], ids=str)
   def test_jitter(self, arguments, error):
     name, = arguments
-    with pytest.raises(error, match=f"{name} of color_jitter must be a number from 0 to .*Leave it out for no change"):
+    with pytest.raises(error, match=f"{name} of color_jitter must be a number from 0 to .*Pass 0 for no change"):
       augment.color_jitter(**arguments)
 
   @pytest.mark.parametrize("arguments, error, match", [

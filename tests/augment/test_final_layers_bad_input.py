@@ -130,7 +130,7 @@ class TestEveryLayer:
     (augment.color_jitter(0.4), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.color_jitter(0.4), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
     (augment.random_solarize(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
-    (augment.random_solarize(), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
+    (augment.random_solarize(), np.uint8, [4, 4, 2], ValueError, r"1 or 3 channels, got shape \(4, 4, 2\)"),
     (augment.random_grayscale(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.random_grayscale(), np.uint8, [4, 4, 4], ValueError, r"1 or 3 channels, got shape \(4, 4, 4\)"),
     (augment.random_erasing(value=3), np.float32, [4, 4, 3], TypeError, "uint8"),

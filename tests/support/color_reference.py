@@ -3,9 +3,11 @@
 As `final_reference`, which has the other layers.
 """
 import dataclasses
+import itertools
 import math
 
 import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
 
 from support.final_reference import below, composed_pixels, fraction, seed_at
 
@@ -106,6 +108,107 @@ class Solarize(Chance):
   def changed(self, image, draws):
     del draws
     return np.where(image < self.threshold, image, 255 - image)
+
+
+def pillows(function):
+  """A function of an array of three channels or one that calls Pillow's."""
+  def called(image, *arguments):
+    made = function(Image.fromarray(image if image.shape[-1] == 3 else image[..., 0]), *arguments)
+    return np.asarray(made).reshape(image.shape)
+  return called
+
+
+DISTORTIONS = {
+    "random_autocontrast": pillows(ImageOps.autocontrast), "random_equalize": pillows(ImageOps.equalize),
+    "random_invert": pillows(ImageOps.invert), "random_posterize": pillows(ImageOps.posterize),
+    "random_solarize": pillows(ImageOps.solarize),
+    "random_adjust_sharpness": pillows(lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Distort(Chance):
+  """The layer of this name, with the range of its parameter, if it has one."""
+  name: str = ""
+  ends: tuple = ()
+
+  @property
+  def size(self):
+    return 1 + (len(set(self.ends)) == 2)
+
+  def changed(self, image, draws):
+    return DISTORTIONS[self.name](image, *self.parameter(draws))
+
+  def parameter(self, draws):
+    if self.size == 1:
+      return self.ends[:1]
+    low, high = self.ends
+    if self.name == "random_adjust_sharpness":
+      return [round((low + (high - low) * draws[1] / UNIT) * 4096) / 4096]
+    return [math.floor(low + (high + 1 - low) * draws[1] / UNIT)]
+
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotometricDistort(ColorJitter):
+  p: float = 0.5
+  size = 11
+  name = "random_photometric_distort"
+
+  def draws(self, seed):
+    return [*(fraction(seed, k) for k in range(8)), below(seed, 8, 2), fraction(seed, 9), below(seed, 10, 6)]
+
+  def pixels(self, image, draws):
+    functions, amounts = (brightened, contrasted, saturated, hue_turned), self.amounts(draws[3:])
+    for step in (0, 1, 2, 3) if draws[8] else (0, 2, 3, 1):
+      if draws[step] < round(self.p * UNIT):
+        image = functions[step](image, amounts[step])
+    return image[..., ORDERS[draws[10]]] if draws[9] < round(self.p * UNIT) else image
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelPermutation:
+  size = 1
+  name = "random_channel_permutation"
+
+  def draws(self, seed):
+    return [below(seed, 0, 6)]
+
+  def pixels(self, image, draws):
+    return image[..., ORDERS[draws[0]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianNoise:
+  mean: float = 0
+  sigma: tuple = (0.1, 0.1)
+  clip: bool = True
+  size = 3
+  name = "gaussian_noise"
+  # Of the odd powers of a sum of four bytes, from about -1 to 1.
+  factors = (FACTORS)
+
+  def draws(self, seed):
+    return [fraction(seed, k) for k in range(3)]
+
+  def pixels(self, image, draws):
+    key = [np.uint32(below(draws[:2], k, 2**32)) for k in range(2)]
+    bits = np.arange(image.size, dtype=np.uint32).reshape(image.shape) + key[0]
+    bits = (bits ^ bits >> 16) * np.uint32(0x21f0aaad)
+    bits = ((bits ^ bits >> 15) + key[1]) * np.uint32(0xd35a2d97)
+    bits ^= bits >> 15
+    total = sum(bits >> shift & 255 for shift in (0, 8, 16, 24)) * 256 + (bits * np.uint32(0x9e3779b1) >> 24)
+    at = (np.float32(total) - np.float32(130687.5)) * np.float32(2**-17)
+    low, high = self.sigma
+    unit = 255 if image.dtype == np.uint8 else 1
+    sigma = (low + (high - low) * draws[2] / UNIT) * unit
+    factor = np.float32(0)
+    for each in self.factors[::-1]:
+      factor = factor * (at * at) + np.float32(each * sigma)
+    offset = np.float32(self.mean * unit) + np.float32(0.5 * (unit > 1))
+    made = np.float32(image) + offset + factor * at
+    return (np.clip(made, 0, unit) if self.clip else made).astype(image.dtype)
 
 
 def reflected(i, size):

@@ -9,6 +9,7 @@
 #include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/noise.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
 
 namespace refurbish_tf {
@@ -39,8 +40,9 @@ class Canvas {
   virtual void ResizeBicubic(const Box& part) = 0;
   // Blurs it. What is beyond its edges is reflected about the outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
-  // Of three channels. The color of one channel cannot change.
+  // Of three channels, or one, whose color cannot change.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
+  virtual void AddNoise(const AddedNoise& noise) = 0;
   // `normalization` must outlive this.
   virtual void Normalize(const Normalization& normalization) = 0;
 };

@@ -7,8 +7,8 @@ namespace {
 
 void LookUp(const uint8_t* from, int64_t bytes, const ValueTables& tables,
             uint8_t* to) {
-  for (int64_t i = 0; i < bytes; i += kColors) {
-    for (int c = 0; c < kColors; ++c) to[i + c] = tables.of[c][from[i + c]];
+  for (int c = 0; c < kColors; ++c) {
+    for (int64_t i = c; i < bytes; i += kColors) to[i] = tables.of[c][from[i]];
   }
 }
 
@@ -28,14 +28,23 @@ void Hue(const uint8_t* from, int64_t bytes, int turn, uint8_t* to) {
   }
 }
 
+void Permute(const uint8_t* from, int64_t bytes,
+             const std::array<uint8_t, kColors>& order, uint8_t* to) {
+  for (int64_t i = 0; i < bytes; i += kColors) {
+    const uint8_t pixel[] = {from[i + order[0]], from[i + order[1]],
+                             from[i + order[2]]};
+    std::memcpy(to + i, pixel, kColors);
+  }
+}
+
 void FindExtremes(const uint8_t* from, int64_t bytes, uint8_t* lowest,
                   uint8_t* highest) {
   std::memset(lowest, 255, kColors);
   std::memset(highest, 0, kColors);
-  for (int64_t i = 0; i < bytes; i += kColors) {
-    for (int c = 0; c < kColors; ++c) {
-      lowest[c] = std::min(lowest[c], from[i + c]);
-      highest[c] = std::max(highest[c], from[i + c]);
+  for (int c = 0; c < kColors; ++c) {
+    for (int64_t i = c; i < bytes; i += kColors) {
+      lowest[c] = std::min(lowest[c], from[i]);
+      highest[c] = std::max(highest[c], from[i]);
     }
   }
 }
@@ -129,7 +138,8 @@ void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
                 uint8_t* to, uint8_t* /*end*/) {
   const uint8_t* const row = plan.image + y * plan.row_bytes;
   const Range inner = InnerBytes(plan, y, x, count);
-  const int64_t begin = x * kColors, end = begin + count * kColors;
+  const int64_t begin = x * plan.pixel_bytes;
+  const int64_t end = begin + count * plan.pixel_bytes;
   std::memcpy(to, row + begin, inner.from - begin);
   plain::Sharpen(plan, row, inner.from, inner.to, to + (inner.from - begin));
   std::memcpy(to + (inner.to - begin), row + inner.to, end - inner.to);
@@ -152,6 +162,7 @@ const DistortionKernels& PlainDistortions() {
       nullptr,
       LookUp,
       Color,
+      Permute,
       Hue,
       FindExtremes,
       SumGreys,

@@ -70,6 +70,8 @@ struct DistortionKernels {
   bool has_arithmetic;
 
   // All `bytes` begin with the first channel. `from` and `to` may be the same.
+  // Those of one channel are taken for three in turn, but for the last bytes,
+  // by what does not mix channels.
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
@@ -81,6 +83,10 @@ struct DistortionKernels {
                   uint8_t* to);
   void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t* to);
+
+  // Channel i of a pixel gets what is in channel order[i].
+  void (*permute)(const uint8_t* from, int64_t bytes,
+                  const std::array<uint8_t, kColors>& order, uint8_t* to);
 
   // `turn` is as in `PreparedDistortion`.
   void (*hue)(const uint8_t* from, int64_t bytes, int turn, uint8_t* to);
@@ -146,9 +152,10 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
 // Sharpens bytes [begin, end) of a row; all have eight neighbours.
 inline void Sharpen(const RowPlan& plan, const uint8_t* row, int64_t begin,
                     int64_t end, uint8_t* to) {
+  const int64_t pixel = plan.pixel_bytes;
   for (int64_t i = begin; i < end; ++i) {
     int sum = 4 * row[i];
-    for (int64_t k = i - kColors; k <= i + kColors; k += kColors) {
+    for (int64_t k = i - pixel; k <= i + pixel; k += pixel) {
       sum += row[k - plan.row_bytes] + row[k] + row[k + plan.row_bytes];
     }
     *to++ = Blend((sum + 6) / 13, row[i], plan.blend.factor);
@@ -231,9 +238,10 @@ inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
 // of the row, that have eight neighbours.
 inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
                         int64_t count) {
-  const Range range = {x * kColors, (x + count) * kColors};
+  const int64_t pixel = plan.pixel_bytes;
+  const Range range = {x * pixel, (x + count) * pixel};
   if (y == 0 || y == plan.height - 1) return {range.from, range.from};
-  return Intersection(range, kColors, (plan.width - 1) * kColors);
+  return Intersection(range, pixel, (plan.width - 1) * pixel);
 }
 
 }  // namespace refurbish_tf

@@ -1,10 +1,15 @@
 #include "refurbish_tf/cc/image/distortions.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace refurbish_tf {
 namespace {
+
+constexpr std::array<uint8_t, kColors> kChannelOrders[kNumChannelOrders] = {
+    {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
 // Not to be fused with a sum into one operation that rounds once: all that is
 // stored is rounded.
@@ -118,9 +123,13 @@ bool PixelStep::NeedsImage(Distortion distortion) {
 }
 
 PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
-                     int64_t pixels, const PixelKernels& kernels)
-    : kernels_(*kernels.distortions), blend_(prepared.blend) {
+                     int64_t pixels, int64_t channels,
+                     const PixelKernels& kernels)
+    : kernels_(*kernels.distortions),
+      channels_(channels),
+      blend_(prepared.blend) {
   if (prepared.changes_nothing) return;
+  if (channels == 1 && IsOfColors(prepared.distortion)) return;
   const double parameter = prepared.parameter;
   switch (prepared.distortion) {
     case Distortion::kAutoContrast:
@@ -136,8 +145,14 @@ PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
       form_ = Form::kHue;
       hue_ = prepared.hue;
       break;
+    case Distortion::kPermuteChannels:
+      form_ = Form::kPermute;
+      order_ = kChannelOrders[static_cast<int>(parameter)];
+      break;
     case Distortion::kContrast: {
-      const int64_t sum = kernels_.sum_greys(image, kColors * pixels);
+      const int64_t sum =
+          channels == 1 ? std::accumulate(image, image + pixels, int64_t{0})
+                        : kernels_.sum_greys(image, kColors * pixels);
       byte_ = static_cast<uint8_t>((2 * sum + pixels) / (2 * pixels));
       Make(Form::kBlend, [this](int value) {
         return plain::Blend(byte_, value, blend_.factor);
@@ -187,8 +202,14 @@ void PixelStep::Make(Form form, Value value) {
 
 void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   uint8_t lowest[kColors], highest[kColors];
-  kernels_.find_extremes(image, kColors * pixels, lowest, highest);
-  alike_ = false;
+  kernels_.find_extremes(image, channels_ * pixels, lowest, highest);
+  alike_ = channels_ == 1;
+  if (alike_) {
+    // The values of one channel were taken for those of three.
+    std::fill_n(lowest, kColors, *std::min_element(lowest, lowest + kColors));
+    std::fill_n(highest, kColors,
+                *std::max_element(highest, highest + kColors));
+  }
   bool changes_nothing = true;
   int32_t multipliers[kColors];
   const Contrast contrasts[kColors] = {{lowest[0], highest[0]},
@@ -222,13 +243,22 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
 
 void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   alignas(64) uint32_t counts[kColors][256];
-  if (pixels < 4096) {
-    CountValues<2>(image, pixels, counts);
+  const int64_t counted = channels_ * pixels / kColors;
+  if (counted < 4096) {
+    CountValues<2>(image, counted, counts);
   } else {
-    CountValues<4>(image, pixels, counts);
+    CountValues<4>(image, counted, counts);
   }
   form_ = Form::kTables;
-  alike_ = false;
+  alike_ = channels_ == 1;
+  if (alike_) {
+    // The values of one channel were taken for those of three.
+    for (int64_t i = kColors * counted; i < pixels; ++i) ++counts[0][image[i]];
+    for (int value = 0; value < 256; ++value) {
+      counts[0][value] += counts[1][value] + counts[2][value];
+      counts[1][value] = counts[2][value] = counts[0][value];
+    }
+  }
   for (int c = 0; c < kColors; ++c) {
     int brightest = 255;
     while (counts[c][brightest] == 0) --brightest;
@@ -259,7 +289,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
 bool PixelStep::Compose(const PixelStep& next) {
   if (next.changes_nothing()) return true;
   if (form_ != Form::kTables || next.form_ == Form::kColor ||
-      next.form_ == Form::kHue) {
+      next.form_ == Form::kHue || next.form_ == Form::kPermute) {
     return false;
   }
   if (next.form_ == Form::kTables) {
@@ -267,7 +297,7 @@ bool PixelStep::Compose(const PixelStep& next) {
       for (uint8_t& value : tables_.of[c]) value = next.tables_.of[c][value];
     }
   } else if (next.alike_) {
-    next.Apply(tables_.of[0], 256, tables_.of[0]);
+    next.ApplyToBytes(tables_.of[0], sizeof tables_.of, tables_.of[0]);
   } else {
     return false;
   }
@@ -277,7 +307,11 @@ bool PixelStep::Compose(const PixelStep& next) {
 }
 
 void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
-  const int64_t bytes = kColors * pixels;
+  ApplyToBytes(from, channels_ * pixels, to);
+}
+
+void PixelStep::ApplyToBytes(const uint8_t* from, int64_t bytes,
+                             uint8_t* to) const {
   switch (form_) {
     case Form::kNothing:
       if (from != to) std::memcpy(to, from, bytes);
@@ -294,6 +328,8 @@ void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
       return kernels_.color(from, bytes, blend_, to);
     case Form::kHue:
       return kernels_.hue(from, bytes, hue_, to);
+    case Form::kPermute:
+      return kernels_.permute(from, bytes, order_, to);
     case Form::kTables:
       return kernels_.look_up(from, bytes, tables_, to);
   }

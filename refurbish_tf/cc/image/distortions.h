@@ -1,8 +1,10 @@
 // The distortions of AutoAugment and RandAugment, with Pillow's values: of
 // each pixel by itself (`PixelStep`) or from other points (`RowStep`). Pixels
-// are of three channels; the geometric ones move pixels of four bytes, too.
+// are of three channels, or of one; the geometric ones move pixels of four
+// bytes, too.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
@@ -17,9 +19,10 @@ class PixelStep {
   // Auto-contrast, equalize and contrast, which measure the image first.
   static bool NeedsImage(Distortion distortion);
 
-  // `image` is only read here, and only where `NeedsImage`.
+  // `image` is only read here, and only where `NeedsImage`. It has three
+  // channels, or one.
   PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
-            int64_t pixels, const PixelKernels& kernels);
+            int64_t pixels, int64_t channels, const PixelKernels& kernels);
 
   bool changes_nothing() const { return form_ == Form::kNothing; }
 
@@ -40,6 +43,7 @@ class PixelStep {
     kBlend,
     kColor,
     kHue,
+    kPermute,
     kTables,
   };
 
@@ -48,14 +52,17 @@ class PixelStep {
   void Make(Form form, Value value);
   void MakeAutoContrast(const uint8_t* image, int64_t pixels);
   void MakeEqualize(const uint8_t* image, int64_t pixels);
+  void ApplyToBytes(const uint8_t* from, int64_t bytes, uint8_t* to) const;
 
   const DistortionKernels& kernels_;
+  const int64_t channels_;
   Form form_ = Form::kNothing;
   // Whether all channels are treated alike.
   bool alike_ = true;
   // The mask, the threshold or the grey to blend with.
   uint8_t byte_ = 0;
   int16_t hue_ = 0;
+  std::array<uint8_t, kColors> order_ = {0, 1, 2};
   BlendPlan blend_;
   StretchPlan stretch_;
   ValueTables tables_;
@@ -66,7 +73,7 @@ class PixelStep {
 class RowStep {
  public:
   // `image` must outlive this. `pixel_bytes` is 3; or 4, but for
-  // sharpness; or 1, for rotate, affine and perspective.
+  // sharpness; or 1, for sharpness, rotate, affine and perspective.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);

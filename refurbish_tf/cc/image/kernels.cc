@@ -5,6 +5,7 @@
 
 #include "absl/base/casts.h"
 #include "refurbish_tf/cc/image/distortion_kernels.h"
+#include "refurbish_tf/cc/image/noise.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
 namespace refurbish_tf {
@@ -88,6 +89,8 @@ const PixelKernels& PlainKernels() {
       plain::SumPixels,
       plain::MixBytes,
       plain::MixFloats,
+      plain::AddNoise<uint8_t>,
+      plain::AddNoise<float>,
       &PlainDistortions()};
   return kKernels;
 }

@@ -51,6 +51,7 @@ inline constexpr int kFractionBits = 7;
 inline constexpr int kLambdaBits = 15;
 
 struct DistortionKernels;
+struct NoisePlan;
 
 // Point i of an output is the weighted sum of `count[i]` points of an input,
 // from `start[i]` on, summed up in this order in float32. Its weights begin at
@@ -134,6 +135,12 @@ struct PixelKernels {
                     int32_t lambda, uint8_t* to);
   void (*mix_floats)(const float* from, const float* partner, int64_t count,
                      float lambda, float* to);
+
+  // Of `count` values, bytes or floats, of which the first is value `first` of
+  // its image. Returns the largest of floats if the plan refuses it, or 0.
+  using AddNoise = float (*)(const void* from, int64_t count, int64_t first,
+                             const NoisePlan& plan, void* to);
+  AddNoise add_noise_to_bytes, add_noise_to_floats;
 
   const DistortionKernels* distortions;
 };

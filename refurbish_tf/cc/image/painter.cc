@@ -117,7 +117,6 @@ void Painter::Blur(const Gaussian& gaussian) {
 
 void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   MakeNormalized();
-  if (pixel_.channels == 1 && !MovesPixels(distortion.distortion)) return;
   if (ReadsOtherPoints(distortion.distortion)) {
     Make();
     walk_->Distort(distortion, fill);
@@ -126,7 +125,17 @@ void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   if (PixelStep::NeedsImage(distortion.distortion)) Make();
   const ImageSize size = walk_->size();
   walk_->Add(PixelStep(distortion, walk_->memory(), size.height * size.width,
-                       kernels_));
+                       pixel_.channels, kernels_));
+}
+
+void Painter::AddNoise(const AddedNoise& noise) {
+  Make();
+  const uint8_t* const image = walk_->memory();
+  const ImageSize size = walk_->size();
+  walk_.emplace(image, size, pixel_, kernels_,
+                MakeNoise({image, size.width, pixel_}, noise, kernels_,
+                          &beyond_noise_),
+                size);
 }
 
 void Painter::Normalize(const Normalization& normalization) {

@@ -35,8 +35,10 @@ class Painter : private Canvas {
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
   // The largest value of these images beyond the limit of a normalization, or
-  // 0: the images are in other units.
-  float beyond_limit() const { return beyond_limit_; }
+  // that of noise, as a negative number, or 0: the images are in other units.
+  float beyond_limit() const {
+    return beyond_limit_ > 0 ? beyond_limit_ : -beyond_noise_;
+  }
 
  private:
   ImageSize size() const override { return walk_->size(); }
@@ -48,6 +50,7 @@ class Painter : private Canvas {
   void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
+  void AddNoise(const AddedNoise& noise) override;
   void Normalize(const Normalization& normalization) override;
 
   // Adds a step to the walk, or to the next one.
@@ -75,7 +78,7 @@ class Painter : private Canvas {
   Pixel pixel_;
   // What is still to be done behind the walk, or null.
   const Normalization* normalization_ = nullptr;
-  float beyond_limit_ = 0;
+  float beyond_limit_ = 0, beyond_noise_ = 0;
   // Images between two walks.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.

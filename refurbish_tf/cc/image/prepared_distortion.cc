@@ -131,6 +131,9 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
     case Distortion::kPosterize:
       changes_nothing = parameter == 8;
       break;
+    case Distortion::kPermuteChannels:
+      changes_nothing = parameter == 0;
+      break;
     case Distortion::kHue:
       hue = static_cast<int16_t>(std::lround(parameter * (6 * 4096)));
       changes_nothing = hue == 0;
@@ -153,6 +156,12 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
     default:
       break;
   }
+}
+
+PreparedDistortion PreparedDistortion::InSteps(Distortion distortion,
+                                               double parameter) {
+  return PreparedDistortion(distortion,
+                            std::nearbyint(parameter * kSteps) / kSteps);
 }
 
 // As torchvision inverts its matrix: a turn, behind a shear, behind a scale.

@@ -20,6 +20,8 @@ enum class Distortion {
   kSolarize,    // The threshold, from 0 to 256.
   kPosterize,   // The bits that are kept, from 1 to 8.
   kHue,         // By how much of the circle, from -1/2 to 1/2.
+  // Which of the `kNumChannelOrders`, from 0, that of the image.
+  kPermuteChannels,
   // The others move pixels.
   kRotate,      // Degrees.
   kShearX,      // The slope, from -1 to 1.
@@ -31,6 +33,9 @@ enum class Distortion {
   kAffine,
   kPerspective,
 };
+
+// In how many orders three channels can be.
+inline constexpr int kNumChannelOrders = 6;
 
 struct NamedDistortion {
   absl::string_view name;
@@ -66,6 +71,11 @@ struct Move {
 constexpr bool MovesPixels(Distortion distortion) {
   return distortion >= Distortion::kRotate;
 }
+// Whether it leaves one channel as it is.
+constexpr bool IsOfColors(Distortion distortion) {
+  return distortion == Distortion::kColor || distortion == Distortion::kHue ||
+         distortion == Distortion::kPermuteChannels;
+}
 // Whether it is made of other points than its own.
 constexpr bool ReadsOtherPoints(Distortion distortion) {
   return distortion == Distortion::kSharpness || MovesPixels(distortion);
@@ -86,6 +96,8 @@ struct PreparedDistortion {
 
   explicit PreparedDistortion(Distortion distortion, double parameter = 0,
                               Turn turn = Turn::kRounded);
+  // Of the nearest whole step, for parameters that are drawn for each image.
+  static PreparedDistortion InSteps(Distortion distortion, double parameter);
 
   explicit PreparedDistortion(const AffineChange& change);
   // Of an image of this size, which has at least two rows and two columns.

@@ -288,6 +288,23 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
       });
 }
 
+REFURBISH_TF_AVX2 void Permute(const uint8_t* from, int64_t bytes,
+                               const std::array<uint8_t, kColors>& order,
+                               uint8_t* to) {
+  // Five pixels, and a byte that stays for the next ones.
+  alignas(16) uint8_t places[16];
+  for (int i = 0; i < 15; ++i) {
+    places[i] = static_cast<uint8_t>(i / kColors * kColors + order[i % kColors]);
+  }
+  places[15] = 15;
+  const __m128i places_of_five = LoadHalf(places);
+  int64_t i = 0;
+  for (; i + 16 <= bytes; i += 15) {
+    StoreHalf(to + i, _mm_shuffle_epi8(LoadHalf(from + i), places_of_five));
+  }
+  PlainDistortions().permute(from + i, bytes - i, order, to + i);
+}
+
 REFURBISH_TF_AVX2 void FindExtremes(const uint8_t* from, int64_t bytes,
                                     uint8_t* lowest, uint8_t* highest) {
   __m256i low[3], high[3];
@@ -348,6 +365,7 @@ DistortionKernels AllKernels() {
   kernels.blend = BlendAll;
   kernels.look_up = LookUpAll;
   kernels.color = Color;
+  kernels.permute = Permute;
   kernels.hue = Hue;
   kernels.find_extremes = FindExtremes;
   kernels.sum_greys = SumGreys;

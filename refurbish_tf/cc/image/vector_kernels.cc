@@ -4,6 +4,7 @@
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
 #include "refurbish_tf/cc/image/vector_distortions.h"
+#include "refurbish_tf/cc/image/vector_noise.h"
 
 #if defined(__x86_64__)
 
@@ -458,6 +459,7 @@ const PixelKernels* VectorKernels() {
     kernels.sum_pixels = vectors::SumPixels;
     kernels.mix_bytes = vectors::MixBytes;
     kernels.mix_floats = vectors::MixFloats;
+    vectors::SetNoise(&kernels);
     kernels.distortions = &VectorDistortions();
     return kernels;
   }();

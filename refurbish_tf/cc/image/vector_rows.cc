@@ -10,8 +10,7 @@
 namespace refurbish_tf::vectors::distortions {
 namespace {
 
-// For few bytes: a call of memcpy or memset would take longer. At least one
-// pixel, of three or four bytes.
+// For few bytes: a call of memcpy or memset would take longer.
 REFURBISH_TF_AVX2 inline void CopyBytes(const uint8_t* from, int64_t bytes,
                                         uint8_t* to) {
   if (bytes >= 32) {
@@ -28,7 +27,9 @@ REFURBISH_TF_AVX2 inline void CopyBytes(const uint8_t* from, int64_t bytes,
     std::memcpy(to, from, 4);
     std::memcpy(to + bytes - 4, from + bytes - 4, 4);
   } else if (bytes > 0) {
-    std::memcpy(to, from, 3);
+    to[0] = from[0];
+    to[bytes / 2] = from[bytes / 2];
+    to[bytes - 1] = from[bytes - 1];
   }
 }
 
@@ -173,6 +174,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
                                  const uint8_t* row, int64_t count,
                                  uint8_t* to) {
   constexpr int64_t kChunk = 1024;
+  const int64_t pixel = plan.pixel_bytes;
   // Of the rows above, here and below, from a pixel before the chunk on.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
   for (int64_t done = 0; done < count;) {
@@ -180,18 +182,18 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
     const int64_t n = std::min(kChunk, count - begin);
     const uint8_t* const from = row + begin;
     const auto add = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
-      const uint8_t* const at = from + i - kColors;
+      const uint8_t* const at = from + i - pixel;
       Store(sums + i, __m256i(InOrder(at - plan.row_bytes) + InOrder(at) +
                               InOrder(at + plan.row_bytes)));
     };
-    const int64_t num_sums = n + 2 * kColors;
+    const int64_t num_sums = n + 2 * pixel;
     for (int64_t i = 0; i + 16 < num_sums; i += 16) add(i);
     add(num_sums - 16);
     const auto sharpened = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
       const Words middle = InOrder(from + i);
       const Words sum = Words(Load(sums + i)) +
-                        Words(Load(sums + i + kColors)) +
-                        Words(Load(sums + i + 2 * kColors)) + 4 * middle + 6;
+                        Words(Load(sums + i + pixel)) +
+                        Words(Load(sums + i + 2 * pixel)) + 4 * middle + 6;
       // A thirteenth.
       return by(
           Words(_mm256_mulhi_epu16(__m256i(sum), _mm256_set1_epi16(5042))),
@@ -211,7 +213,8 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
                                   uint8_t* /*end*/) {
   const uint8_t* const row = plan.image + y * plan.row_bytes;
   const Range inner = InnerBytes(plan, y, x, count);
-  const int64_t begin = x * kColors, end = begin + count * kColors;
+  const int64_t begin = x * plan.pixel_bytes;
+  const int64_t end = begin + count * plan.pixel_bytes;
   CopyBytes(row + begin, inner.from - begin, to);
   uint8_t* const inner_to = to + (inner.from - begin);
   const int64_t bytes = inner.to - inner.from;

@@ -2,8 +2,8 @@
 // to them in one walk over their bytes. Rows are made when they are wanted, a
 // band at a time, which stays in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other points, a resize
-// or a blur; distortions of single pixels; the plan of crops, flips and
+// The steps are, in this order: a distortion that reads other points, a resize,
+// a blur or noise; distortions of single pixels; the plan of crops, flips and
 // cutouts; distortions of single pixels again, which then are of empty pixels,
 // too.
 #pragma once
@@ -55,7 +55,7 @@ class Walk {
   bool CutOut(const Box& part, FillColor color);
 
   // This is the first step. The image must be in memory, and of pixels that
-  // `RowStep` takes; for `Add`, of three bytes.
+  // `RowStep` takes; for `Add`, of three bytes or one.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
   // Makes rows [begin, begin + count). What is behind them, up to `end`, is

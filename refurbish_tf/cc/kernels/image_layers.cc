@@ -202,6 +202,14 @@ absl::Status ImageLayers::NoMemory() {
 
 absl::Status ImageLayers::BeyondLimit(float value) {
   if (value == 0) return absl::OkStatus();
+  if (value < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "image of gaussian_noise must have values from 0 to 1, to which it is "
+        "clipped; the image has values up to ",
+        -value,
+        ". Scale it before, as by image / 255, or pass clip=False, and mean "
+        "and sigma in the image's units."));
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "image of normalize must have values from 0 to 1, as its mean and std "
       "do; the image has values up to ",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -19,7 +20,7 @@ namespace distortions_testing {
 using Dice = std::mt19937_64;
 using Values = std::vector<uint8_t>;
 
-constexpr int kNumDistortions = 18;
+constexpr int kNumDistortions = 19;
 
 inline int64_t Roll(Dice& dice, int64_t low, int64_t high) {
   return low + static_cast<int64_t>(dice() % (high - low + 1));
@@ -77,6 +78,7 @@ inline uint8_t Mixed(int degenerate, int value, float factor) {
 }
 
 inline int GreyOf(const Picture& picture, int64_t y, int64_t x) {
+  if (picture.pixel_bytes == 1) return picture.At(y, x, 0);
   return (19595 * picture.At(y, x, 0) + 38470 * picture.At(y, x, 1) + 7471 * picture.At(y, x, 2) + 32768) / 65536;
 }
 
@@ -103,6 +105,7 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
     });
   };
   const auto shifted = [&](int64_t i) { return (i * InUnits(parameter) + InUnits(0.5 + parameter * 0.5)) >> 16; };
+  if (from.pixel_bytes == 1 && IsOfColors(distortion)) return to;
   switch (distortion) {
     case Distortion::kIdentity:
       break;
@@ -134,6 +137,12 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
       }
       break;
     }
+    case Distortion::kPermuteChannels: {
+      std::array<int, 3> order = {0, 1, 2};
+      for (int i = 0; i < parameter; ++i) std::next_permutation(order.begin(), order.end());
+      each([&](int64_t y, int64_t x, int c) { return from.At(y, x, order[c]); });
+      break;
+    }
     case Distortion::kBrightness:
       by_value([&](int value) { return std::min(InFloat(static_cast<float>(value) * factor), 255.0f); });
       break;
@@ -148,23 +157,23 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
       break;
     }
     case Distortion::kAutoContrast:
-      for (int c = 0; c < 3; ++c) {
+      for (int c = 0; c < from.pixel_bytes; ++c) {
         int low = 255, high = 0;
-        for (int64_t i = c; i < from.pixels() * 3; i += 3) {
+        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes) {
           low = std::min<int>(low, from.values[i]);
           high = std::max<int>(high, from.values[i]);
         }
         if (low == high) continue;
         const double scale = 255.0 / (high - low), offset = InDouble(-low * scale);
-        for (int64_t i = c; i < from.pixels() * 3; i += 3) {
+        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes) {
           to.values[i] = static_cast<uint8_t>(InDouble(from.values[i] * scale) + offset);
         }
       }
       break;
     case Distortion::kEqualize:
-      for (int c = 0; c < 3; ++c) {
+      for (int c = 0; c < from.pixel_bytes; ++c) {
         std::vector<int64_t> histogram(256);
-        for (int64_t i = c; i < from.pixels() * 3; i += 3) ++histogram[from.values[i]];
+        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes) ++histogram[from.values[i]];
         int brightest = 255;
         while (histogram[brightest] == 0) --brightest;
         const int64_t step = (from.pixels() - histogram[brightest]) / 255;
@@ -175,7 +184,7 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
           table[value] = std::min<int64_t>(sum / step, 255);
           sum += histogram[value];
         }
-        for (int64_t i = c; i < from.pixels() * 3; i += 3) to.values[i] = static_cast<uint8_t>(table[from.values[i]]);
+        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes) to.values[i] = static_cast<uint8_t>(table[from.values[i]]);
       }
       break;
     case Distortion::kSharpness:
@@ -244,6 +253,8 @@ inline double RollParameter(Dice& dice, Distortion distortion) {
       return static_cast<double>(Roll(dice, 1, 8));
     case Distortion::kHue:
       return sign * level / 2;
+    case Distortion::kPermuteChannels:
+      return static_cast<double>(Roll(dice, 0, kNumChannelOrders - 1));
     case Distortion::kRotate:
       return sign * level * (dice() % 4 == 0 ? 180 : 30);
     case Distortion::kShearX:
@@ -275,13 +286,13 @@ inline Values Applied(Dice& dice, const PixelStep& step, const Picture& picture)
   const bool in_place = dice() % 2 == 0;
   for (int64_t done = 0; done < picture.pixels();) {
     const int64_t pixels = Roll(dice, 1, picture.pixels() - done);
-    const auto begin = picture.values.begin() + 3 * done;
-    Values part(begin, begin + 3 * pixels);
+    const auto begin = picture.values.begin() + picture.pixel_bytes * done;
+    Values part(begin, begin + picture.pixel_bytes * pixels);
     const std::unique_ptr<uint8_t[]> from = Block(part);
     const std::unique_ptr<uint8_t[]> to = Block(part);
     step.Apply(from.get(), pixels, in_place ? from.get() : to.get());
     const uint8_t* const made = in_place ? from.get() : to.get();
-    result.insert(result.end(), made, made + 3 * pixels);
+    result.insert(result.end(), made, made + part.size());
     done += pixels;
   }
   return result;
@@ -296,7 +307,8 @@ inline void ExpectDistorted(Dice& dice, Distortion distortion, double parameter,
     SCOPED_TRACE(Name(distortion, parameter, picture, kernels));
     if (!IsOfRows(distortion)) {
       const bool needs_image = PixelStep::NeedsImage(distortion);
-      const PixelStep step(prepared, needs_image ? image.get() : nullptr, picture.pixels(), *kernels);
+      const PixelStep step(prepared, needs_image ? image.get() : nullptr, picture.pixels(), picture.pixel_bytes,
+                           *kernels);
       ASSERT_EQ(Applied(dice, step, picture), expected.values);
       if (step.changes_nothing()) {
         ASSERT_EQ(picture.values, expected.values);

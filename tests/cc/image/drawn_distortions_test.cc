@@ -38,7 +38,7 @@ TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
     const double turn = round < 3 ? (round - 1) / 2.0 : RollReal(dice, -0.5, 0.5);
     const Picture picture = RollPicture(dice, 20, 32);
     for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
-      const PixelStep step(PreparedDistortion(Distortion::kHue, turn), nullptr, picture.pixels(), *kernels);
+      const PixelStep step(PreparedDistortion(Distortion::kHue, turn), nullptr, picture.pixels(), 3, *kernels);
       const Values made = Applied(dice, step, picture);
       for (size_t i = 0; i < made.size(); i += 3) {
         const std::array<double, 3> expected = HueTurned(

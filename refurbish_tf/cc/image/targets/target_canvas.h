@@ -1,5 +1,5 @@
-// What is not pixels, and follows them: a canvas that colors and blur leave as
-// it is, and cutouts, which hide a part of an image and not what it shows.
+// What is not pixels, and follows them: a canvas that colors, blur and noise
+// leave as it is, and cutouts, which hide a part of an image and not what it shows.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ class TargetCanvas : public Canvas {
  public:
   void CutOut(const Box& /*part*/, FillColor /*color*/) final {}
   void Blur(const Gaussian& /*gaussian*/) final {}
+  void AddNoise(const AddedNoise& /*noise*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
   // Only the image is resized by cubes.
   void ResizeBicubic(const Box& part) final {

@@ -186,7 +186,7 @@ class ImageOp : public OpKernel {
         painter.Paint(from + image * from_bytes, draws_of(image / frames),
                       to + image * to_bytes);
       }
-      if (painter.beyond_limit() > 0) beyond_limit = painter.beyond_limit();
+      if (painter.beyond_limit() != 0) beyond_limit = painter.beyond_limit();
     };
     // An image between two layers may be larger than the first and the last
     // one.

@@ -1,0 +1,92 @@
+// One operation of the policies by itself: changes the image, or leaves it as
+// it is.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+struct DistortKind {
+  NamedDistortion known;
+  // What its parameter is called, or nothing if it has none.
+  absl::string_view parameter;
+};
+
+constexpr DistortKind kDistortKinds[] = {
+    {{"random_solarize", Distortion::kSolarize, 0, 256}, "threshold"},
+    {{"random_posterize", Distortion::kPosterize, 1, 8}, "bits"},
+    {{"random_adjust_sharpness", Distortion::kSharpness, 0, 100},
+     "sharpness_factor"},
+    {{"random_autocontrast", Distortion::kAutoContrast, 0, 0}, ""},
+    {{"random_equalize", Distortion::kEqualize, 0, 0}, ""},
+    {{"random_invert", Distortion::kInvert, 0, 0}, ""},
+};
+
+class DistortLayer : public ChanceLayer {
+ public:
+  explicit DistortLayer(Arguments& arguments)
+      : ChanceLayer(arguments),
+        kind_(*std::find_if(std::begin(kDistortKinds), std::end(kDistortKinds),
+                            [&arguments](const DistortKind& kind) {
+                              return kind.known.name == arguments.name();
+                            })) {
+    const auto& [name, distortion, lowest, highest] = kind_.known;
+    if (!kind_.parameter.empty()) {
+      const std::vector<double> values = arguments.Numbers(kind_.parameter);
+      if (values.size() > 2 || !(values.front() >= lowest) ||
+          !(values.front() <= values.back() && values.back() <= highest)) {
+        arguments.Fail(absl::StrCat(kind_.parameter,
+                                    " must be a number, or a range, from ",
+                                    lowest, " to ", highest));
+        return;
+      }
+      range_ = {values.front(), values.back()};
+    }
+    if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
+  }
+
+  // Of a range, also where in it the parameter is.
+  int num_draws() const override { return only_.has_value() ? 1 : 2; }
+  bool moves_pixels() const override { return false; }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
+    return image;
+  }
+
+ private:
+  void Change(const int32_t* draws, Canvas* canvas) const override {
+    const PreparedDistortion made = only_.has_value() ? *only_ : At(draws[1]);
+    if (!made.changes_nothing) canvas->Distort(made, /*fill=*/0);
+  }
+
+  PreparedDistortion At(int32_t draw) const {
+    const Distortion distortion = kind_.known.distortion;
+    if (distortion == Distortion::kSharpness) {
+      return PreparedDistortion::InSteps(distortion, Between(range_, draw));
+    }
+    // The others are of whole numbers, both ends among them.
+    return PreparedDistortion(
+        distortion, std::floor(Between({range_[0], range_[1] + 1}, draw)));
+  }
+
+  const DistortKind& kind_;
+  std::array<double, 2> range_ = {0, 0};
+  std::optional<const PreparedDistortion> only_;
+};
+
+constexpr LayerType::Make kMakeDistort = LayerType::MakeAs<DistortLayer>;
+const LayerType kDistortTypes[] = {
+    {"random_solarize", 1, kMakeDistort}, {"random_posterize", 1, kMakeDistort},
+    {"random_adjust_sharpness", 1, kMakeDistort},
+    {"random_autocontrast", 1, kMakeDistort},
+    {"random_equalize", 1, kMakeDistort}, {"random_invert", 1, kMakeDistort}};
+
+}  // namespace
+}  // namespace refurbish_tf

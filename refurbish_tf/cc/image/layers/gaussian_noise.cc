@@ -1,0 +1,55 @@
+// Adds Gaussian noise to each value.
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class GaussianNoise : public Layer {
+ public:
+  explicit GaussianNoise(Arguments& arguments)
+      : mean_(arguments.Numbers("mean")[0]),
+        sigma_(arguments.Range("sigma", 0, 1e6)),
+        clip_(arguments.Boolean("clip")) {}
+
+  // The seed of all noise in an image, and where sigma is in its range.
+  int num_draws() const override { return 3; }
+  bool moves_pixels() const override { return false; }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    canvas->AddNoise(
+        {mean_, Between(sigma_, draws[2]), clip_, {draws[0], draws[1]}});
+  }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    const ValueType type = image.pixel.type;
+    if (type != ValueType::kUnknown && type != ValueType::kUint8 &&
+        type != ValueType::kFloat32) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("be uint8 or float32, got dtype ", NameOf(type)));
+    }
+    if (type == ValueType::kUint8 && !clip_) {
+      return absl::InvalidArgumentError(
+          "have values that can be beyond 0 to 255 if clip=False, got dtype "
+          "uint8. Leave clip=False out, or convert it to float32 with "
+          "tf.image.convert_image_dtype(image, tf.float32)");
+    }
+    if (image.is_normalized && clip_) {
+      return absl::InvalidArgumentError(
+          "have values from 0 to 1, to which it is clipped, got what normalize "
+          "made. Put the layer before normalize, or pass clip=False");
+    }
+    return image;
+  }
+
+ private:
+  const double mean_;
+  const std::array<double, 2> sigma_;
+  const bool clip_;
+};
+
+const LayerType kGaussianNoise("gaussian_noise", 1,
+                               LayerType::MakeAs<GaussianNoise>);
+
+}  // namespace
+}  // namespace refurbish_tf

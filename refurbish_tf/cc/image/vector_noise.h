@@ -1,0 +1,10 @@
+#pragma once
+
+#include "refurbish_tf/cc/image/kernels.h"
+
+namespace refurbish_tf::vectors {
+
+// Sets the loops that add noise. Only for processors with AVX2.
+void SetNoise(PixelKernels* kernels);
+
+}  // namespace refurbish_tf::vectors

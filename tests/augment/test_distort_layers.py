@@ -1,0 +1,205 @@
+"""The policies' operations by themselves, orders of channels and SSD's distortions: Pillow's and torchvision's bytes, draws, errors."""
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import ROOT, cases
+from support import color_reference as reference
+from support import final_reference
+from support.images import noise
+from support.rival_distortions import array
+
+RIVALS = json.loads((ROOT / "tests" / "support" / "rival_distortions.json").read_text(encoding="utf-8"))
+IMAGE = array(RIVALS["image"])
+SEED = [7, 0]
+# As many layers as there are operations: of each the arguments before p, and its range.
+ARGUMENTS = {
+    "random_autocontrast": [()], "random_equalize": [()], "random_invert": [()], "random_posterize": [(1,), (4,), (8,), ((2, 6),)],
+    "random_solarize": [(0,), (100,), (256,)], "random_adjust_sharpness": [(0,), (1.0,), (2.5,), ((0, 3),)]}
+SSD = {"brightness": (0.875, 1.125), "contrast": (0.5, 1.5), "saturation": (0.5, 1.5), "hue": (-0.05, 0.05)}
+
+
+def layers_and_references(p):
+  for name, several in ARGUMENTS.items():
+    for arguments in several:
+      ends = arguments[0] if arguments and isinstance(arguments[0], tuple) else arguments * 2
+      yield getattr(augment, name)(*arguments, p=p), reference.Distort(p, name, ends)
+
+
+def levels_apart(made, expected):
+  return np.abs(np.asarray(made, int) - np.reshape(expected, np.shape(made))).max()
+
+
+def images():
+  """Of three channels and one: noise, a narrow range, one color; of few pixels and of many."""
+  for number, shape in enumerate([(1, 1), (1, 5), (2, 2), (3, 3), (4, 70), (17, 23), (40, 64)]):
+    for channels in (1, 3):
+      image = noise(*shape, channels)
+      yield (image, image // 5 + 90, np.full_like(image, 77))[number % 3]
+      yield image
+
+
+class TestRivals:
+
+  @pytest.mark.parametrize("case", RIVALS["distorted"], ids=lambda case: f"{case['name']} {case['argument']}")
+  def test_distortions(self, case):
+    """Autocontrast and sharpness of torchvision's tensors are not rounded as Pillow's."""
+    layer = getattr(augment, f"random_{case['name']}")(*([] if case["argument"] is None else [case["argument"]]), p=1)
+    most = 1 if case["name"] in ("autocontrast", "adjust_sharpness") else 0
+    for image, key in ((IMAGE, "colors"), (IMAGE[..., :1], "grey")):
+      made = layer(image, SEED).numpy()
+      assert levels_apart(made, array(case[key])) <= most
+      expected = reference.DISTORTIONS[layer.__name__](image, *([] if case["argument"] is None else [case["argument"]]))
+      np.testing.assert_array_equal(made, expected)
+
+  @pytest.mark.parametrize("number", range(len(RIVALS["photometric"])))
+  def test_photometric_distort(self, number):
+    """Each of four steps is within a level or two of torchvision's."""
+    case = RIVALS["photometric"][number]
+    given = case["parameters"]
+    amounts = {name: given[f"{name}_factor"] for name in SSD}
+    layer = augment.random_photometric_distort(**{name: (amount or 1 - (name == "hue"),) * 2 for name, amount in amounts.items()}, p=0.5)
+    order = given["channel_permutation"]
+    draws = [*(2**31 - 1 if amount is None else 0 for amount in amounts.values()), 0, 0, 0, 0, int(given["contrast_before"]),
+             2**31 - 1 if order is None else 0, reference.ORDERS.index(tuple(order or (0, 1, 2)))]
+    made = layer.pixels(IMAGE, np.int32(draws))
+    assert levels_apart(made, array(case["colors"])) <= 3
+
+
+class TestDistortions:
+
+  def test_are_pillows_of_any_image(self):
+    for image in cases.some(images(), 16):
+      for (layer, expected), number in itertools.product(layers_and_references(0.7), range(3)):
+        seed = [number, 1]
+        draws = expected.draws(seed)
+        np.testing.assert_array_equal(layer.draws(seed), draws)
+        np.testing.assert_array_equal(layer(image, seed), expected.pixels(image, draws), err_msg=f"{layer!r} of {image.shape}")
+
+  def test_in_a_row_are_as_one_by_one_at_every_split(self):
+    """With layers that move pixels between them, of one channel and of three."""
+    random = np.random.default_rng(3)
+    choices = [layer for layer, _ in layers_and_references(0.8)]
+    choices += [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(5), augment.random_affine(30),
+                augment.random_grayscale(0.5), augment.gaussian_noise(sigma=0.05), augment.resize((17, 22)), augment.random_transpose(1)]
+    colors = [augment.random_channel_permutation(), augment.random_photometric_distort(), augment.color_jitter(0.4)]
+    for number in range(cases.examples(40)):
+      channels = 3 if number % 2 else 1
+      several = choices + colors * (channels == 3)
+      layers = [several[k] for k in random.integers(len(several), size=6)]
+      image = made = noise(int(random.integers(1, 40)), int(random.integers(1, 40)), channels)
+      for position, layer in enumerate(layers):
+        made = layer(made, final_reference.seed_at([number, 2], position)) if layer.takes_seed else layer(made)
+      np.testing.assert_array_equal(augment.compose(layers)(image, seed=[number, 2]), made, err_msg=repr(layers))
+      first, second = augment.split(layers, at=1 + number % 5)
+      between = first(image, seed=[number, 2]) if any(layer.takes_seed for layer in layers[:1 + number % 5]) else first(image)
+      after = second(between, seed=[number, 2]) if any(layer.takes_seed for layer in layers[1 + number % 5:]) else second(between)
+      np.testing.assert_array_equal(after, made, err_msg=repr(layers))
+
+  def test_how_often_and_by_how_much(self):
+    draws = augment.random_posterize((3, 6), p=0.3).draws(SEED, 20_000).numpy()
+    assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
+    bits = [reference.Distort(1, "random_posterize", (3, 6)).parameter(each)[0] for each in draws]
+    values, counts = np.unique(bits, return_counts=True)
+    assert values.tolist() == [3, 4, 5, 6] and np.abs(counts - 5000).max() < 300
+    tenths = np.bincount(augment.random_adjust_sharpness((0, 3)).draws(SEED, 20_000).numpy()[:, 1].astype(np.int64) * 10 >> 31)
+    assert tenths.size == 10 and np.abs(tenths - 2000).max() < 220
+    several = noise(50, 20, 20, 3)
+    for make in (augment.random_invert, augment.random_equalize, augment.random_autocontrast):
+      for p, expected in ((0, 0), (1, 50)):
+        assert (make(p)(several // 2 + 60, SEED).numpy() != several // 2 + 60).any((1, 2, 3)).sum() == expected
+
+  def test_they_say_what_they_are(self):
+    assert repr(augment.random_posterize(4)) == "random_posterize(4, p=0.5)"
+    assert repr(augment.random_adjust_sharpness((0.5, 2), 0.1)) == "random_adjust_sharpness((0.5, 2), p=0.1)"
+    assert repr(augment.random_invert(1)) == "random_invert(p=1)"
+    assert augment.random_posterize((2, 6), 1).outcomes == (5, 5) and augment.random_posterize(3).outcomes == (2, 2)
+    assert augment.random_adjust_sharpness((0, 2), 1).outcomes == (math.inf, math.inf)
+    assert augment.random_equalize(0).outcomes == (1, 1) and augment.random_channel_permutation().outcomes == (6, 6)
+    assert augment.random_photometric_distort().outcomes == (math.inf, math.inf)
+    assert augment.random_photometric_distort(p=0).outcomes == (1, 1)
+
+  def test_targets_stay(self):
+    mask = noise(21, 29)
+    for layer, _ in layers_and_references(1):
+      fn = augment.compose([layer], targets={1: "mask", 2: "xyxy"})
+      _, moved, boxes = fn(IMAGE, mask, tf.constant([[1.0, 2.0, 8.0, 9.0]]), seed=SEED)
+      np.testing.assert_array_equal(moved, mask)
+      assert boxes.numpy().tolist() == [[1, 2, 8, 9]]
+
+
+class TestColors:
+
+  def test_photometric_distort_is_as_its_reference(self):
+    expected = reference.PhotometricDistort(*SSD.values())
+    layer = augment.random_photometric_distort()
+    for number in range(cases.examples(60)):
+      seed, image = [number, 5], noise(1 + number % 7, 3 + number % 11, 3)
+      draws = expected.draws(seed)
+      np.testing.assert_array_equal(layer.draws(seed), draws)
+      np.testing.assert_array_equal(layer(image, seed), expected.pixels(image, draws), err_msg=str(draws))
+    np.testing.assert_array_equal(augment.random_photometric_distort(p=0)(IMAGE, SEED), IMAGE)
+
+  def test_draws_of_photometric_distort(self):
+    draws = augment.random_photometric_distort().draws(SEED, 24_000).numpy()
+    halves = draws[:, [0, 1, 2, 3, 9]] < 2**30
+    assert np.abs(halves.mean(0) - 0.5).max() < 0.02 and np.abs(np.corrcoef(halves.T) - np.eye(5)).max() < 0.03
+    assert abs(draws[:, 8].mean() - 0.5) < 0.02
+    assert np.abs(np.bincount(draws[:, 10], minlength=6) - 4000).max() < 300
+
+  def test_channels_in_all_orders_alike(self):
+    batch = np.tile(np.uint8([[[[10, 20, 30]] * 7] * 3]), [6000, 1, 1, 1])
+    made = augment.random_channel_permutation()(batch, SEED).numpy()
+    assert (made == made[:, :1, :1]).all()
+    orders, counts = np.unique(made[:, 0, 0], axis=0, return_counts=True)
+    assert orders.tolist() == [list(order) for order in itertools.permutations((10, 20, 30))]
+    assert np.abs(counts - 1000).max() < 150
+    for seed, image in enumerate(image for image in images() if image.shape[-1] == 3):
+      expected = reference.ChannelPermutation()
+      draws = expected.draws([seed, 3])
+      np.testing.assert_array_equal(augment.random_channel_permutation()(image, [seed, 3]), expected.pixels(image, draws))
+
+
+class TestBadInput:
+
+  @pytest.mark.parametrize("make, error, match", [
+      (lambda: augment.random_posterize(0), ValueError, "bits of random_posterize must be a whole number from 1 to 8, got 0. Pass 4"),
+      (lambda: augment.random_posterize(9), ValueError, "from 1 to 8, got 9"),
+      (lambda: augment.random_posterize(2.0), TypeError, "whole number from 1 to 8"),
+      (lambda: augment.random_posterize((1, 2, 3)), TypeError, "whole number from 1 to 8"),
+      (lambda: augment.random_posterize((6, 2)), ValueError, r"smaller end first, got \(6, 2\). Swap the two"),
+      (lambda: augment.random_posterize(True), TypeError, "whole number"),
+      (lambda: augment.random_posterize(4, p=1.5), ValueError, "p of random_posterize must be a probability"),
+      (lambda: augment.random_adjust_sharpness(-1), ValueError, "sharpness_factor of random_adjust_sharpness must be a number from 0 to 100"),
+      (lambda: augment.random_adjust_sharpness("2"), TypeError, "sharpness_factor of random_adjust_sharpness"),
+      (lambda: augment.random_adjust_sharpness((0, math.inf)), ValueError, "from 0 to 100, got inf"),
+      (lambda: augment.random_equalize("1"), TypeError, "p of random_equalize"),
+      (lambda: augment.random_photometric_distort(p=2), ValueError, "p of random_photometric_distort must be a probability"),
+      (lambda: augment.random_photometric_distort(hue=(-1, 0)), ValueError, "hue of random_photometric_distort must be"),
+      (lambda: augment.random_photometric_distort(contrast="1"), TypeError, "contrast of random_photometric_distort")])
+  def test_arguments(self, make, error, match):
+    with pytest.raises(error, match=match):
+      make()
+
+  def test_images(self):
+    for layer, _ in layers_and_references(1):
+      with pytest.raises(ValueError, match=rf"image of {layer.__name__} must have 1 or 3 channels, got shape \(4, 4, 4\)"):
+        layer(noise(4, 4, 4), SEED)
+      with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype float32"):
+        layer(np.zeros([4, 4, 3], np.float32), SEED)
+    for layer in (augment.random_photometric_distort(), augment.random_channel_permutation()):
+      with pytest.raises(ValueError, match=rf"image of {layer.__name__} must have 3 channels, got shape \(4, 4, 1\)"):
+        layer(noise(4, 4, 1), SEED)
+      with pytest.raises(TypeError, match="must be uint8"):
+        layer(np.zeros([4, 4, 3], np.uint16), SEED)
+
+  def test_offload_says_that_they_stay_on_the_host(self):
+    images_of_one_size = tf.data.Dataset.from_tensor_slices(noise(4, 8, 8, 3))
+    for layer in (augment.random_equalize(), augment.random_channel_permutation(), augment.gaussian_noise()):
+      with pytest.raises(ValueError, match="it stays on the host. Put it into partial_fn or final_fn"):
+        images_of_one_size.offload([layer, augment.random_flip()], 2)
