@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/image/layer_chain.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,12 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
     }
   }
   return layers;
+}
+
+absl::Status RefusedImage(absl::string_view whose, const absl::Status& status) {
+  const auto [inner, why] = Refusal::Of(status);
+  return absl::InvalidArgumentError(
+      absl::StrCat("image of ", inner, whose, " must ", why, "."));
 }
 
 }  // namespace
@@ -88,18 +95,41 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
 }
 
 absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
-  const auto refused = [](absl::string_view whose, const absl::Status& status) {
-    const auto [inner, why] = Refusal::Of(status);
-    return absl::InvalidArgumentError(
-        absl::StrCat("image of ", inner, whose, " must ", why, "."));
-  };
   if (const absl::Status status = Check(image); !status.ok()) {
-    return refused(links_[0].name, status);
+    return RefusedImage(links_[0].name, status);
   }
   absl::StatusOr<ImageSpec> made = image;
   for (const Link& link : links_) {
     made = link.layer->Behind(*made);
-    if (!made.ok()) return refused(link.name, made.status());
+    if (!made.ok()) return RefusedImage(link.name, made.status());
+  }
+  return made;
+}
+
+absl::StatusOr<ImageSpec> LayerChain::BehindFollower(ImageSpec image,
+                                                     Pixel pixel,
+                                                     int64_t times) const {
+  absl::StatusOr<ImageSpec> made = ImageSpec{image.size, pixel};
+  const auto enlarge = [&] {
+    made->size = {image.size.height * times, image.size.width * times};
+    const int64_t most = times == 1 ? kMaxSide : ResizingLayer::kMaxSide;
+    if (std::max(made->size.height, made->size.width) <= most) {
+      return Check(*made);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "have sides of at most ", most, " pixels, got ", made->size.height,
+        " x ", made->size.width, ". Crop it before"));
+  };
+  if (const absl::Status status = enlarge(); !status.ok()) {
+    return RefusedImage(links_[0].name, status);
+  }
+  for (const Link& link : links_) {
+    RTF_ASSIGN_OR_RETURN(image, link.layer->Behind(image));
+    made = link.layer->Behind(*made);
+    if (!made.ok()) return RefusedImage(link.name, made.status());
+    if (const absl::Status status = enlarge(); !status.ok()) {
+      return RefusedImage(link.name, status);
+    }
   }
   return made;
 }

@@ -49,6 +49,10 @@ class LayerChain {
 
   // What the layers make of such an image.
   absl::StatusOr<ImageSpec> Behind(const ImageSpec& image) const;
+  // What they make of a second image, which follows `image` and is `times` as
+  // large. All sizes must be known, and `Behind` must accept `image`.
+  absl::StatusOr<ImageSpec> BehindFollower(ImageSpec image, Pixel pixel,
+                                           int64_t times) const;
   // That it is an image for any layer. An error goes on from "The image must ".
   static absl::Status Check(const ImageSpec& image);
 
