@@ -61,19 +61,20 @@ class TestImage:
     """Also tables, which are of its own pixels."""
     fn, alone = augment.compose(layers, {1: "image"}), augment.compose(layers)
     first, second = noise(*SIZE, 3), noise(*SIZE, 3) // 2 + np.uint8(40)
-    for seed in make_seeds(12):
+    for seed in make_seeds(cases.examples(5)):
       found = called(fn, layers, first, second, seed=seed)
       for image, expected in zip(found, (called(alone, layers, each, seed=seed) for each in (first, second)), strict=True):
         assert image.dtype == expected.dtype
         np.testing.assert_array_equal(image, expected)
 
+  @cases.each_value
   @pytest.mark.parametrize("name", WHOLE)
   @pytest.mark.parametrize("times", [2, 4, 3])
   def test_of_larger_ones_each_pixel_is_several(self, name, times):
     """Padding of 4 is 16 at four times the size, mirrored pixels are those of the smaller image."""
     layers, small = WHOLE[name], noise(*SIZE, 3)
     fn, changed = augment.compose(layers, {1: "image"}), 0
-    for seed in make_seeds(20):
+    for seed in make_seeds(12):
       image, large = called(fn, layers, small, enlarged(small, times), seed=seed)
       np.testing.assert_array_equal(large, enlarged(image.numpy(), times))
       changed += not np.array_equal(image, small)
@@ -81,32 +82,32 @@ class TestImage:
 
   @pytest.mark.parametrize("name", BETWEEN)
   def test_of_larger_ones_each_place_goes_where_it_goes(self, name):
-    """200 of 200: each channel tells a place."""
+    """200 of 200 in the exhaustive run: each channel tells a place."""
     layers = BETWEEN[name]
     fn = augment.compose(layers, {1: "image"})
 
     def shaded(times):
-      """From 30 on: outside is 0."""
+      """Of a row, of a column, and 30, which no layer has outside."""
       y, x = np.meshgrid(*((np.arange(side * times) + 0.5) / times for side in SIZE), indexing="ij")
       return np.uint8(np.rint(30 + 7 * np.stack([y, x, np.zeros_like(x)], -1)))
 
     compared = 0
-    for seed in make_seeds(200):
+    for seed in make_seeds(cases.examples(20)):
       image, large = (each.numpy().astype(int) for each in called(fn, layers, shaded(1), shaded(4), seed=seed))
       assert large.shape == (4 * image.shape[0], 4 * image.shape[1], 3)
       blocks = large.reshape(image.shape[0], 4, image.shape[1], 4, 3)
       # Edges apart, where one is outside.
-      whole = np.all(blocks[..., 2] >= 30, (1, 3)) & (image[..., 2] >= 30)
+      whole = np.all(blocks[..., 2] == 30, (1, 3)) & (image[..., 2] == 30)
       whole[[0, -1]] = whole[:, [0, -1]] = False
       difference = np.abs(blocks.mean((1, 3)) - image)[whole]
-      assert difference.max(initial=0) <= 8.5  # A pixel is 7.
+      assert difference.max(initial=0) <= 10  # A pixel is 7.
       compared += len(difference)
-    assert compared > 2e4
+    assert compared > 2000
 
   def test_of_larger_ones_resizes_and_blurs_are_larger(self):
     small, large = noise(*SIZE, 3), noise(96, 120, 3)
     expected = final_reference.ResizedCrop(10, 15)
-    crop = augment.compose([augment.random_resized_crop((10, 15))], {1: "image"})
+    crop = augment.compose([augment.random_resized_crop((10, 15), antialias=True)], {1: "image"})
     for seed in make_seeds(8):
       y, x, height, width = np.array(expected.box(*SIZE, expected.draws(final_reference.seed_at(seed, 0)))) * 4
       np.testing.assert_array_equal(crop(small, large, seed=seed)[1], augment.resize((40, 60))(large[y:y + height, x:x + width]))
@@ -115,6 +116,7 @@ class TestImage:
     for layer in COLORS["of tables"]:
       np.testing.assert_array_equal(augment.compose([layer], {1: "image"})(small, large, seed=[7, 0])[1], layer(large, [7, 0]))
 
+  @cases.each_value
   @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32", "bfloat16", "float16"])
   @pytest.mark.parametrize("channels", [1, 2, 3, 5])
   def test_any_dtype_and_number_of_channels(self, dtype, channels):
@@ -206,11 +208,12 @@ class TestImage:
         mean = tf.nn.avg_pool2d(tf.cast(second, tf.float32)[None], times, times, "VALID")[0]
         assert np.abs(mean - tf.cast(first, tf.float32)).mean() < 12
     with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', must be .* 80 x 100, or the same multiple"):
-      fn(tf.io.encode_png(image), image[1:], seed=[7, 0])
+      fn(tf.io.encode_png(image), image[:, 1:], seed=[7, 0])
     own = augment.compose([lambda file: tf.io.decode_png(file, 3)], {1: "image"})
     assert own(tf.io.encode_png(image), enlarged(image, times))[1].shape == [80 * times, 100 * times, 3]
+    unknown = tf.data.Dataset.from_tensors(tf.io.encode_png(image)).map(lambda file: (file, image[:, 1:]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="or the same multiple of both. Got those"):
-      own(tf.io.encode_png(image), image[1:])
+      list(unknown.map(own))
 
   def test_functions_in_python_are_given_it(self):
     def noisy(image, second, rng):
@@ -234,10 +237,17 @@ def test_any_split_gives_the_same_bytes(layers):
     expected = whole(element, seed=seed)
     for at in range(1, len(layers)):
       partial, final = augment.split(layers, at, kinds)
-      found = called(final, layers[at:], partial(element, seed=seed), seed=seed)
+      found = called(final, layers[at:], called(partial, layers[:at], element, seed=seed), seed=seed)
       for name in element:
         assert found[name].dtype == expected[name].dtype
         np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{name}, split at {at}")
+
+
+def inner(mask):
+  """The mask, but for two pixels at each edge."""
+  known = np.zeros(mask.shape, bool)
+  known[2:-2, 2:-2] = mask[2:-2, 2:-2]
+  return known
 
 
 def places(height, width):
@@ -260,6 +270,7 @@ class TestFlow:
 
   MOVES = [*(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name), *BETWEEN.values()]
 
+  @cases.each_value
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
   @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
   def test_is_that_of_the_moved_images(self, layers, dtype):
@@ -275,9 +286,9 @@ class TestFlow:
       to = homography(corners, moved + 0.5)
       there = places(*image.shape[:2])
       expected = projected(to, projected(matrix, projected(np.linalg.inv(to), there))) - there
-      # Away from the edges, at which a map is not blended.
-      known = known.astype(bool)
-      np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05 if dtype == "float16" else 2e-3)
+      # Away from edges, at which a map is not blended.
+      known = inner(known)
+      np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05)
       compared += known.sum()
       assert np.all(found[np.all(found == 0, -1)] == 0)
     assert compared > 1000
@@ -296,7 +307,7 @@ class TestFlow:
   def test_unknown_vectors_stay_unknown_and_outside_is_0(self):
     flow = np.full([*SIZE, 2], np.nan, np.float32)
     flow[:, 15:] = [3, -1]
-    found = augment.compose([augment.pad(2), augment.random_rotation((30, 30))], {1: "flow"})(noise(*SIZE, 3), flow, seed=[7, 0])[1].numpy()
+    found = augment.compose([augment.random_rotation((30, 30)), augment.pad(2)], {1: "flow"})(noise(*SIZE, 3), flow, seed=[7, 0])[1].numpy()
     assert {tuple(each) for each in np.round(found[~np.isnan(found[..., 0])], 3)} == {
         (0, 0), *(tuple(np.round(np.float32([3 * np.cos(np.pi / 6) - np.sin(np.pi / 6), -3 * np.sin(np.pi / 6) - np.cos(np.pi / 6)]), 3)),)}
 
@@ -334,6 +345,7 @@ class TestDisparity:
       (augment.random_apply([augment.random_crop(padding=3), augment.random_flip()], 0.1), "random_apply", "mirror"),
       (augment.rand_augment()[0], "rand_augment", "rows"), (policy("random_flip", 0), "x", "mirror"), (policy("shear_y", 0.1), "x", "rows")]
 
+  @cases.each_value
   @pytest.mark.parametrize("layers", KEPT, ids=range(len(KEPT)))
   @pytest.mark.parametrize("form", [(), (1,)])
   def test_is_that_of_the_moved_views(self, layers, form):
@@ -349,8 +361,8 @@ class TestDisparity:
       there = places(*image.shape[:2])
       left = projected(np.linalg.inv(to), there)
       right = left - np.stack([left[..., 0] * 0.2 + 1, np.zeros(left.shape[:2])], -1)
-      expected, known = there - projected(to, right), known.astype(bool)
-      np.testing.assert_allclose(found.reshape(image.shape[:2])[known], expected[known][:, 0], rtol=0, atol=2e-3)
+      expected, known = there - projected(to, right), inner(known)
+      np.testing.assert_allclose(found.reshape(image.shape[:2])[known], expected[known][:, 0], rtol=0, atol=0.03)
       np.testing.assert_allclose(half, found, rtol=0, atol=0.03)
       assert np.abs(expected[..., 1]).max() < 1e-9 and known.any()
 
