@@ -37,6 +37,9 @@ def compose(
   | --- | --- | --- |
   | `"mask"` | `[height, width]` or `[height, width, channels]`, any number or bool | nearest pixels; 0 outside the image |
   | `"bilinear"` | the same, floating | blended between pixels |
+  | `"image"` | `[height, width, channels]`, or a multiple of both sides | a second image: the same colour layers too |
+  | `"flow"` | `[height, width, 2]`, floating | vectors x, y in pixels: blended, mirrored, turned and scaled |
+  | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended and scaled; no layer may mirror or turn rows |
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
   | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in fractions of the image |
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
@@ -183,6 +186,9 @@ class _Part:
       for layer in own:
         if isinstance(layer, Decoder):
           layer.check_targets()
+        for path, kind in targets.items():
+          if kind == "disparity" and isinstance(layer, LayerChain):
+            layer.check_rows(path)
     self._moves = any(layer.moves_pixels for layer in own) or any(mover(layer, position) for layer, position in others)
     if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels

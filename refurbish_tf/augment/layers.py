@@ -174,8 +174,8 @@ def check_is_one(image, whose):
   if isinstance(image, tuple) and not hasattr(image, "_fields"):
     raise ValueError(
         f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of them in "
-        'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": "bilinear"} if '
-        'the second holds floats and follows the first, "mask" if it follows by its nearest pixels, or None if it stays as it is.')
+        'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": "image"} if '
+        'the second is to be augmented as the first, "mask" if it follows by its nearest pixels, or None if it stays as it is.')
 
 
 def checked_batch(images, whose, advice):

@@ -35,16 +35,17 @@ class Facts(NamedTuple):
   problem_layer: int
   version: int
   refused_in: str  # The layers within that one, such as "cutout in ".
+  row_changes: tuple[str, ...]  # Of each layer: what it may do to rows, which a disparity cannot follow, or "".
 
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
-  num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in = _run(
+  num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in, row_changes = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Facts(
       tuple(num_draws.tolist()), tuple(is_policy.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
-      int(problem_layer), int(version), refused_in.decode())
+      int(problem_layer), int(version), refused_in.decode(), tuple(change.decode() for change in row_changes.tolist()))
 
 
 def _run(op):
@@ -180,6 +181,15 @@ class LayerChain:
   def moves_pixels(self):
     return any(facts_of(self.texts).moves)
 
+  def check_rows(self, path):
+    """Raises ValueError if a layer may do what the disparity at `path` cannot follow."""
+    for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).row_changes):
+      if change:
+        raise ValueError(
+            f"targets: the component {shown(path)}, 'disparity', must have layers that keep its rows, got {layer!r} at position "
+            f"{position}, which may {change}. Leave it out: crops, resizes and random_flip(\"vertical\") keep them, and so does padding "
+            "with zeros.")
+
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed=None):
     """Returns the image and a list of what follows it, which the same draws move.
@@ -255,7 +265,23 @@ class LayerChain:
     texts = self._texts_of(image.dtype)
     return {
         "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
-        "T": facts_of(texts, image.dtype).dtype, **target_arguments(targets)}
+        "T": facts_of(texts, image.dtype).dtype, "Tmoved": [
+            self._dtype_of_second(path, tensor, image.dtype) if kind == "image" else tensor.dtype for path, kind, tensor in targets],
+        **target_arguments(targets)}
+
+  def _dtype_of_second(self, path, image, first_dtype):
+    """The dtype that the layers make of a second image; raises unless they take it."""
+    dtype, shape = image.dtype, image.shape
+    whose, texts = f"targets: the component {shown(path)}, 'image',", self._texts_of(dtype)
+    if texts != self._texts_of(first_dtype):
+      raise ValueError(
+          f"{whose} must have the dtype of its image, {first_dtype.name}, beside a normalize whose numbers depend on it, got "
+          f"{dtype.name}. Cast one of them by Dataset.map before.")
+    told = facts_of(texts, dtype, (None, None, None if shape.rank is None else shape[-1]))
+    if told.problem:
+      error = self._refusal(told, dtype, shape)
+      raise type(error)(f"{whose} follows as an image: {error}")
+    return told.dtype
 
   def _texts_of(self, dtype):
     """The layers, in pieces, for images of this dtype: the one place where it says what they do."""

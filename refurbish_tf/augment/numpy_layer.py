@@ -20,7 +20,7 @@ import tensorflow as tf
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
-from .target_kinds import BOXES, KEY_POINTS, MAPS
+from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
 # What takes a process seconds and hundreds of megabytes to import.
@@ -69,8 +69,8 @@ def numpy_layer(
   Args:
     fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
       array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
-      returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes` or
-      `keypoints`, by what it is.
+      returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`,
+      `keypoints`, `second` (an image), `flow` or `disparity`, by what it is.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
       that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
@@ -242,7 +242,7 @@ class _Call:
   def __init__(self, layer, names, specs, targets):
     self.sent = layer.sent()
     # Places of what has a row for each box or key point.
-    self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in MAPS]
+    self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in WITH_SIDES]
     self.layer, self._names, self._specs = layer, names, specs
     # In NumPy's words, in which a result is compared at every call.
     self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
@@ -313,13 +313,15 @@ def _of_unknown_sides(image):
 
 def _spec_behind(kind, target):
   """Of what follows the image: maps of any size, boxes and key points as many as there are."""
-  return tf.TensorSpec(None if target.shape.rank is None else [None] * target.shape.rank if kind in MAPS else target.shape, target.dtype)
+  if kind == "image":
+    return _of_unknown_sides(target)
+  return tf.TensorSpec(None if target.shape.rank is None else [None] * target.shape.rank if kind in WITH_SIDES else target.shape, target.dtype)
 
 
 def _name_in_call(path, kind):
   """What a target is called in a call of the function."""
   name = next((key for key in reversed(path) if isinstance(key, str)), None)
-  return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else "mask")
+  return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else {"bilinear": "mask", "image": "second"}.get(kind, kind))
 
 
 def _pickled(fn, name):

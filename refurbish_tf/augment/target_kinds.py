@@ -11,8 +11,10 @@ BoxFormat = Literal[
     "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
 BOXES = get_args(BoxFormat)
 KEY_POINTS = ("xy", "rel_xy")
-MAPS = ("mask", "bilinear")
-KINDS = (*MAPS, *BOXES, *KEY_POINTS)
+MAPS = ("mask", "bilinear", "flow", "disparity")
+# Kinds that have the sides of the image, or a multiple of them.
+WITH_SIDES = (*MAPS, "image")
+KINDS = (*WITH_SIDES, *BOXES, *KEY_POINTS)
 # What data sets call boxes and key points.
 BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
 POINT_NAMES = ("keypoints", "key_points")
@@ -21,6 +23,7 @@ TELL = (
     'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component of a '
     "tuple.")
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_OF_IMAGES = (tf.uint8, tf.uint16, tf.int16, tf.float16, tf.bfloat16, tf.float32)
 _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
 
 
@@ -75,7 +78,7 @@ def named(path, kind):
 
 def checked_dtype(path, kind, value):
   """Returns the component as a tensor, dense or ragged; raises unless it may be of the kind."""
-  if isinstance(value, tf.RaggedTensor) and kind not in MAPS:
+  if isinstance(value, tf.RaggedTensor) and kind not in WITH_SIDES:
     tensor, is_dense = value, True
   else:
     try:
@@ -89,6 +92,10 @@ def checked_dtype(path, kind, value):
   dtype = tensor.dtype
   if kind == "mask":
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
+  elif kind == "image":
+    must, allowed, way = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits", _OF_IMAGES, "as the image itself"
+  elif kind in ("flow", "disparity"):
+    must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
   elif kind == "bilinear":
     must, allowed = "a floating dtype", _FLOATS
     way = 'or name it "mask", for which the nearest pixels are taken: classes must not be blended'
@@ -108,21 +115,44 @@ def checked_dtype(path, kind, value):
   return tensor
 
 
+# How many dimensions they have of their own, and which.
+_FORMS = {
+    "mask": (2, 3, "[height, width] or [height, width, channels]"), "bilinear": (2, 3, "[height, width] or [height, width, channels]"),
+    "flow": (3, 3, "[height, width, 2]"), "disparity": (2, 3, "[height, width] or [height, width, 1]"),
+    "image": (3, 3, "[height, width, channels]")}
+
+
+def are_multiples(sides, of):
+  """Whether static sides may be the same multiple of others."""
+  known = [(side, first) for side, first in zip(sides, of) if None not in (side, first) and first]
+  return all(side >= first and side % first == 0 for side, first in known) and len({side // first for side, first in known}) <= 1
+
+
 def check_shape(path, kind, shape, lead, image_shape):
   """Raises unless the static shape fits an image that has the dimensions `lead` before its height."""
   if shape.rank is None:
     return
-  own, most, forms = (
-      (2, 3, "[height, width] or [height, width, channels]") if kind in MAPS else (1, 2, "[n, 4]") if kind in BOXES else
-      (1, 3, "[n, 2] or [n, 3], or these for several people"))
+  own, most, forms = _FORMS.get(kind) or (
+      (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people"))
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
         f"{image_shape}. Put the layers before batch, or batch both; each frame of a clip has its own.")
-  if kind in MAPS:
+  if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
-    if not shape[len(lead):len(lead) + 2].is_compatible_with(sides):
+    channels = {"flow": 2, "disparity": 1}.get(kind)
+    if channels and shape.rank == len(lead) + 3 and shape[-1] not in (channels, None):
+      raise ValueError(
+          f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. Put what else is there into a "
+          "component of its own, by Dataset.map; what says where the map is known is a \"mask\".")
+    own_sides = shape[len(lead):len(lead) + 2]
+    if kind == "image":
+      if not are_multiples(own_sides.as_list(), sides.as_list()):
+        raise ValueError(
+            f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or the same "
+            f"multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the smaller one is the image.")
+    elif not own_sides.is_compatible_with(sides):
       way = (
           "Resize one of them in Dataset.map before, a mask [height, width] with "
           'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')

@@ -12,7 +12,7 @@ from .decoding import Decoder
 from .layers import checked_when_it_runs
 from .native_layers import HalfAugmented
 from .numpy_layer import NumpyLayer
-from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, MAPS, POINT_NAMES, TELL, shown
+from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, POINT_NAMES, TELL, WITH_SIDES, shown
 
 # How Keras and TensorFlow name functions that move pixels within an image of the same size.
 _MOVERS = re.compile(
@@ -121,7 +121,7 @@ class Following:
     image, moved = layer.with_targets(image, others + named, seed)
     for (path, kind, given), tensor in zip(named, moved[len(others):]):
       # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.
-      if kind not in MAPS and not isinstance(layer, NumpyLayer):
+      if kind not in WITH_SIDES and not isinstance(layer, NumpyLayer):
         tensor.set_shape(given.shape)
       self._tensors[path] = tensor
     if isinstance(layer, Decoder):
@@ -153,8 +153,8 @@ class Following:
         for path, kind in self._kinds.items():
           target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(made))
       for path in self._kinds:
-        if self._kinds[path] in MAPS:
-          self._tensors[path] = _checked_to_have_its_size(path, self._tensors[path], _pixels(made))
+        if self._kinds[path] in WITH_SIDES:
+          self._tensors[path] = _checked_to_have_its_size(path, self._kinds[path], self._tensors[path], _pixels(made))
     return made
 
   @_as_it_is
@@ -260,14 +260,19 @@ def _sides(image):
   return shape.as_list()[:-1] if shape.rank is not None and shape.rank >= 3 else shape[:2].as_list()
 
 
-def _checked_to_have_its_size(path, tensor, image):
-  """Returns the map after a function, which may have decoded an image of unknown size."""
+def _checked_to_have_its_size(path, kind, tensor, image):
+  """Returns the map, or the second image, after a function, which may have decoded an image of unknown size."""
   number = len(_sides(image))
   if tensor.shape[:number].is_fully_defined() and shape_of(image)[:number].is_fully_defined():
     return tensor
   sides, expected = tf.shape(tensor)[:number], tf.shape(image)[:number]
+  first, is_image = expected, kind == "image"
+  if is_image:
+    times = tf.maximum(sides[-1] // tf.maximum(expected[-1], 1), 1)
+    expected = tf.concat([expected[:-2], expected[-2:] * times], 0)
   return checked_when_it_runs(tensor, tf.reduce_all(tf.equal(sides, expected)), (
-      f"targets: the component {shown(path)} must have the height and width of the image. Got those of both:"), sides, expected)
+      f"targets: the component {shown(path)} must have the height and width of the image"
+      + ", or the same multiple of both" * is_image + ". Got those of both:"), sides, first)
 
 
 def _checked_to_keep_its_size(made, given, layer, position):

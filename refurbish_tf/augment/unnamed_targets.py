@@ -66,13 +66,24 @@ def warn_of_companions(found, lead=0, way_out=None):
     if is_box or shape.rank == 2 + lead and shape[-1] in (2, *range(4, 10)):
       what, kind = ("key points", "xy") if shape[-1] == 2 else ("boxes", "xyxy")
       form = "with the form that it has" + ". Of longer rows, split the boxes off in Dataset.map before" * (shape[-1] > 4)
+    elif shape.rank == 3 + lead and shape[-1] == 2 and dtype.is_floating:
+      what, kind, form = "an optical flow", "flow", "resized to the image's size"
     elif shape.rank == 3 + lead and shape[-1] in (1, 3) and (dtype.is_floating or dtype.size < 4):
-      what, kind, form = "a picture that belongs to the image", "bilinear", "made floats of the image's size"
+      what, kind, form = "a picture that belongs to the image", "image", "of the image's size or a multiple of it"
     else:
       continue
     mistakes.warn(
         f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, " + (
             way_out or f'pass {named(path, kind)}, {form}; {OTHERWISE}, {named(path, None)}.'))
+
+
+def _floating_kinds(path, component, channels):
+  """What else a component of the image's size may be if it holds floats, for errors."""
+  if not tf.as_dtype(getattr(component, "dtype", tf.string)).is_floating:
+    return ""
+  return f", {named(path, 'bilinear')} if it is a map" + (
+      f", {named(path, 'flow')} if it holds vectors" if channels == [2] else
+      f", {named(path, 'disparity')} if it is the disparity of two views" if channels in ([], [1]) else "")
 
 
 def check_sizes(found, sides, is_known=True):
@@ -97,8 +108,8 @@ def check_sizes(found, sides, is_known=True):
       raise ValueError(
           f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
           f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it holds classes: its "
-          f"nearest pixels follow the image. Pass {named(path, 'bilinear')} if it is a map or a second picture, as floats. Else pass "
-          f"{named(path, None)}, or targets={{}} if nothing follows it.{first}")
+          f"nearest pixels follow the image. Pass {named(path, 'image')} if it is a second picture"
+          f"{_floating_kinds(path, component, there[len(sides):])}. Else pass {named(path, None)}, or targets={{}} if nothing follows it.{first}")
     if len(there) >= len(sides) and None in there[:len(sides)] + sides and (
         shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor)):
       maybe.append((path, component))

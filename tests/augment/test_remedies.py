@@ -131,6 +131,8 @@ def test_of_images_that_are_hardly_meant_so_and_of_a_shape_that_is_known_when_it
 @pytest.mark.parametrize("kind, given, remedy, made", [
     ("mask", tf.io.encode_png(GREY[:4, :4, None]), "tf.io.decode_png", tf.io.decode_png),
     ("bilinear", GREY[:4, :4], 'name it "mask"', None), ("xyxy", GREY[:3, :4] > 3, "tf.cast(boxes, tf.float32)", None),
+    ("image", np.int32(COLORED), "as the image itself", lambda image: tf.cast(image, tf.uint8)),
+    ("flow", np.int16(COLORED[..., :2]), "tf.cast(flow, tf.float32)", lambda flow: tf.cast(flow, tf.float32)),
     ("xy", GREY[:3, :2], "tf.cast(points, tf.float32)", lambda points: tf.cast(points, tf.float32)),
     ("rel_xyxy", np.zeros([3, 4], np.int32), "the format that has pixels", None)])
 def test_of_dtypes_of_targets(kind, given, remedy, made):
@@ -235,8 +237,8 @@ CASES = {
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
     "a second picture": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "bilinear"} if it is a map or a second picture, as floats',
-        lambda: augment.compose(LAYERS, {1: "bilinear"})(COLORED, tf.cast(COLORED, tf.float32), seed=SEED),
+        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "image"} if it is a second picture',
+        lambda: augment.compose(LAYERS, {1: "image"})(COLORED, COLORED, seed=SEED),
         lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
         lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
@@ -394,8 +396,8 @@ def test_of_a_path(tmp_path):
 def test_of_rows_and_of_a_label_of_four_classes(call, has_targets):
   images = np.stack([COLORED] * 4)
   for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),
-                     (np.zeros([4, 99, 99, 3], np.uint8), "bilinear"), (np.zeros([4, 7, 7, 1], np.float32), "bilinear"),
-                     (np.zeros([4, 7, 7, 1], np.uint16), "bilinear"), (np.zeros([4, 7, 7, 1], np.int16), "bilinear")]:
+                     (np.zeros([4, 99, 99, 3], np.uint8), "image"), (np.zeros([4, 7, 7, 1], np.float32), "image"),
+                     (np.zeros([4, 7, 7, 1], np.uint16), "image"), (np.zeros([4, 7, 7, 1], np.int16), "image")]:
     remedy = f'targets={{1: "{kind}"}}' if has_targets else "silence this"
     with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
       call(SLICES((images, rows)))
@@ -427,5 +429,6 @@ def test_of_two_inputs_by_what_is_told(made):
   images = np.stack([COLORED] * 4)
   SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize((4, 4))])
   pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
-  for pair, _ in pairs.refurbish(LAYERS, targets={"second": "mask"}).as_numpy_iterator():
-    np.testing.assert_array_equal(pair["image"], pair["second"])
+  for kind in ("mask", "image"):
+    for pair, _ in pairs.refurbish(LAYERS, targets={"second": kind}).as_numpy_iterator():
+      np.testing.assert_array_equal(pair["image"], pair["second"])

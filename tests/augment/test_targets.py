@@ -307,7 +307,7 @@ class TestBadInput:
     def run(target, images, draws):
       return native.ops().refurbish_tf_image_pixels(
           images=images, draws=draws, targets=[target], kinds=[kind], names=["it"], layers=["random_flip position=-1"], clips=False,
-          T=tf.uint8)
+          T=tf.uint8, Tmoved=[tf.int32])
 
     given = tf.zeros(target, tf.int32), tf.zeros(images, tf.uint8), tf.constant(draws)
     signature = [tf.TensorSpec(None, each.dtype) for each in given]

@@ -203,6 +203,7 @@ NAMED = {
 
 def layers(op="image_draws", text=(), **changes):
   images = {"images": np.zeros([8, 8, 3], np.uint8), "T": tf.uint8, "clips": False, "targets": [], "kinds": [], "names": []}
+  images["Tmoved"] = [tf.convert_to_tensor(each).dtype for each in changes.get("targets", [])]
   given = {"image_draws": {"seed": [7, 0], "batch_size": []}, "image_layers": {"seed": [7, 0], **images},
            "image_pixels": {"draws": [0, 0, 0], **images}}[op]
   return named(op, layers=list(text), **{**given, **changes})
@@ -223,6 +224,10 @@ IMAGES.update({f"{op}: {name}": {"op": op, "text": ["random_flip position=-1"], 
                    "a target without a name": {"targets": [[[0.0] * 4]], "kinds": ["xyxy"]},
                    "a kind without a target": {"kinds": ["xyxy"], "names": ["it"]},
                    "a mask of strings": {"targets": [np.full([8, 8], b"a", object)], "kinds": ["mask"], "names": ["it"]},
+                   "another dtype of a mask": {"targets": [np.zeros([8, 8])], "kinds": ["mask"], "names": ["it"], "Tmoved": [tf.int32]},
+                   "another dtype of an image": {
+                       "targets": [np.zeros([8, 8, 3], np.uint8)], "kinds": ["image"], "names": ["it"], "Tmoved": [tf.float32]},
+                   "more dtypes than targets": {"Tmoved": [tf.float32]},
                    "a kind that is none": {"targets": [[[0.0] * 4]], "kinds": ["yxy"], "names": ["it"]}}.items()})
 
 

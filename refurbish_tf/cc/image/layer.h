@@ -17,6 +17,7 @@
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
+#include "refurbish_tf/cc/image/row_change.h"
 
 namespace refurbish_tf {
 
@@ -82,6 +83,8 @@ class Layer {
   }
   // Whether it moves any image's pixels, and so what follows the image.
   virtual bool moves_pixels() const { return true; }
+  // The most that it may do to rows, whatever it draws.
+  virtual RowChange row_change() const { return RowChange::kKept; }
   // Whether either side of `offload` may do it: the host for some images of a
   // batch, and the accelerator for the others.
   virtual bool is_policy() const { return false; }

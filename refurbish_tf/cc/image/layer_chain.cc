@@ -49,6 +49,12 @@ std::string InnerText(absl::string_view text) {
   return inner;
 }
 
+absl::Status RefusedImage(const absl::Status& status) {
+  const auto [whose, why] = Refusal::Of(status);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "image of ", absl::StripSuffix(whose, " in "), " must ", why, "."));
+}
+
 }  // namespace
 
 absl::StatusOr<LayerChain> LayerChain::Parse(
@@ -137,9 +143,7 @@ absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image,
   } else {
     status = Refusal::Of(status).Within(links_[0].name);
   }
-  const auto [whose, why] = Refusal::Of(status);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "image of ", absl::StripSuffix(whose, " in "), " must ", why, "."));
+  return RefusedImage(status);
 }
 
 absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,
@@ -152,6 +156,39 @@ absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,
     image = *made;
   }
   return image;
+}
+
+absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
+    ImageSpec image, Pixel pixel, int64_t times, const int32_t* draws) const {
+  ImageSpec made = {image.size, pixel};
+  const auto enlarge = [&](const Link& link) -> absl::Status {
+    made.size = image.size;
+    if (image.size.height == kUnknown) return absl::OkStatus();
+    made.size = {image.size.height * times, image.size.width * times};
+    const int64_t most = times == 1 ? kMaxSide : ResizingLayer::kMaxSide;
+    absl::Status status = Check(made);
+    if (std::max(made.size.height, made.size.width) > most) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "have sides of at most ", most, " pixels, got ", made.size.height,
+          " x ", made.size.width, ". Crop it before"));
+    }
+    if (status.ok()) return status;
+    return RefusedImage(Refusal::Of(status).Within(link.name));
+  };
+  RTF_RETURN_IF_ERROR(enlarge(links_[0]));
+  for (const Link& link : links_) {
+    RTF_ASSIGN_OR_RETURN(
+        image, draws == nullptr
+                   ? link.layer->Behind(image)
+                   : link.layer->Made(image, draws + link.first_draw));
+    const absl::StatusOr<ImageSpec> follower = link.layer->Behind(made);
+    if (!follower.ok()) {
+      return RefusedImage(Refusal::Of(follower.status()).Within(link.name));
+    }
+    made = *follower;
+    RTF_RETURN_IF_ERROR(enlarge(link));
+  }
+  return made;
 }
 
 void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
@@ -174,6 +211,14 @@ bool LayerChain::moves_pixels() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
     return link.layer->moves_pixels();
   });
+}
+
+RowChange LayerChain::row_change() const {
+  RowChange most = RowChange::kKept;
+  for (const Link& link : links_) {
+    most = std::max(most, link.layer->row_change());
+  }
+  return most;
 }
 
 bool LayerChain::looks_at_boxes() const {

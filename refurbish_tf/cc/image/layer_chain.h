@@ -61,6 +61,11 @@ class LayerChain {
   // The same of layers within another one.
   absl::StatusOr<ImageSpec> BehindWithin(ImageSpec image,
                                          const int32_t* draws = nullptr) const;
+  // What they make of a second image, which follows `image` and is `times` as
+  // large; with draws, if its size is known. `Behind` must accept `image`.
+  absl::StatusOr<ImageSpec> BehindFollower(ImageSpec image, Pixel pixel,
+                                           int64_t times,
+                                           const int32_t* draws) const;
   // That it is an image for any layer. An error goes on from "The image must ".
   static absl::Status Check(const ImageSpec& image);
 
@@ -70,6 +75,7 @@ class LayerChain {
   // As for a layer.
   int64_t EndOfDraw(int i, const int32_t* draws) const;
   bool moves_pixels() const;
+  RowChange row_change() const;
   bool looks_at_boxes() const;
   void DrawFrom(Canvas* boxes, int32_t* draws) const;
   // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.

@@ -24,6 +24,13 @@ class LayerOfChains : public Layer {
   bool moves_pixels() const override {
     return AnyOf([](const LayerChain& chain) { return chain.moves_pixels(); });
   }
+  RowChange row_change() const override {
+    RowChange most = RowChange::kKept;
+    for (const LayerChain& chain : chains_) {
+      most = std::max(most, chain.row_change());
+    }
+    return most;
+  }
   bool looks_at_boxes() const override {
     return AnyOf(
         [](const LayerChain& chain) { return chain.looks_at_boxes(); });

@@ -31,11 +31,12 @@ void Spare(ImageMemory memory, ImageMemory* spare) {
 }  // namespace
 
 Painter::Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
-                 const PixelKernels& kernels)
+                 const PixelKernels& kernels, int64_t times)
     : chain_(chain),
       from_size_(size),
       from_pixel_(pixel),
       kernels_(kernels),
+      times_(times),
       memory_(std::exchange(spare_memory, {})),
       other_memory_(std::exchange(other_spare_memory, {})) {}
 
@@ -46,11 +47,19 @@ Painter::~Painter() {
 
 void Painter::Paint(const void* from, const int32_t* draws, void* to,
                     Stores stores) {
+  Begin(from);
+  chain_.Apply(draws, this);
+  End(to, stores);
+}
+
+void Painter::Begin(const void* from) {
   pixel_ = from_pixel_;
   normalization_ = nullptr;
   walk_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
                 kernels_);
-  chain_.Apply(draws, this);
+}
+
+void Painter::End(void* to, Stores stores) {
   if (normalization_ == nullptr) {
     MakeRows(static_cast<uint8_t*>(to));
   } else {
@@ -60,7 +69,8 @@ void Painter::Paint(const void* from, const int32_t* draws, void* to,
 }
 
 void Painter::Crop(const Box& part, Border border, FillColor color) {
-  AddOrMakeFirst([&] { return walk_->Crop(part, border, color); });
+  AddOrMakeFirst(
+      [&] { return walk_->Crop(Enlarged(part), border, color, times_); });
 }
 
 void Painter::Flip(bool vertically) {
@@ -78,23 +88,23 @@ void Painter::Transpose() {
 }
 
 void Painter::CutOut(const Box& part, FillColor color) {
-  AddOrMakeFirst([&] { return walk_->CutOut(part, color); });
+  AddOrMakeFirst([&] { return walk_->CutOut(Enlarged(part), color); });
 }
 
 void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
   MakeNormalized();
-  Box box = part;
+  Box box = Enlarged(part);
   if (walk_->memory() == nullptr) {
     // Only the part that is resized is made.
     if (walk_->Crop(box, Border::kEmpty, kBlack)) box.y = box.x = 0;
     Make();
   }
   const uint8_t* const image = walk_->memory();
-  const ImageSize from = walk_->size();
+  const ImageSize from = walk_->size(), made = Enlarged(size);
   walk_.emplace(image, from, pixel_, kernels_,
                 MakeResizer({image, from.width, pixel_}, box, WholeOf(box),
-                            size, antialias, kernels_),
-                size);
+                            made, antialias, kernels_),
+                made);
 }
 
 void Painter::ResizeBicubic(const Box& part) {
@@ -102,16 +112,18 @@ void Painter::ResizeBicubic(const Box& part) {
   const ImageSize size = walk_->size();
   const uint8_t* const image = walk_->memory();
   uint8_t* const made = Fresh(size.height * walk_->row_bytes());
-  refurbish_tf::ResizeBicubic(image, size, part, kernels_, made);
+  refurbish_tf::ResizeBicubic(image, size, Enlarged(part), kernels_, made);
   BeginWith(made, size);
 }
 
 void Painter::Blur(const Gaussian& gaussian) {
   Make();
+  const Gaussian enlarged = {gaussian.sigma * static_cast<double>(times_),
+                             gaussian.radius * times_};
   const uint8_t* const image = walk_->memory();
   const ImageSize size = walk_->size();
   walk_.emplace(image, size, pixel_, kernels_,
-                MakeBlur({image, size.width, pixel_}, size, gaussian, kernels_),
+                MakeBlur({image, size.width, pixel_}, size, enlarged, kernels_),
                 size);
 }
 
@@ -119,7 +131,8 @@ void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   MakeNormalized();
   if (ReadsOtherPoints(distortion.distortion)) {
     Make();
-    walk_->Distort(distortion, fill);
+    walk_->Distort(
+        times_ == 1 ? distortion : distortion.Enlarged(times_, size()), fill);
     return;
   }
   if (PixelStep::NeedsImage(distortion.distortion)) Make();
@@ -132,10 +145,10 @@ void Painter::AddNoise(const AddedNoise& noise) {
   Make();
   const uint8_t* const image = walk_->memory();
   const ImageSize size = walk_->size();
-  walk_.emplace(image, size, pixel_, kernels_,
-                MakeNoise({image, size.width, pixel_}, noise, kernels_,
-                          &beyond_noise_),
-                size);
+  walk_.emplace(
+      image, size, pixel_, kernels_,
+      MakeNoise({image, size.width, pixel_}, noise, kernels_, &beyond_noise_),
+      size);
 }
 
 void Painter::Normalize(const Normalization& normalization) {

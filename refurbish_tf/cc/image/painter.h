@@ -24,9 +24,10 @@ struct ImageMemory {
 class Painter : private Canvas {
  public:
   // `chain.Behind` must accept an image of this size and pixel. `chain` must
-  // outlive this.
+  // outlive this. `times`: of an image that follows a smaller one, as
+  // `chain.BehindFollower` has it. All that layers say in pixels is multiplied.
   Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
-          const PixelKernels& kernels);
+          const PixelKernels& kernels, int64_t times = 1);
   ~Painter() override;
 
   // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
@@ -34,6 +35,13 @@ class Painter : private Canvas {
   // Past the caches: `to` is part of something that does not fit into them.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
+  // The same, of what `apply` does to a canvas.
+  template <class Apply>
+  void PaintBy(const Apply& apply, const void* from, void* to) {
+    Begin(from);
+    apply(static_cast<Canvas*>(this));
+    End(to, Stores::kCached);
+  }
   // The largest value of these images beyond the limit of a normalization, or
   // that of noise, as a negative number, or 0: the images are in other units.
   float beyond_limit() const {
@@ -41,7 +49,11 @@ class Painter : private Canvas {
   }
 
  private:
-  ImageSize size() const override { return walk_->size(); }
+  // As layers are told.
+  ImageSize size() const override {
+    const auto [height, width] = walk_->size();
+    return {height / times_, width / times_};
+  }
   void Crop(const Box& part, Border border, FillColor color) override;
   void Flip(bool vertically) override;
   void Transpose() override;
@@ -52,6 +64,17 @@ class Painter : private Canvas {
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void AddNoise(const AddedNoise& noise) override;
   void Normalize(const Normalization& normalization) override;
+
+  void Begin(const void* from);
+  void End(void* to, Stores stores);
+  // What layers say in pixels, in those of this image.
+  ImageSize Enlarged(ImageSize size) const {
+    return {size.height * times_, size.width * times_};
+  }
+  Box Enlarged(const Box& box) const {
+    return {box.y * times_, box.x * times_, box.height * times_,
+            box.width * times_};
+  }
 
   // Adds a step to the walk, or to the next one.
   template <class Step>
@@ -73,6 +96,7 @@ class Painter : private Canvas {
   const ImageSize from_size_;
   const Pixel from_pixel_;
   const PixelKernels& kernels_;
+  const int64_t times_;
   std::optional<Walk> walk_;
   // Of the walk.
   Pixel pixel_;

@@ -77,7 +77,8 @@ void Axis::AppendRepeated(const Strips& old, int64_t at, int64_t length) {
   }
 }
 
-void Axis::Crop(int64_t begin, int64_t length, Border border) {
+void Axis::Crop(int64_t begin, int64_t length, Border border,
+                int64_t outermost) {
   const int64_t end = begin + length;
   if (begin == 0 && end == size_) return;
   if (strips_.empty() &&
@@ -96,7 +97,7 @@ void Axis::Crop(int64_t begin, int64_t length, Border border) {
   const int64_t behind = std::clamp<int64_t>(end - size_, 0, length);
   const int64_t between = length - before - behind;
   // The outermost points do not come again if they are mirrored about.
-  const int64_t skipped = border == Border::kReflect ? 1 : 0;
+  const int64_t skipped = border == Border::kReflect ? outermost : 0;
   switch (border) {
     case Border::kEmpty:
       Append(Strip::Empty(before));
@@ -138,10 +139,10 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, end, size_ - end, 0);
 }
 
-void Plan::Crop(const Box& part, Border border) {
+void Plan::Crop(const Box& part, Border border, int64_t outermost) {
   has_empty |= border == Border::kEmpty && !Contains(part);
-  rows.Crop(part.y, part.height, border);
-  columns.Crop(part.x, part.width, border);
+  rows.Crop(part.y, part.height, border, outermost);
+  columns.Crop(part.x, part.width, border, outermost);
   changes_nothing = false;
 }
 

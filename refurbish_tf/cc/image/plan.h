@@ -33,8 +33,9 @@ class Axis {
   explicit Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
 
   // Keeps `length` points from `begin` on. Those beyond the ends are as
-  // `border` says.
-  void Crop(int64_t begin, int64_t length, Border border);
+  // `border` says: `outermost` points are those that `kReflect` mirrors about.
+  void Crop(int64_t begin, int64_t length, Border border,
+            int64_t outermost = 1);
   void Reverse();
   // Marks the points in [begin, end), as far as they exist.
   void CutOut(int64_t begin, int64_t end, int number);
@@ -70,7 +71,7 @@ class Axis {
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
-  void Crop(const Box& part, Border border);
+  void Crop(const Box& part, Border border, int64_t outermost = 1);
   void Flip(bool vertically);
   // Empties a part, as far as it lies in the image.
   void CutOut(const Box& part);

@@ -251,4 +251,39 @@ Move PreparedDistortion::MoveOf(ImageSize size) const {
   }
 }
 
+PreparedDistortion PreparedDistortion::Enlarged(int64_t times,
+                                                ImageSize size) const {
+  PreparedDistortion made = *this;
+  const double factor = static_cast<double>(times);
+  // Whole pixels of the smaller image.
+  const Move move = MoveOf(size);
+  switch (distortion) {
+    case Distortion::kTranslateX:
+    case Distortion::kMoveX:
+      made.distortion = Distortion::kMoveX;
+      made.parameter = factor * static_cast<double>(move.x);
+      break;
+    case Distortion::kTranslateY:
+    case Distortion::kMoveY:
+      made.distortion = Distortion::kMoveY;
+      made.parameter = factor * static_cast<double>(move.y);
+      break;
+    case Distortion::kAffine:
+      made.translate_y =
+          -static_cast<double>(move.y) / static_cast<double>(size.height);
+      made.translate_x =
+          -static_cast<double>(move.x) / static_cast<double>(size.width);
+      break;
+    case Distortion::kPerspective:
+      made.y *= factor;
+      made.x *= factor;
+      made.wy /= factor;
+      made.wx /= factor;
+      break;
+    default:
+      break;
+  }
+  return made;
+}
+
 }  // namespace refurbish_tf

@@ -106,6 +106,9 @@ struct PreparedDistortion {
   // By how many pixels it moves an image of this size. Half to even, as Python
   // does.
   Move MoveOf(ImageSize size) const;
+  // What does to an image that is so many times as large what this does to one
+  // of `size`.
+  PreparedDistortion Enlarged(int64_t times, ImageSize size) const;
 
   Distortion distortion;
   double parameter;

@@ -33,11 +33,12 @@ bool Walk::Accepts(FillColor color) {
   return true;
 }
 
-bool Walk::Crop(const Box& part, Border border, FillColor color) {
+bool Walk::Crop(const Box& part, Border border, FillColor color,
+                int64_t outermost) {
   if (plan_.Contains(part) ? resizer_ != nullptr : !Accepts(color)) {
     return false;
   }
-  plan_.Crop(part, border);
+  plan_.Crop(part, border, outermost);
   return true;
 }
 

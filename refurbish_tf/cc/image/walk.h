@@ -50,7 +50,8 @@ class Walk {
 
   // Each adds a step, or returns false if it cannot follow the steps that this
   // walk has: then the image must be made first, for a new walk.
-  bool Crop(const Box& part, Border border, FillColor color);
+  bool Crop(const Box& part, Border border, FillColor color,
+            int64_t outermost = 1);
   bool Flip(bool vertically);
   bool CutOut(const Box& part, FillColor color);
 

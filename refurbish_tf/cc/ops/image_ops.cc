@@ -62,10 +62,28 @@ absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   return c->WithRankAtMost(images, clips ? 5 : 4, &images);
 }
 
+// The shape of a second image, whose sides are multiples of those of the first.
+absl::Status FollowerShape(InferenceContext* c, int lead, ImageSize given,
+                           const ImageSpec& made, ShapeHandle* image) {
+  const int64_t before[] = {given.height, given.width};
+  const int64_t behind[] = {made.size.height, made.size.width};
+  for (int i = 0; i < 2; ++i) {
+    if (before[i] == behind[i] && !made.size_is_new) continue;
+    const int64_t side = c->Value(c->Dim(*image, lead + i));
+    const bool is_known =
+        before[i] > 0 && behind[i] > 0 && side > 0 && side % before[i] == 0;
+    const auto changed =
+        is_known ? c->MakeDim(side / before[i] * behind[i]) : c->UnknownDim();
+    TF_RETURN_IF_ERROR(c->ReplaceDim(*image, lead + i, changed, image));
+  }
+  return absl::OkStatus();
+}
+
 // Sets the shapes of what follows images, inputs from `input` on, that begin
-// with `lead` dimensions of a batch or of frames and become of a size.
+// with `lead` dimensions of a batch or of frames. The images were of the size
+// `given`, and become `made`.
 absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
-                             ImageSize made) {
+                             ImageSize given, const ImageSpec& made) {
   std::vector<std::string> kinds;
   TF_RETURN_IF_ERROR(c->GetAttr("kinds", &kinds));
   if (static_cast<int>(kinds.size()) != c->num_inputs() - input) {
@@ -81,9 +99,11 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
           c->WithRankAtMost(target, lead + kind.most_dims(), &target));
       if (kind.is_map()) {
         TF_RETURN_IF_ERROR(
-            c->ReplaceDim(target, lead, c->MakeDim(made.height), &target));
-        TF_RETURN_IF_ERROR(
-            c->ReplaceDim(target, lead + 1, c->MakeDim(made.width), &target));
+            c->ReplaceDim(target, lead, c->MakeDim(made.size.height), &target));
+        TF_RETURN_IF_ERROR(c->ReplaceDim(target, lead + 1,
+                                         c->MakeDim(made.size.width), &target));
+      } else if (kind.form == TargetKind::Form::kImage) {
+        TF_RETURN_IF_ERROR(FollowerShape(c, lead, given, made, &target));
       }
     }
     c->set_output(1 + static_cast<int>(i), target);
@@ -113,7 +133,7 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   TF_RETURN_IF_ERROR(
       replace(dims - 1, given.pixel.channels, made.pixel.channels));
   c->set_output(0, images);
-  return SetTargetShapes(c, 2, dims - 3, made.size);
+  return SetTargetShapes(c, 2, dims - 3, given.size, made);
 }
 
 absl::Status PixelsShape(InferenceContext* c) {
@@ -150,18 +170,19 @@ absl::Status DecodeResizedShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   bool resizes;
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
-  ImageSize size = {kUnknown, kUnknown};
+  ImageSpec made;
   if (resizes) {
     TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
-    TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind({}));
-    size = made.size;
+    TF_ASSIGN_OR_RETURN(made, chain.Behind({}));
   }
+  made.size_is_new = true;
   if (!c->RankKnown(files)) return UnknownShape(c);
-  ShapeHandle image = c->MakeShape(
-      {c->MakeDim(size.height), c->MakeDim(size.width), c->MakeDim(3)});
+  ShapeHandle image =
+      c->MakeShape({c->MakeDim(made.size.height), c->MakeDim(made.size.width),
+                    c->MakeDim(3)});
   TF_RETURN_IF_ERROR(c->Concatenate(files, image, &image));
   c->set_output(0, image);
-  return SetTargetShapes(c, 2, c->Rank(files), size);
+  return SetTargetShapes(c, 2, c->Rank(files), {kUnknown, kUnknown}, made);
 }
 
 absl::Status MixedImagesShape(InferenceContext* c) {
@@ -227,13 +248,14 @@ REGISTER_OP("RefurbishTf>ImageDraws")
       .Input(second)                                            \
       .Input("targets: Ttargets")                               \
       .Output("made: T")                                        \
-      .Output("moved: Ttargets")                                \
+      .Output("moved: Tmoved")                                  \
       .Attr("layers: list(string)")                             \
       .Attr("clips: bool")                                      \
       .Attr("looks_at_channels: bool = false")                  \
       .Attr("kinds: list(string)")                              \
       .Attr("names: list(string)")                              \
       .Attr("Ttargets: list(type) >= 0")                        \
+      .Attr("Tmoved: list(type) >= 0")                          \
       .Attr("S: {uint8, uint16, int16, float, bfloat16, half}") \
       .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
 
@@ -249,6 +271,8 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // before their height.
 // kinds, names: of each target: what it is, as in `targets=` of
 // `rtf.augment.compose`, and what errors call it.
+// Tmoved: as Ttargets, but for a second image, of which layers make what they
+// make of the first.
 IMAGE_OP("ImagePixels", "draws: int32").SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
@@ -266,6 +290,8 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // 'The image must ', and which of them; empty if they can.
 // version: of what all layers draw and make.
 // moves: of each layer: whether it moves pixels.
+// row_changes: of each layer: what it may do to rows, to go on from 'may ', or
+// nothing.
 // refused_in: the layers within that one which refused it, such as "cutout in
 // ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
@@ -277,6 +303,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("version: int32")
     .Output("moves: bool")
     .Output("refused_in: string")
+    .Output("row_changes: string")
     .Attr("layers: list(string)")
     .Attr("S: type")
     .Attr("shape: shape")

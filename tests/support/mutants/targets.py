@@ -4,6 +4,8 @@ from support.mutants import Mutant
 POLICY = "tests/cc/test_cc.py::test_cc[address_undefined-policy_test]"
 TARGETS = "tests/cc/test_cc.py::test_cc[address_undefined-targets_test]"
 GEOMETRY, NAMED, CLIPS = "tests/augment/test_target_geometry.py", "tests/augment/test_targets.py", "tests/augment/test_clips.py"
+FOLLOWERS = "tests/augment/test_target_followers.py"
+LARGER = f"{FOLLOWERS}::TestImage::test_of_larger_ones"
 CC, REMEDIES = "refurbish_tf/cc/image", "tests/augment/test_remedies.py::test_of"
 
 MUTANTS = [
@@ -76,4 +78,45 @@ MUTANTS = [
     Mutant("frames of another size are taken", "refurbish_tf/cc/kernels/image/clip_memory.h",
            "    if (standing == standing_) return",
            "    if (standing.height == standing_.height) return", f"{CLIPS}::TestFiles::test_of_unequal_size"),
+    Mutant("a larger image mirrors about its own pixels", f"{CC}/painter.cc", "border, color, times_); });", "border, color, 1); });",
+           f"{LARGER}_each_pixel_is_several"),
+    Mutant("a cutout of a larger image is as small", f"{CC}/painter.cc", "walk_->CutOut(Enlarged(part), color)", "walk_->CutOut(part, color)",
+           f"{LARGER}_each_pixel_is_several"),
+    Mutant("a larger image moves by pixels of its own", f"{CC}/painter.cc", "times_ == 1 ? distortion : distortion", "true ? distortion : distortion",
+           f"{LARGER}_each_pixel_is_several"),
+    Mutant("a larger image is moved by its own fraction", f"{CC}/prepared_distortion.cc", "      made.translate_x =\n", "      made.x =\n",
+           f"{LARGER}_each_pixel_is_several"),
+    Mutant("a larger image is seen from another side", f"{CC}/prepared_distortion.cc", "      made.wx /= factor;\n", "", f"{LARGER}_each_place_goes_where_it_goes"),
+    Mutant("a larger image is blurred less", f"{CC}/painter.cc", "gaussian.sigma * static_cast<double>(times_)", "gaussian.sigma",
+           f"{LARGER}_resizes_and_blurs_are_larger"),
+    Mutant("a larger image may have any sides", f"{CC}/layer_chain.cc", "times == 1 ? kMaxSide : ResizingLayer::kMaxSide", "kMaxSide",
+           f"{FOLLOWERS}::TestImage::test_sides_that_a_layer_does_not_take"),
+    Mutant("a second image has any dtype beside normalize", "refurbish_tf/augment/native_layers.py", "    if texts != self._texts_of(first_dtype):\n",
+           "    if False:\n", f"{FOLLOWERS}::TestImage::test_normalize_makes_floats_of_both"),
+    Mutant("a dtype that no layer makes is taken", "refurbish_tf/cc/kernels/image/targets.cc", "fits = kinds_[i].form == Form::kImage || moved[i] == types[i];",
+           "fits = true;", f"{FOLLOWERS}::test_dtypes_of_the_op_are_checked"),
+    Mutant("the shape of a larger image stays", "refurbish_tf/cc/ops/image_ops.cc", "side / before[i] * behind[i]", "side",
+           f"{FOLLOWERS}::TestImage::test_static_shapes"),
+    Mutant("a second image may be higher than its image", "refurbish_tf/cc/kernels/image/targets.cc", "      own[1] != images.size.width * times) {", "      own[1] < 0) {",
+           f"{FOLLOWERS}::TestImage::test_beside_files"),
+    Mutant("a flow is not mirrored", f"{CC}/targets/motion.cc", "    if (columns[x] < 0) vector[0] = -vector[0];\n", "", f"{FOLLOWERS}::TestFlow"),
+    Mutant("a flow is not transposed", f"{CC}/targets/motion.cc", "    std::swap(vector[0], vector[1]);\n", "    (void)vector;\n", f"{FOLLOWERS}::TestFlow"),
+    Mutant("a flow does not grow", f"{CC}/targets/motion.cc", "static_cast<Value>(vector[1] * by_y)", "static_cast<Value>(vector[1] * by_x)", f"{FOLLOWERS}::TestFlow"),
+    Mutant("a flow turns the other way", f"{CC}/targets/motion.cc", "to.yy * by.y + to.yx * by.x, to.xy * by.y", "to.yy * by.y - to.yx * by.x, -to.xy * by.y",
+           f"{FOLLOWERS}::TestFlow"),
+    Mutant("a flow in perspective begins elsewhere", f"{CC}/targets/motion.cc", "      const ImagePlace before = source(begin);", "      const ImagePlace before = begin;",
+           f"{FOLLOWERS}::TestFlow"),
+    Mutant("a disparity grows with the height", f"{CC}/targets/motion.cc", "Scale(RatioOf(size.width, part.width))", "Scale(RatioOf(size.height, part.height))",
+           f"{FOLLOWERS}::TestDisparity::test_is_that_of_the_moved_views"),
+    Mutant("a disparity follows a mirror image", f"{CC}/targets/motion.cc", "    this->Refuse(RowChange::kMirrored);", "    this->Refuse(RowChange::kKept);",
+           f"{FOLLOWERS}::TestDisparity::test_and_when_it_runs"),
+    Mutant("a disparity follows half a turn", f"{CC}/targets/motion.cc", "to.wx == 0 && to.xx > 0)", "to.wx == 0)",
+           f"{FOLLOWERS}::TestDisparity::test_and_when_it_runs"),
+    Mutant("rows are looked at when it runs alone", "refurbish_tf/augment/composition.py", '          if kind == "disparity" and', '          if kind == "flow" and',
+           f"{FOLLOWERS}::TestDisparity"),
+    Mutant("a flip of both axes keeps rows", f"{CC}/layers/random_flip.cc", "(has_both_ || !first_is_vertical_)", "!has_both_ && !first_is_vertical_",
+           f"{FOLLOWERS}::TestDisparity"),
+    Mutant("a shear of columns keeps rows", f"{CC}/layers/random_affine.cc", 'name == "shear_y"', 'name == "none"', f"{FOLLOWERS}::TestDisparity"),
+    Mutant("layers within one keep rows", f"{CC}/layers/random_apply.cc", "return below() > 0 ? most : RowChange::kKept;", "return RowChange::kKept;",
+           f"{FOLLOWERS}::TestDisparity"),
 ]

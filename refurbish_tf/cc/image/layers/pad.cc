@@ -32,6 +32,12 @@ class Pad : public Layer {
     if (mode_ == nullptr) arguments.Fail(absl::StrCat("unknown mode ", name));
   }
 
+  RowChange row_change() const override {
+    const bool mirrors = mode_->border == Border::kReflect ||
+                         mode_->border == Border::kSymmetric;
+    return mirrors && left_ + right_ > 0 ? RowChange::kMirrored
+                                         : RowChange::kKept;
+  }
   void Apply(const int32_t* /*draws*/, Canvas* canvas) const override {
     const auto [height, width] = canvas->size();
     canvas->Crop(

@@ -67,6 +67,14 @@ struct PolicyOutcome {
                ? refurbish_tf::MovesPixels(distortion.distortion)
                : random != RandomOperation::kCutout;
   }
+  RowChange row_change() const {
+    if (random == RandomOperation::kFlip) return RowChange::kMirrored;
+    const Distortion kind = distortion.distortion;
+    return random == RandomOperation::kNone && parameter != 0 &&
+                   (kind == Distortion::kRotate || kind == Distortion::kShearY)
+               ? RowChange::kTurned
+               : RowChange::kKept;
+  }
 };
 
 constexpr NamedDistortion kDistortions[] = {
@@ -160,6 +168,13 @@ class PolicyLayer : public Layer {
     return std::any_of(
         outcomes_.begin(), outcomes_.end(),
         [](const PolicyOutcome& outcome) { return outcome.MovesPixels(); });
+  }
+  RowChange row_change() const override {
+    RowChange most = RowChange::kKept;
+    for (const PolicyOutcome& outcome : outcomes_) {
+      most = std::max(most, outcome.row_change());
+    }
+    return most;
   }
   bool is_policy() const override { return true; }
   bool NeedsTable(const int32_t* draws) const override {

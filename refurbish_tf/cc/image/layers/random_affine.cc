@@ -34,6 +34,16 @@ class RandomAffine : public Layer {
   }
 
   int num_draws() const override { return kAmounts; }
+  RowChange row_change() const override {
+    for (int i = 0; i < kAmounts; ++i) {
+      const absl::string_view name = kAffineAmounts[i].name;
+      if ((name == "degrees" || name == "shear_y") &&
+          (ranges_[i][0] != 0 || ranges_[i][1] != 0)) {
+        return RowChange::kTurned;
+      }
+    }
+    return RowChange::kKept;
+  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     AffineChange change;
     for (int i = 0; i < kAmounts; ++i) {

@@ -26,6 +26,9 @@ class RandomApply : public ChanceLayer {
                   : chain_.EndOfDraw(i - 1, draws + 1);
   }
   bool moves_pixels() const override { return chain_.moves_pixels(); }
+  RowChange row_change() const override {
+    return below() > 0 ? chain_.row_change() : RowChange::kKept;
+  }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     return chain_.BehindWithin(image);
   }

@@ -36,6 +36,11 @@ class RandomCrop : public Layer {
   bool ChangesNothing(const int32_t* draws) const override {
     return !size_ && draws[0] == padding_ && draws[1] == padding_;
   }
+  RowChange row_change() const override {
+    return border_ == Border::kReflect && (padding_ > 0 || pads_if_needed_)
+               ? RowChange::kMirrored
+               : RowChange::kKept;
+  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const ImageSize image = canvas->size();
     if (!size_) {

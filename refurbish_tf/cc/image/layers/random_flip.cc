@@ -37,6 +37,11 @@ class RandomFlip : public Layer {
   bool ChangesNothing(const int32_t* draws) const override {
     return draws[0] == 0 && (!has_both_ || draws[1] == 0);
   }
+  RowChange row_change() const override {
+    return below_ > 0 && (has_both_ || !first_is_vertical_)
+               ? RowChange::kMirrored
+               : RowChange::kKept;
+  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     if (draws[0] != 0) canvas->Flip(first_is_vertical_);
     if (has_both_ && draws[1] != 0) canvas->Flip(/*vertically=*/true);

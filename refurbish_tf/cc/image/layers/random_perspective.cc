@@ -13,6 +13,9 @@ class RandomPerspective : public ChanceLayer {
 
   // Of each corner, how far it moves inwards.
   int num_draws() const override { return 1 + 2 * Corners::kNumber; }
+  RowChange row_change() const override {
+    return below() > 0 && scale_ > 0 ? RowChange::kTurned : RowChange::kKept;
+  }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
     RTF_RETURN_IF_ERROR(CheckSides(image));

@@ -17,6 +17,7 @@ class RandomRotate90 : public Layer {
   int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
     return kTurns;
   }
+  RowChange row_change() const override { return RowChange::kTurned; }
   bool ChangesNothing(const int32_t* draws) const override {
     return draws[0] == 0;
   }

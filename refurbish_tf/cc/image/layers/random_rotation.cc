@@ -12,6 +12,10 @@ class RandomRotation : public Layer {
       : degrees_(arguments.Range("degrees", -360, 360)) {}
 
   int num_draws() const override { return 1; }
+  RowChange row_change() const override {
+    return degrees_[0] == 0 && degrees_[1] == 0 ? RowChange::kKept
+                                                : RowChange::kTurned;
+  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const PreparedDistortion turn(Distortion::kRotate,
                                   Between(degrees_, draws[0]));

@@ -10,6 +10,9 @@ class RandomTranspose : public ChanceLayer {
  public:
   using ChanceLayer::ChanceLayer;
 
+  RowChange row_change() const override {
+    return below() > 0 ? RowChange::kTurned : RowChange::kKept;
+  }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     if (below() == 0) return image;
     if (below() < int64_t{1} << 31) {

@@ -2,10 +2,13 @@
 // or a resize falls between pixels, they are blended; outside is 0.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/row_change.h"
 #include "refurbish_tf/cc/image/targets/target_canvas.h"
 
 namespace refurbish_tf {
@@ -26,14 +29,30 @@ class BlendedMap : public MapCanvas {
         rounded_(rounded) {}
 
   const std::vector<Value>& values() const { return values_; }
+  // What a layer has done that the map cannot follow.
+  RowChange refused() const { return refused_; }
 
   ImageSize size() const override { return size_; }
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
- private:
+ protected:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
+  // Calls change(y, x, values) of each pixel, and rounds what it makes of them.
+  template <class Change>
+  void ChangePixels(const Change& change) {
+    Value* values = values_.data();
+    for (int64_t row = 0; row < frames_ * size_.height; ++row) {
+      for (int64_t x = 0; x < size_.width; ++x, values += channels_) {
+        change(row % size_.height, x, values);
+      }
+    }
+    for (Value& value : values_) value = rounded_(value);
+  }
+  void Refuse(RowChange change) { refused_ = std::max(refused_, change); }
+
+ private:
   // Makes maps of a size: `make(from, to)` each.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
@@ -42,6 +61,7 @@ class BlendedMap : public MapCanvas {
   const int64_t channels_, frames_;
   std::vector<Value> values_;
   Value (*const rounded_)(Value);
+  RowChange refused_ = RowChange::kKept;
 };
 
 }  // namespace refurbish_tf

@@ -17,6 +17,9 @@ struct NamedKind {
 constexpr NamedKind kKinds[] = {
     {"mask", {Form::kMask}},
     {"bilinear", {Form::kBlendedMap}},
+    {"flow", {Form::kFlow}},
+    {"disparity", {Form::kDisparity}},
+    {"image", {Form::kImage}},
     {"xyxy", {Form::kCorners}},
     {"yxyx", {Form::kCorners, true}},
     {"xywh", {Form::kCornerAndSize}},

@@ -1,4 +1,5 @@
-// What may follow an image: maps of its height and width, boxes and key points.
+// What may follow an image: maps of its height and width, a second image, boxes
+// and key points.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,12 @@ struct TargetKind {
     // [height, width] or [height, width, channels].
     kMask,
     kBlendedMap,
+    // [height, width, 2]: vectors, x before y.
+    kFlow,
+    // [height, width] or [height, width, 1]: of two views beside each other.
+    kDisparity,
+    // [height, width, channels] of the image, or the same multiple of both.
+    kImage,
     // [4] or [number, 4].
     kCorners,
     kCornerAndSize,
@@ -24,17 +31,17 @@ struct TargetKind {
   // By the name that `targets=` has for it, or "unnamed".
   static absl::StatusOr<TargetKind> Named(absl::string_view name);
 
-  bool is_map() const {
-    return form == Form::kMask || form == Form::kBlendedMap;
-  }
+  bool is_map() const { return form <= Form::kDisparity; }
   bool is_boxes() const {
     return form == Form::kCorners || form == Form::kCornerAndSize ||
            form == Form::kCenterAndSize;
   }
 
   // How many dimensions it has, without those of a batch and of frames.
-  int least_dims() const { return is_map() ? 2 : 1; }
-  int most_dims() const { return is_map() || form == Form::kKeyPoints ? 3 : 2; }
+  int least_dims() const {
+    return form == Form::kFlow || form == Form::kImage ? 3 : is_map() ? 2 : 1;
+  }
+  int most_dims() const { return is_boxes() ? 2 : 3; }
 
   Form form;
   // Whether y stands before x, and the height before the width.

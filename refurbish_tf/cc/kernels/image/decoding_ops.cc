@@ -83,7 +83,9 @@ class DecodeResizedOp : public OpKernel {
                                  " in its clip, counted from 0.")));
     }
     if (targets_.empty()) return;
-    ImageBatch images{{}, 1, file.size(), memory.standing(), memory.made(), {}};
+    ImageBatch images{
+        {}, 1,       file.size(), memory.standing(), memory.made(),
+        {}, &chain_, pixel()};
     if (files.dims() == 1) images.lead = {file.size()};
     images.apply = [&](int64_t /*draw*/, Canvas* canvas) {
       Move(draws.data(), canvas);

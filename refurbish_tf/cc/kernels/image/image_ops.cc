@@ -144,7 +144,8 @@ class ImageOp : public OpKernel {
     const Pixel pixel = {layers_.type(), channels};
     const int64_t frames =
         layers_.clips() && dims > 3 ? images.dim_size(dims - 4) : 1;
-    ImageBatch batch{{}, num_draws, frames, size, size, {}};
+    ImageBatch batch{{}, num_draws, frames, size, size,
+                     {}, &chain(),  draws,  pixel};
     for (int i = 0; i < dims - 3; ++i) {
       batch.lead.push_back(images.dim_size(i));
     }
@@ -292,6 +293,9 @@ class DescribeLayersOp : public OpKernel {
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(6, TensorShape({number}), &output));
     auto moves = output->vec<bool>();
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(8, TensorShape({number}), &output));
+    auto row_changes = output->vec<tstring>();
     int64_t refusing = 0;
     absl::StatusOr<ImageSpec> made = spec_;
     if (absl::Status status = LayerChain::Check(spec_); !status.ok()) {
@@ -302,6 +306,7 @@ class DescribeLayersOp : public OpKernel {
       num_draws(i) = layer.num_draws();
       is_policy(i) = layer.is_policy();
       moves(i) = layer.moves_pixels();
+      row_changes(i) = TextOf(layer.row_change());
       if (!made.ok()) continue;
       made = layer.Behind(*made);
       refusing = i;

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/kernels/image/targets.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <new>
 #include <type_traits>
@@ -8,12 +9,16 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/targets/blended_map.h"
 #include "refurbish_tf/cc/image/targets/boxes.h"
 #include "refurbish_tf/cc/image/targets/key_points.h"
 #include "refurbish_tf/cc/image/targets/mask.h"
+#include "refurbish_tf/cc/image/targets/motion.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/threads.h"
+#include "refurbish_tf/cc/kernels/image_layers.h"
+#include "refurbish_tf/cc/kernels/value_types.h"
 
 namespace refurbish_tf {
 namespace {
@@ -62,6 +67,16 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   return absl::OkStatus();
 }
 
+// Allocates what a map becomes, or an image `times` as large as the first.
+absl::Status AllocateMap(const Moving& move, int64_t times, Tensor** output) {
+  const ImageSize made = move.images.made;
+  TensorShape shape = move.given.shape();
+  const int dim = static_cast<int>(move.images.lead.size());
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim, made.height * times));
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim + 1, made.width * times));
+  return move.ctx->allocate_output(move.output, shape, output);
+}
+
 // Checks a map, and allocates the one that it becomes.
 absl::Status MakeMap(const Moving& move, Tensor** output) {
   std::vector<int64_t> own;
@@ -88,11 +103,17 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
                                      " pixels, got ", size.height, " x ",
                                      size.width));
   }
-  TensorShape shape = move.given.shape();
-  const int dim = static_cast<int>(move.images.lead.size());
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim, move.images.made.height));
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim + 1, move.images.made.width));
-  return move.ctx->allocate_output(move.output, shape, output);
+  const int64_t channels = own.size() == 3 ? own[2] : 1;
+  if (move.kind.form == Form::kFlow && (own.size() != 3 || channels != 2)) {
+    return move.Refused(absl::StrCat(
+        "be [height, width, 2], with x and y of each vector, got shape ",
+        TextOf(own)));
+  }
+  if (move.kind.form == Form::kDisparity && channels != 1) {
+    return move.Refused(absl::StrCat(
+        "be [height, width] or [height, width, 1], got shape ", TextOf(own)));
+  }
+  return AllocateMap(move, 1, output);
 }
 
 // What each draw has in `tensor`.
@@ -138,7 +159,63 @@ absl::Status MoveMask(const Moving& move) {
   });
 }
 
-template <class Number>
+// Paints a second image by the draws of the first.
+absl::Status MoveImage(const Moving& move) {
+  std::vector<int64_t> own;
+  TF_RETURN_IF_ERROR(CheckLead(move, &own));
+  const ImageBatch& images = move.images;
+  const int64_t times = own.empty() ? 0 : own[0] / images.size.height;
+  if (own.size() != 3 || times < 1 || own[0] != images.size.height * times ||
+      own[1] != images.size.width * times) {
+    return move.Refused(absl::StrCat(
+        "be [height, width, channels], with the sides of its image, ",
+        images.size.height, " x ", images.size.width,
+        ", or the same multiple of both, got shape ", TextOf(own),
+        ". Crop or resize one of them in Dataset.map before"));
+  }
+  const DataType type = move.given.dtype();
+  const Pixel pixel = {TypeOf(type), own[2]};
+  if (pixel.type == ValueType::kUnknown) {
+    return move.Refused(
+        absl::StrCat("be ", kImageTypes, ", got dtype ", DataTypeString(type)));
+  }
+  const auto refused = [&move](const absl::Status& status) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat(move.whose, " follows as an image: ", status.message()));
+  };
+  const absl::StatusOr<ImageSpec> made = images.chain->BehindFollower(
+      {images.size, images.pixel}, pixel, times,
+      images.num_draws > 0 ? images.draws : nullptr);
+  if (!made.ok()) return refused(made.status());
+  if (TypeOf(made->pixel.type) !=
+      move.ctx->expected_output_dtype(move.output)) {
+    return move.Refused(absl::StrCat("have ", NameOf(made->pixel.type),
+                                     " in `Tmoved`, which the layers return"));
+  }
+  Tensor* output;
+  TF_RETURN_IF_ERROR(AllocateMap(move, times, &output));
+  if (output->NumElements() == 0) return absl::OkStatus();
+  const int64_t from_bytes = BytesOfDraw(move, move.given) / images.frames;
+  const int64_t to_bytes = BytesOfDraw(move, *output) / images.frames;
+  const auto* const from = static_cast<const uint8_t*>(move.given.data());
+  auto* const to = static_cast<uint8_t*>(output->data());
+  std::atomic<float> beyond_limit = 0;
+  TF_RETURN_IF_ERROR(ForEachDraw(move, *output, [&](int64_t draw) {
+    Painter painter(*images.chain, {own[0], own[1]}, pixel, BestKernels(),
+                    times);
+    for (int64_t i = draw * images.frames; i < (draw + 1) * images.frames;
+         ++i) {
+      painter.PaintBy([&](Canvas* canvas) { images.apply(draw, canvas); },
+                      from + i * from_bytes, to + i * to_bytes);
+    }
+    if (painter.beyond_limit() != 0) beyond_limit = painter.beyond_limit();
+  }));
+  const absl::Status status = ImageLayers::BeyondLimit(beyond_limit);
+  return status.ok() ? status : refused(status);
+}
+
+template <template <class> class Map, class Number>
 absl::Status MoveBlended(const Moving& move) {
   using Value =
       std::conditional_t<std::is_same_v<Number, double>, double, float>;
@@ -152,18 +229,24 @@ absl::Status MoveBlended(const Moving& move) {
       count / (images.frames * images.size.height * images.size.width);
   const Number* const from = move.given.flat<Number>().data();
   Number* const to = output->flat<Number>().data();
-  return ForEachDraw(move, *output, [&](int64_t draw) {
+  std::atomic<RowChange> change = RowChange::kKept;
+  TF_RETURN_IF_ERROR(ForEachDraw(move, *output, [&](int64_t draw) {
     const Number* const of_draw = from + draw * count;
-    BlendedMap<Value> map(
-        images.size, channels, images.frames,
-        std::vector<Value>(of_draw, of_draw + count), [](Value value) {
-          return static_cast<Value>(static_cast<Number>(value));
-        });
+    Map<Value> map(images.size, channels, images.frames,
+                   std::vector<Value>(of_draw, of_draw + count),
+                   [](Value value) {
+                     return static_cast<Value>(static_cast<Number>(value));
+                   });
     images.apply(draw, &map);
     std::transform(map.values().begin(), map.values().end(),
                    to + draw * made_count,
                    [](Value value) { return static_cast<Number>(value); });
-  });
+    if (map.refused() != RowChange::kKept) change = map.refused();
+  }));
+  if (change == RowChange::kKept) return absl::OkStatus();
+  return move.Refused(
+      absl::StrCat("have layers that keep its rows, got one that may ",
+                   TextOf(change), ". Leave that layer out"));
 }
 
 template <class Number>
@@ -276,8 +359,9 @@ absl::Status Pass(const Moving& move) {
         "targets must say what ", move.whose.substr(kPrefix.size()),
         " of shape ", move.given.shape().DebugString(),
         " is, as it has the height and width of the image: what is not named "
-        "does not follow the image. Say there that it is a \"mask\" if it is to "
-        "be cropped and flipped with the image, else None."));
+        "does not follow the image. Say there that it is a \"mask\", or an "
+        "\"image\", if it is to be cropped and flipped with the image, else "
+        "None."));
   }
   move.ctx->set_output(move.output, move.given);
   return absl::OkStatus();
@@ -301,12 +385,18 @@ bool ForFloat(DataType type, const Work& work) {
 absl::Status MoveOne(const Moving& move) {
   if (move.kind.form == Form::kUnnamed) return Pass(move);
   if (move.kind.form == Form::kMask) return MoveMask(move);
+  if (move.kind.form == Form::kImage) return MoveImage(move);
   const DataType type = move.given.dtype();
   absl::Status status;
   bool is_known;
   if (move.kind.is_map()) {
     is_known = ForFloat(type, [&](auto number) {
-      status = MoveBlended<decltype(number)>(move);
+      using Number = decltype(number);
+      status = move.kind.form == Form::kFlow
+                   ? MoveBlended<FlowMap, Number>(move)
+               : move.kind.form == Form::kDisparity
+                   ? MoveBlended<DisparityMap, Number>(move)
+                   : MoveBlended<BlendedMap, Number>(move);
     });
   } else {
     const auto move_rows = [&](auto number) {
@@ -343,7 +433,17 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
     TF_ASSIGN_OR_RETURN(const TargetKind parsed, TargetKind::Named(kind));
     kinds_.push_back(parsed);
   }
-  return absl::OkStatus();
+  if (!ctx->HasAttr("Tmoved")) return absl::OkStatus();
+  std::vector<DataType> moved;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("Tmoved", &moved));
+  bool fits = moved.size() == types.size();
+  for (size_t i = 0; fits && i < types.size(); ++i) {
+    // `Move` looks at the type of an image.
+    fits = kinds_[i].form == Form::kImage || moved[i] == types[i];
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "`Tmoved` must be the types that targets have after the layers.");
 }
 
 absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,

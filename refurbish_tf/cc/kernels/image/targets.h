@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/targets/target_kind.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
@@ -22,6 +23,11 @@ struct ImageBatch {
   ImageSize size, made;
   // Does to a canvas what is done with these draws.
   std::function<void(int64_t draw, Canvas*)> apply;
+  // The layers, the draws of the first image if there is one, and what they are
+  // done to.
+  const LayerChain* chain = nullptr;
+  const int32_t* draws = nullptr;
+  Pixel pixel;
 };
 
 class Targets {

@@ -1,0 +1,125 @@
+#include "refurbish_tf/cc/image/targets/motion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "refurbish_tf/cc/image/targets/places.h"
+
+namespace refurbish_tf {
+namespace {
+
+double RatioOf(int64_t made, int64_t before) {
+  return static_cast<double>(made) / static_cast<double>(before);
+}
+
+// -1 for points that come in the order opposite to before, 1 for others.
+std::vector<int> SignsOf(const Axis& axis) {
+  std::vector<int> signs;
+  for (const Strip& strip : axis.strips()) {
+    signs.insert(signs.end(), strip.length, strip.step < 0 ? -1 : 1);
+  }
+  return signs;
+}
+
+}  // namespace
+
+template <class Value>
+void FlowMap<Value>::Take(const Plan& plan) {
+  BlendedMap<Value>::Take(plan);
+  const std::vector<int> rows = SignsOf(plan.rows);
+  const std::vector<int> columns = SignsOf(plan.columns);
+  this->ChangePixels([&](int64_t y, int64_t x, Value* vector) {
+    if (columns[x] < 0) vector[0] = -vector[0];
+    if (rows[y] < 0) vector[1] = -vector[1];
+  });
+}
+
+template <class Value>
+void FlowMap<Value>::Transpose() {
+  BlendedMap<Value>::Transpose();
+  this->ChangePixels([](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+    std::swap(vector[0], vector[1]);
+  });
+}
+
+template <class Value>
+void FlowMap<Value>::Resize(const Box& part, ImageSize size, bool antialias) {
+  BlendedMap<Value>::Resize(part, size, antialias);
+  const double by_x = RatioOf(size.width, part.width);
+  const double by_y = RatioOf(size.height, part.height);
+  this->ChangePixels([&](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+    vector[0] = static_cast<Value>(vector[0] * by_x);
+    vector[1] = static_cast<Value>(vector[1] * by_y);
+  });
+}
+
+template <class Value>
+void FlowMap<Value>::MoveBy(const PreparedDistortion& distortion) {
+  const Projection source = SourceOf(distortion, this->size());
+  const Projection to = source.Inverse();
+  BlendedMap<Value>::MoveBy(distortion);
+  this->ChangePixels([&](int64_t y, int64_t x, Value* vector) {
+    // Also outside of the image.
+    if (vector[0] == 0 && vector[1] == 0) return;
+    ImagePlace by = {vector[1], vector[0]};
+    if (to.wy == 0 && to.wx == 0) {
+      by = {to.yy * by.y + to.yx * by.x, to.xy * by.y + to.xx * by.x};
+    } else {
+      const ImagePlace begin = {static_cast<double>(y) + 0.5,
+                                static_cast<double>(x) + 0.5};
+      const ImagePlace before = source(begin);
+      const ImagePlace end = to({before.y + by.y, before.x + by.x});
+      by = {end.y - begin.y, end.x - begin.x};
+    }
+    vector[0] = static_cast<Value>(by.x);
+    vector[1] = static_cast<Value>(by.y);
+  });
+}
+
+template <class Value>
+void DisparityMap<Value>::Scale(double by) {
+  this->ChangePixels([by](int64_t /*y*/, int64_t /*x*/, Value* value) {
+    *value = static_cast<Value>(*value * by);
+  });
+}
+
+template <class Value>
+void DisparityMap<Value>::Take(const Plan& plan) {
+  BlendedMap<Value>::Take(plan);
+  const std::vector<int> columns = SignsOf(plan.columns);
+  if (std::find(columns.begin(), columns.end(), -1) != columns.end()) {
+    this->Refuse(RowChange::kMirrored);
+  }
+}
+
+template <class Value>
+void DisparityMap<Value>::Transpose() {
+  BlendedMap<Value>::Transpose();
+  this->Refuse(RowChange::kTurned);
+}
+
+template <class Value>
+void DisparityMap<Value>::Resize(const Box& part, ImageSize size,
+                                 bool antialias) {
+  BlendedMap<Value>::Resize(part, size, antialias);
+  Scale(RatioOf(size.width, part.width));
+}
+
+template <class Value>
+void DisparityMap<Value>::MoveBy(const PreparedDistortion& distortion) {
+  const Projection to = SourceOf(distortion, this->size()).Inverse();
+  BlendedMap<Value>::MoveBy(distortion);
+  // Rows stay rows, and are not mirrored.
+  if (to.yx == 0 && to.wy == 0 && to.wx == 0 && to.xx > 0) {
+    Scale(to.xx);
+  } else {
+    this->Refuse(RowChange::kTurned);
+  }
+}
+
+template class FlowMap<float>;
+template class FlowMap<double>;
+template class DisparityMap<float>;
+template class DisparityMap<double>;
+
+}  // namespace refurbish_tf

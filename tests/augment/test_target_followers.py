@@ -1,0 +1,466 @@
+"""A second image, an optical flow and a disparity go where the pixels of their images go."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf._internal import native
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.policy_layer import PolicyLayer
+from support import cases, final_reference
+from support.images import make_seeds, noise
+
+SIZE = (24, 30)
+
+
+def policy(name, parameter):
+  return PolicyLayer("x", [(name, parameter)], [1])
+
+
+# Each takes pixels as they are. Of `erasing` and `cutout` the drawn part is multiplied.
+WHOLE = {
+    "crop": [augment.random_crop(padding=4)], "crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
+    "crop to a size": [augment.random_crop((19, 40), padding=2, pad_if_needed=True)],
+    "flip": [augment.random_flip("horizontal_and_vertical")], "transpose": [augment.random_transpose(1)],
+    "center_crop, rotate90": [augment.center_crop(20), augment.random_rotate90()], "pad": [augment.pad((3, 1, 9, 6), 7)],
+    "pad, edge": [augment.pad((2, 5), padding_mode="symmetric"), augment.pad(2, padding_mode="edge")],
+    "pad, reflected": [augment.pad((0, 4, 3, 1), padding_mode="reflect"), augment.random_crop(padding=9, padding_mode="reflect")],
+    "cutout, erasing": [augment.cutout(9), augment.random_erasing(0.9, value=9)],
+    "translate": [policy("translate_x", 0.31), policy("translate_y", -0.23)], "move": [policy("move_y", 3), policy("move_x", -7)],
+    "affine": [augment.random_affine(0, (0.3, 0.2))], "quarter turn": [augment.center_crop(20), augment.random_rotation((90, 90))],
+    "deep crop": composition.flattened([PolicyLayer("x", [("random_crop", 4)], [1]), PolicyLayer("x", [("random_cutout", 6)], [1])]),
+    "all": [augment.random_crop((20, 20), padding=6), augment.random_flip(), augment.cutout(5), augment.random_rotate90(), augment.pad(2)]}
+BETWEEN = {
+    "rotation": [augment.random_rotation(50)], "perspective": [augment.random_perspective(0.5, p=1)],
+    "affine": [augment.random_affine(20, (0.2, 0.1), (0.8, 1.3), 10)], "shears": [policy("shear_x", 0.3), policy("shear_y", -0.2)],
+    "resized_crop": [augment.random_resized_crop((20, 26), scale=(0.3, 1), antialias=True)], "resize": [augment.resize((33, 26))],
+    "short side": [augment.resize(17)], "deep crop": [PolicyLayer("x", [("random_resized_crop", 0)], [1])],
+    "all": [augment.random_affine(20), augment.random_resized_crop((20, 20), scale=(0.5, 1)), augment.random_perspective(0.3, p=0.7)]}
+COLORS = {
+    "jitter": [augment.color_jitter(0.5, 0.5, 0.5, 0.2)], "blur": [augment.gaussian_blur(5)], "normalize": [augment.normalize()],
+    "some": [augment.random_grayscale(0.3), augment.random_solarize(100, 0.5), augment.random_apply([augment.gaussian_blur(3)], 0.5)],
+    "rand_augment": augment.rand_augment(2, 10), "auto_augment": augment.auto_augment("imagenet"),
+    "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3],
+    "of tables": [policy("equalize", 0), policy("auto_contrast", 0), policy("contrast", 1.6), policy("sharpness", 1.7)]}
+EVERY = [*WHOLE.values(), *BETWEEN.values(), *COLORS.values()]
+
+
+def enlarged(image, times):
+  return np.repeat(np.repeat(image, times, -3), times, -2)
+
+
+def called(fn, layers, *element, seed):
+  return fn(*element, **({"seed": seed} if any(getattr(layer, "takes_seed", False) for layer in layers) else {}))
+
+
+class TestImage:
+
+  @pytest.mark.parametrize("layers", EVERY, ids=range(len(EVERY)))
+  def test_of_the_same_size_it_is_what_the_layers_make_of_it_alone(self, layers):
+    """Also tables, which are of its own pixels."""
+    fn, alone = augment.compose(layers, {1: "image"}), augment.compose(layers)
+    first, second = noise(*SIZE, 3), noise(*SIZE, 3) // 2 + np.uint8(40)
+    for seed in make_seeds(cases.examples(5)):
+      found = called(fn, layers, first, second, seed=seed)
+      for image, expected in zip(found, (called(alone, layers, each, seed=seed) for each in (first, second)), strict=True):
+        assert image.dtype == expected.dtype
+        np.testing.assert_array_equal(image, expected)
+
+  @cases.each_value
+  @pytest.mark.parametrize("name", WHOLE)
+  @pytest.mark.parametrize("times", [2, 4, 3])
+  def test_of_larger_ones_each_pixel_is_several(self, name, times):
+    """Padding of 4 is 16 at four times the size, mirrored pixels are those of the smaller image."""
+    layers, small = WHOLE[name], noise(*SIZE, 3)
+    fn, changed = augment.compose(layers, {1: "image"}), 0
+    for seed in make_seeds(12):
+      image, large = called(fn, layers, small, enlarged(small, times), seed=seed)
+      np.testing.assert_array_equal(large, enlarged(image.numpy(), times))
+      changed += not np.array_equal(image, small)
+    assert changed > 5
+
+  @pytest.mark.parametrize("name", BETWEEN)
+  def test_of_larger_ones_each_place_goes_where_it_goes(self, name):
+    """200 of 200 in the exhaustive run: each channel tells a place."""
+    layers = BETWEEN[name]
+    fn = augment.compose(layers, {1: "image"})
+
+    def shaded(times):
+      """Of a row, of a column, and 30, which no layer has outside."""
+      y, x = np.meshgrid(*((np.arange(side * times) + 0.5) / times for side in SIZE), indexing="ij")
+      return np.uint8(np.rint(30 + 7 * np.stack([y, x, np.zeros_like(x)], -1)))
+
+    compared = 0
+    for seed in make_seeds(cases.examples(20)):
+      image, large = (each.numpy().astype(int) for each in called(fn, layers, shaded(1), shaded(4), seed=seed))
+      assert large.shape == (4 * image.shape[0], 4 * image.shape[1], 3)
+      blocks = large.reshape(image.shape[0], 4, image.shape[1], 4, 3)
+      # Edges apart, where one is outside.
+      whole = np.all(blocks[..., 2] == 30, (1, 3)) & (image[..., 2] == 30)
+      whole[[0, -1]] = whole[:, [0, -1]] = False
+      difference = np.abs(blocks.mean((1, 3)) - image)[whole]
+      assert difference.max(initial=0) <= 10  # A pixel is 7.
+      compared += len(difference)
+    assert compared > 2000
+
+  def test_of_larger_ones_resizes_and_blurs_are_larger(self):
+    small, large = noise(*SIZE, 3), noise(96, 120, 3)
+    expected = final_reference.ResizedCrop(10, 15)
+    crop = augment.compose([augment.random_resized_crop((10, 15), antialias=True)], {1: "image"})
+    for seed in make_seeds(8):
+      y, x, height, width = np.array(expected.box(*SIZE, expected.draws(final_reference.seed_at(seed, 0)))) * 4
+      np.testing.assert_array_equal(crop(small, large, seed=seed)[1], augment.resize((40, 60))(large[y:y + height, x:x + width]))
+    blur = augment.compose([augment.gaussian_blur(7, (2, 2))], {1: "image"})
+    np.testing.assert_array_equal(blur(small, large, seed=[7, 0])[1], augment.gaussian_blur(25, (8, 8))(large, [7, 0]))
+    for layer in COLORS["of tables"]:
+      np.testing.assert_array_equal(augment.compose([layer], {1: "image"})(small, large, seed=[7, 0])[1], layer(large, [7, 0]))
+
+  @cases.each_value
+  @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32", "bfloat16", "float16"])
+  @pytest.mark.parametrize("channels", [1, 2, 3, 5])
+  def test_any_dtype_and_number_of_channels(self, dtype, channels):
+    layers = [augment.random_crop(padding=3), augment.random_flip()]
+    fn, small = augment.compose(layers, {1: "image"}), noise(*SIZE, channels)
+    for seed in make_seeds(4):
+      _, found = fn(noise(*SIZE, 3), tf.cast(enlarged(small, 2), dtype), seed=seed)
+      assert found.dtype == dtype
+      np.testing.assert_array_equal(tf.cast(found, tf.uint8), enlarged(augment.compose(layers)(small, seed=seed).numpy(), 2))
+
+  def test_normalize_makes_floats_of_both(self):
+    first, second = noise(*SIZE, 3), noise(48, 60, 3)
+    for dtype in ("float32", "bfloat16", "float16"):
+      layer = augment.normalize(dtype=dtype)
+      for given in (second, np.float32(second / 255)):
+        found = augment.compose([layer], {1: "image"})(first, given)
+        assert found[0].dtype == found[1].dtype == dtype
+        np.testing.assert_array_equal(found[1], layer(given))
+    in_units = [augment.normalize(100, 50), augment.random_crop(padding=2)]
+    found = augment.compose(in_units, {1: "image"})(first, second, seed=[7, 0])
+    np.testing.assert_array_equal(found[0], augment.compose(in_units)(first, seed=[7, 0]))
+    with pytest.raises(ValueError, match="'image', must have the dtype of its image, float32, beside a normalize .* got uint8"):
+      augment.compose(in_units, {1: "image"})(np.float32(first), second, seed=[7, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', follows as an image: image of normalize must have values"):
+      augment.compose([augment.normalize()], {1: "image"})(first, np.float32(second))
+
+  def test_batches_and_clips_are_their_images(self):
+    layers = [*COLORS["rand_augment"], *BETWEEN["resized_crop"], augment.random_flip(), augment.normalize()]
+    small, large = noise(4, *SIZE, 3), noise(4, 72, 90, 3)
+    batch = augment.compose(layers, {1: "image"})(small, large, seed=[7, 0])
+    clip = augment.compose(layers, {1: "image"}, clips=True)(small, large, seed=[7, 0])
+    for number in range(4):
+      of_batch, of_clip = (
+          augment.compose(layers, {1: "image"})(small[number], large[number], seed=seed) for seed in (augment.seed_at([7, 0], number), [7, 0]))
+      for at in range(2):
+        np.testing.assert_array_equal(batch[at][number], of_batch[at])
+        np.testing.assert_array_equal(clip[at][number], of_clip[at])
+
+  def test_static_shapes(self):
+    layers = [augment.random_crop(16), augment.random_flip(), augment.resize((20, 10)), augment.normalize()]
+    spec = lambda *shape: tf.TensorSpec(shape, tf.uint8)
+
+    def made(layers, *specs):
+      fn = augment.compose(layers, {1: "image"})
+      return tf.function(lambda *images: called(fn, layers, *images, seed=[7, 0])).get_concrete_function(*specs).structured_outputs[1]
+
+    assert made(layers, spec(24, 30, 3), spec(96, 120, 3)).shape == [80, 40, 3]
+    assert made(layers, spec(24, None, 3), spec(96, None, 3)).shape.as_list() == [80, None, 3]
+    assert made(layers, spec(None, None, 3), spec(96, None, 3)).shape.as_list() == [None, None, 3]
+    assert made(layers[1:2], spec(None, None, 3), spec(96, 120, 1)).shape == [96, 120, 1]
+    assert made(layers, spec(24, 30, 3), spec(96, 120, 3)).dtype == tf.float32
+
+  @pytest.mark.parametrize("second, error, said", [
+      (noise(48, 30, 3), ValueError, r"must have the height and width of the image, \(24, 30\), or the same multiple of both, got shape"),
+      (noise(12, 15, 3), ValueError, "the smaller one is the image"), (noise(25, 31, 3), ValueError, "multiple"),
+      (noise(48, 60), ValueError, r"must be \[height, width, channels\], got shape"), (noise(3, 48, 60), ValueError, "multiple"),
+      (noise(48, 60, 3).astype(np.int64), TypeError, "must have the dtype of an image: uint8.* got dtype int64"),
+      (noise(48, 60, 3).astype(np.float32), TypeError, "component 1, 'image', follows as an image: image of color_jitter must be uint8, got dtype float32"),
+      (noise(48, 60, 1), ValueError, "follows as an image: image of color_jitter must have 3 channels, got shape")])
+  def test_bad_input(self, second, error, said):
+    layers = [augment.random_flip(), augment.color_jitter(0.2)]
+    with pytest.raises(error, match=said):
+      tf.data.Dataset.from_tensors((noise(*SIZE, 3), second)).refurbish(layers, targets={1: "image"})
+    if second.ndim == 3 and second.dtype != np.int64:
+      unknown = tf.data.Dataset.from_tensors((noise(*SIZE, 3), second)).map(lambda first, second: (
+          tf.ensure_shape(tf.numpy_function(np.copy, [first], tf.uint8), [None] * 3),
+          tf.ensure_shape(tf.numpy_function(np.copy, [second], second.dtype), [None] * 3)))
+      with pytest.raises((error, tf.errors.InvalidArgumentError), match="targets: the component 1, 'image', "):
+        list(unknown.refurbish(layers, targets={1: "image"}))
+
+  def test_sides_that_a_layer_does_not_take(self):
+    fn = augment.compose([augment.resize((2, 20000))], {1: "image"})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="follows as an image: image of resize must have sides of at most 65535 pixels, got 8 x 80000"):
+      fn(noise(2, 3, 1), noise(8, 12, 1))
+    turn = augment.compose([augment.random_rotation(9)], {1: "image"})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="image of random_rotation must have sides of at most 32767 pixels, got 4 x 40000"):
+      turn(noise(1, 10000, 1), noise(4, 40000, 1), seed=[7, 0])
+    assert fn(noise(1, 1, 1), noise(3, 3, 1))[1].shape == [6, 60000, 1]
+
+  @pytest.mark.parametrize("times", [1, 2])
+  def test_beside_files(self, times):
+    image = enlarged(noise(20, 25, 3), 4)
+    for layer in (augment.decode_random_resized_crop(20, apply_exif_orientation=True), augment.decode(apply_exif_orientation=True),
+                  augment.decode((31, 20), apply_exif_orientation=False), augment.decode_random_resized_crop(apply_exif_orientation=True)):
+      fn = augment.compose([layer, augment.random_flip()], {1: "image"})
+      for seed in make_seeds(4):
+        first, second = fn(tf.io.encode_png(image), enlarged(image, times), seed=seed)
+        assert second.shape == [times * first.shape[0], times * first.shape[1], 3]
+        mean = tf.nn.avg_pool2d(tf.cast(second, tf.float32)[None], times, times, "VALID")[0]
+        assert np.abs(mean - tf.cast(first, tf.float32)).mean() < 12
+    with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', must be .* 80 x 100, or the same multiple"):
+      fn(tf.io.encode_png(image), image[:, 1:], seed=[7, 0])
+    own = augment.compose([lambda file: tf.io.decode_png(file, 3)], {1: "image"})
+    assert own(tf.io.encode_png(image), enlarged(image, times))[1].shape == [80 * times, 100 * times, 3]
+    unknown = tf.data.Dataset.from_tensors(tf.io.encode_png(image)).map(lambda file: (file, image[:, 1:]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="or the same multiple of both. Got those"):
+      list(unknown.map(own))
+
+  def test_functions_in_python_are_given_it(self):
+    def noisy(image, second, rng):
+      return {"image": image ^ np.uint8(1), "second": second}
+
+    fn = augment.compose([augment.numpy_layer(noisy, processes=0), augment.random_flip()], {"second": "image", 1: None})
+    small = noise(*SIZE, 3)
+    element, _ = fn({"image": small, "second": enlarged(small, 2)}, 3, seed=[7, 0])
+    np.testing.assert_array_equal(element["second"], enlarged(element["image"].numpy() ^ np.uint8(1), 2))
+
+
+@pytest.mark.parametrize("layers", [
+    [*WHOLE["crop"], *COLORS["rand_augment"], *BETWEEN["resized_crop"], augment.random_flip(), augment.normalize()],
+    [*WHOLE["pad, reflected"], *BETWEEN["affine"], *BETWEEN["perspective"], *COLORS["some"], *WHOLE["center_crop, rotate90"]]], ids=range(2))
+def test_any_split_gives_the_same_bytes(layers):
+  kinds = {"large": "image", "next": "image", "flow": "flow", "half": "flow"}
+  whole = augment.compose(layers, kinds)
+  for number, seed in enumerate(make_seeds(8)):
+    flow = np.random.default_rng(number).normal(size=[*SIZE, 2]).astype(np.float32)
+    element = {"image": noise(*SIZE, 3), "next": noise(*SIZE, 3), "large": noise(48, 60, 3), "flow": flow, "half": np.float16(flow)}
+    expected = whole(element, seed=seed)
+    for at in range(1, len(layers)):
+      partial, final = augment.split(layers, at, kinds)
+      found = called(final, layers[at:], called(partial, layers[:at], element, seed=seed), seed=seed)
+      for name in element:
+        assert found[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{name}, split at {at}")
+
+
+def inner(mask):
+  """The mask, but for two pixels at each edge."""
+  known = np.zeros(mask.shape, bool)
+  known[2:-2, 2:-2] = mask[2:-2, 2:-2]
+  return known
+
+
+def places(height, width):
+  return np.stack(np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5), -1)
+
+
+def homography(given, moved):
+  """The projection that takes four points to where they went."""
+  rows = [row for (x, y), (u, v) in zip(given, moved) for row in (
+      [x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y])]
+  return np.append(np.linalg.solve(rows, np.ravel(moved)), 1).reshape(3, 3)
+
+
+def projected(matrix, points):
+  made = np.concatenate([points, np.ones_like(points[..., :1])], -1) @ matrix.T
+  return made[..., :2] / made[..., 2:]
+
+
+class TestFlow:
+
+  MOVES = [*(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name), *BETWEEN.values()]
+
+  @cases.each_value
+  @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
+  @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+  def test_is_that_of_the_moved_images(self, layers, dtype):
+    """As points move, of which each layer is tested by itself: the second image is an affine map of the first."""
+    matrix = np.array([[1.02, 0.03, -2.5], [-0.04, 0.97, 1.5], [0, 0, 1]])
+    flow = projected(matrix, places(*SIZE)) - places(*SIZE)
+    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
+    fn, compared = augment.compose(layers, {1: "flow", 2: "xy", 3: "mask"}), 0
+    for seed in make_seeds(cases.examples(20)):
+      image, found, moved, known = (each.numpy() for each in called(
+          fn, layers, noise(*SIZE, 3), tf.cast(flow, dtype), corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), seed=seed))
+      assert found.dtype == dtype and found.shape == (*image.shape[:2], 2)
+      to = homography(corners, moved + 0.5)
+      there = places(*image.shape[:2])
+      expected = projected(to, projected(matrix, projected(np.linalg.inv(to), there))) - there
+      # Away from edges, at which a map is not blended.
+      known = inner(known)
+      np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05)
+      compared += known.sum()
+      assert np.all(found[np.all(found == 0, -1)] == 0)
+    assert compared > 1000
+
+  @pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+  def test_mirrored_pixels_have_mirrored_vectors(self, mode):
+    flow = np.random.default_rng(3).normal(size=[*SIZE, 2]).astype(np.float32)
+    found = augment.compose([augment.pad((3, 2), padding_mode=mode)], {1: "flow"})(noise(*SIZE, 3), flow)[1]
+    expected = np.pad(flow, [(2, 2), (3, 3), (0, 0)], mode)
+    expected[:, :3, 0] *= -1
+    expected[:, -3:, 0] *= -1
+    expected[:2, :, 1] *= -1
+    expected[-2:, :, 1] *= -1
+    np.testing.assert_array_equal(found, expected)
+
+  def test_unknown_vectors_stay_unknown_and_outside_is_0(self):
+    flow = np.full([*SIZE, 2], np.nan, np.float32)
+    flow[:, 15:] = [3, -1]
+    found = augment.compose([augment.random_rotation((30, 30)), augment.pad(2)], {1: "flow"})(noise(*SIZE, 3), flow, seed=[7, 0])[1].numpy()
+    assert {tuple(each) for each in np.round(found[~np.isnan(found[..., 0])], 3)} == {
+        (0, 0), *(tuple(np.round(np.float32([3 * np.cos(np.pi / 6) - np.sin(np.pi / 6), -3 * np.sin(np.pi / 6) - np.cos(np.pi / 6)]), 3)),)}
+
+  def test_bad_input(self):
+    for flow, error, said in [
+        (np.zeros([*SIZE, 3], np.float32), ValueError, r"'flow', must be \[height, width, 2\], got shape \(24, 30, 3\).* is a \"mask\""),
+        (np.zeros(SIZE, np.float32), ValueError, "got shape"), (np.zeros([*SIZE, 2], np.int16), TypeError, "a floating dtype, got dtype int16"),
+        (np.zeros([12, 15, 2], np.float32), ValueError, "must have the height and width of the image")]:
+      with pytest.raises(error, match=said):
+        augment.compose([augment.random_flip()], {1: "flow"})(noise(*SIZE, 3), flow, seed=[7, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"be \[height, width, 2\], with x and y of each vector"):
+      run(["random_flip position=-1"], "flow", tf.zeros([*SIZE, 3]), [1])
+
+
+def run(layers, kind, tensor, draws, moved=None):
+  return native.ops().refurbish_tf_image_pixels(
+      images=noise(*SIZE, 3), draws=tf.constant(draws, tf.int32), targets=[tensor], kinds=[kind], names=["it"], layers=layers, clips=False,
+      T=tf.uint8, Tmoved=[moved or tensor.dtype])[1][0]
+
+
+class TestDisparity:
+
+  KEPT = [
+      [augment.random_flip("vertical")], [augment.random_crop(padding=4), augment.center_crop(20)], [augment.random_flip(p=0)],
+      [augment.random_resized_crop((19, 40), scale=(0.4, 1))], [augment.resize((40, 19))], [augment.pad((0, 3), padding_mode="reflect")],
+      [augment.random_affine(0, (0.1, 0.1), (0.7, 1.4), shear=(-10, 10, 0, 0))], [augment.random_rotation((0, 0))], [policy("shear_x", 0.2)],
+      [augment.random_apply([augment.random_flip()], p=0), policy("translate_y", 0.2)], [augment.random_crop((30, 40), pad_if_needed=True)],
+      [augment.color_jitter(0.4), augment.cutout(4), augment.random_transpose(0), augment.random_perspective(p=0), policy("shear_y", 0)]]
+  CHANGED = [
+      (augment.random_flip(), "random_flip", "mirror"), (augment.random_flip("horizontal_and_vertical", 0.01), "random_flip", "mirror"),
+      (augment.random_rotate90(), "random_rotate90", "rows"), (augment.random_transpose(0.1), "random_transpose", "rows"),
+      (augment.random_rotation(3), "random_rotation", "rows"), (augment.random_affine(3), "random_affine", "rows"),
+      (augment.random_affine(0, shear=(0, 0, -3, 3)), "random_affine", "rows"), (augment.random_perspective(), "random_perspective", "rows"),
+      (augment.random_crop(padding=3, padding_mode="reflect"), "random_crop", "mirror"), (augment.pad(3, padding_mode="symmetric"), "pad", "mirror"),
+      (augment.random_apply([augment.random_crop(padding=3), augment.random_flip()], 0.1), "random_apply", "mirror"),
+      (augment.rand_augment()[0], "rand_augment", "rows"), (policy("random_flip", 0), "x", "mirror"), (policy("shear_y", 0.1), "x", "rows")]
+
+  @cases.each_value
+  @pytest.mark.parametrize("layers", KEPT, ids=range(len(KEPT)))
+  @pytest.mark.parametrize("form", [(), (1,)])
+  def test_is_that_of_the_moved_views(self, layers, form):
+    """As two points move, of which one is in each view."""
+    fn = augment.compose(layers, {1: "disparity", 2: "xy", 3: "mask", 4: "disparity"})
+    disparity = (places(*SIZE)[..., 0] * 0.2 + 1).reshape(*SIZE, *form).astype(np.float32)
+    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
+    for seed in make_seeds(cases.examples(20)):
+      image, found, moved, known, half = (each.numpy() for each in called(
+          fn, layers, noise(*SIZE, 3), disparity, corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), np.float16(disparity), seed=seed))
+      assert found.shape == (*image.shape[:2], *form)
+      to = homography(corners, moved + 0.5)
+      there = places(*image.shape[:2])
+      left = projected(np.linalg.inv(to), there)
+      right = left - np.stack([left[..., 0] * 0.2 + 1, np.zeros(left.shape[:2])], -1)
+      expected, known = there - projected(to, right), inner(known)
+      np.testing.assert_allclose(found.reshape(image.shape[:2])[known], expected[known][:, 0], rtol=0, atol=0.03)
+      np.testing.assert_allclose(half, found, rtol=0, atol=0.03)
+      assert np.abs(expected[..., 1]).max() < 1e-9 and known.any()
+
+  @pytest.mark.parametrize("layer, name, said", CHANGED, ids=range(len(CHANGED)))
+  def test_layers_that_may_change_rows_are_refused_when_it_is_built(self, layer, name, said):
+    layers = [augment.random_crop(padding=2), layer]
+    for build in (lambda: augment.compose(layers, {"disparity": "disparity"}), lambda: augment.split(layers, 1, {1: "disparity"}),
+                  lambda: tf.data.Dataset.range(3).refurbish(layers[:1], layers[1:], targets={1: "disparity"})):
+      with pytest.raises(ValueError, match=rf"targets: the component .*, 'disparity', must have layers that keep its rows, got {name}\(.* at position 1, which may .*{said}"):
+        build()
+    augment.compose(layers, {"disparity": "bilinear"})
+
+  @pytest.mark.parametrize("layer, draws, said", [
+      ("random_flip", [1], "mirror left"), ("random_transpose below=2147483648", [0], "out of their rows"),
+      ("random_rotation degrees=180,180", [0], "out of their rows"), ("pad left=2 top=0 right=0 bottom=0 mode=reflect fill=0", [], "mirror left")])
+  def test_and_when_it_runs(self, layer, draws, said):
+    name, *arguments = layer.split(" ")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"targets: it must have layers that keep its rows, got one that may .*{said}"):
+      run([" ".join([name, "position=-1", *arguments])], "disparity", tf.zeros(SIZE), draws)
+
+  def test_bad_input(self):
+    with pytest.raises(ValueError, match=r"'disparity', must be \[height, width\] or \[height, width, 1\], got shape \(24, 30, 2\)"):
+      augment.compose([augment.resize((9, 9))], {1: "disparity"})(noise(*SIZE, 3), np.zeros([*SIZE, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"be \[height, width\] or \[height, width, 1\], got shape \[24, 30, 2\]"):
+      run(["random_flip position=-1"], "disparity", tf.zeros([*SIZE, 2]), [0])
+
+
+def test_dtypes_of_the_op_are_checked():
+  layers, image = ["normalize position=-1 mean=0 std=1 dtype=float32"], noise(*SIZE, 3)
+
+  def normalized(kind, moved):
+    return native.ops().refurbish_tf_image_pixels(
+        images=image, draws=tf.zeros([0], tf.int32), targets=[image], kinds=[kind], names=["it"], layers=layers, clips=False, T=tf.float32,
+        Tmoved=moved)
+
+  assert normalized("image", [tf.float32])[1][0].dtype == tf.float32
+  for kind, moved in (("image", [tf.uint8]), ("mask", [tf.float32]), ("image", []), ("image", [tf.float32] * 2)):
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="Tmoved"):
+      normalized(kind, moved)
+
+
+class TestPipelines:
+  """With native layers alone."""
+
+  def test_super_resolution(self):
+    small = np.stack([noise(20, 26, 3) // (1 + number) for number in range(12)])
+    source = tf.data.Dataset.from_tensor_slices({"image": small, "high": enlarged(small, 4)})
+    stage = source.refurbish(
+        [augment.random_crop(16), augment.color_jitter(0.3, 0.3, 0.3, 0.1)], [augment.random_flip(), augment.random_rotate90(), augment.normalize()],
+        r=2, targets={"high": "image"}, seed=7, num_parallel_calls=3)
+    assert stage.element_spec["high"] == tf.TensorSpec([64, 64, 3], tf.float32)
+    seen = set()
+    for _ in range(2):
+      for batch in stage.batch(4).as_numpy_iterator():
+        # Contrast is about the mean, which repeated pixels leave as it is.
+        np.testing.assert_array_equal(batch["high"], enlarged(batch["image"], 4))
+        seen.update(image.tobytes() for image in batch["image"])
+    assert len(seen) > 20
+
+  def test_optical_flow(self):
+    """The next frame is the first one moved to the right and down; where both are known, the flow finds its pixels."""
+    frames = np.stack([np.kron(noise(10, 12, 3) // (1 + number), np.ones([6, 6, 1], np.uint8)) for number in range(8)])
+    flow = np.broadcast_to(np.float32([4, 2]), [8, 60, 72, 2])
+    source = tf.data.Dataset.from_tensor_slices({
+        "image": frames, "next": np.roll(frames, (2, 4), (1, 2)), "flow": flow, "known": np.ones([8, 60, 72], np.uint8)})
+    for final in ([augment.random_affine(10, (0.05, 0.05), (0.9, 1.1))], [augment.resize((60, 90))]):
+      stage = source.refurbish(
+          [augment.random_crop(54)], [augment.random_flip(), *final], r=2, targets={"next": "image", "flow": "flow", "known": "mask"}, seed=7)
+      signs = set()
+      for element in [*stage.as_numpy_iterator(), *stage.as_numpy_iterator()]:
+        height, width = element["known"].shape
+        y, x = np.mgrid[12:height - 12, 12:width - 12]
+        vectors = element["flow"][y, x]
+        signs.add(bool(vectors[0, 0, 0] > 0))
+        to_x, to_y = (np.rint(np.stack([x, y], -1) + vectors).astype(int)).transpose(2, 0, 1)
+        known = element["known"][y, x] > 0
+        same = np.abs(element["next"][to_y, to_x].astype(int) - element["image"][y, x]).max(-1) < 12
+        stays = np.abs(element["next"][y, x].astype(int) - element["image"][y, x]).max(-1) < 12
+        assert same[known].mean() > 0.6 > stays[known].mean() + 0.1
+      assert signs == {True, False}
+
+
+class TestUnnamed:
+
+  def test_errors_name_the_kinds(self):
+    for shape, dtype, said in [
+        ([24, 30, 3], np.uint8, 'Pass targets={1: "image"} if it is a second picture. Else'),
+        ([24, 30, 2], np.float32, 'targets={1: "bilinear"} if it is a map, targets={1: "flow"} if it holds vectors. Else'),
+        ([24, 30], np.float32, 'targets={1: "disparity"} if it is the disparity of two views. Else'),
+        ([24, 30, 1], np.float16, 'targets={1: "disparity"} if it')]:
+      with pytest.raises(ValueError) as raised:
+        tf.data.Dataset.from_tensors((noise(*SIZE, 3), np.zeros(shape, dtype))).refurbish([augment.random_flip()])
+      assert said in str(raised.value)
+
+  @pytest.mark.parametrize("shape, dtype, said", [
+      ([96, 120, 3], np.uint8, 'a picture that belongs to the image, pass targets={1: "image"}, of the image\'s size or a multiple of it'),
+      ([12, 15, 2], np.float32, 'an optical flow, pass targets={1: "flow"}, resized to the image\'s size')])
+  def test_warnings_name_the_kinds(self, shape, dtype, said):
+    with pytest.warns(rtf.PipelineWarning) as warned:
+      tf.data.Dataset.from_tensors((noise(*SIZE, 3), np.zeros(shape, dtype))).refurbish([augment.random_flip()])
+    assert said in str(warned[0].message)
