@@ -6,13 +6,14 @@ COLOURS = ("#e69f00", "#0072b2", "#999999")
 
 
 def table(caption, rows):
-  """A table, the first row the heading: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
-  cells = [[(each if isinstance(each, _Bar) else escape(str(each)), "right" if str(each)[:1].isdigit() else "left")
-            for each in row] for row in rows]
-  made = [f"<tr>{''.join(f'<{tag} style="text-align: {side}; vertical-align: top">{text}</{tag}>' for text, side in row)}</tr>"
-          for tag, row in zip(["th", *["td"] * len(cells)], cells)]
-  # Those of notebooks begin in the middle, and break no lines.
-  return f'<table><caption style="text-align: left; font-weight: bold">{escape(caption)}</caption>{"".join(made)}</table>'
+  """A table whose first row is the heading: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
+  made = "".join(f"<tr>{''.join(_cell('td' if number else 'th', each) for each in row)}</tr>" for number, row in enumerate(rows))
+  return f'<table><caption style="text-align: left; font-weight: bold">{escape(caption)}</caption>{made}</table>'
+
+
+def _cell(tag, text):
+  side = "right" if str(text)[:1].isdigit() else "left"
+  return f'<{tag} style="text-align: {side}">{text if isinstance(text, _Bar) else escape(str(text))}</{tag}>'
 
 
 class _Bar(str):

@@ -30,14 +30,9 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 
 @dataclasses.dataclass
 class Samples:
-  """The first samples of a dataset in its first epochs.
+  """The first samples of a dataset in its first epochs: of each epoch the samples, and whether it prepares them.
 
-  Attributes:
-    epochs: for each epoch a list of samples, tensors in the structure of the dataset.
-    fresh: for each epoch a list of bools: whether it prepares the sample.
-    stage: the `refurbish` stage that they come from, or None.
-    of_stage: the first sample as the stage yields it in the first epoch.
-    is_mapped: whether functions follow the stage.
+  Also the stage that they come from, if any, the first sample as the stage yields it, and whether functions follow the stage.
   """
   epochs: list[list[Any]]
   fresh: list[list[bool]]
@@ -49,11 +44,6 @@ class Samples:
 def samples_of(dataset, num_samples, num_epochs):
   """The `Samples` of a dataset."""
   found = stats.datasets("rtf.show", dataset)
-  for each in found:
-    if type(each).__name__.startswith(("_OffloadDataset", "_DataServiceDataset")):
-      raise ValueError(
-          f"dataset must not come from {dataset_graph.method_name(type(each).__name__)}, as the model, or workers that would begin an "
-          f"epoch, do a part of the work. {_WAY_OUT}.")
   # Of which each iteration draws other numbers, from the first one on.
   swapped = {id(each): _random_again(each) for each in found if getattr(each, "_rerandomize", False)}
   with _undisturbed(found):
@@ -156,9 +146,12 @@ def _rows(element, depth):
 
 
 def _keeper(dataset):
-  """The last dataset that keeps samples between epochs, or None, and those after it; raises if there are several."""
+  """The last dataset that keeps samples between epochs, or None, and those after it; raises if there is not one at most."""
   if hasattr(dataset, "refurbish_stage") or type(dataset).__name__ in ("CacheDataset", "_CachedDataset"):
     return dataset, []
+  # The model, or workers that would begin an epoch, do a part of the work.
+  if type(dataset).__name__.startswith(("_OffloadDataset", "_DataServiceDataset")):
+    raise _refusal(dataset)
   found = [_keeper(each) for each in dataset._inputs()]
   keepers = [each for each in found if each[0] is not None]
   if len({id(keeper) for keeper, _ in keepers}) > 1:
@@ -167,6 +160,10 @@ def _keeper(dataset):
         f"{dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
   keeper, path = (keepers or found or [(None, [])])[0]
   return keeper, [*path, dataset]
+
+
+def _refusal(dataset):
+  return ValueError(f"rtf.show cannot follow samples through {dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
 
 
 def _copied(dataset, swapped):
@@ -197,8 +194,7 @@ def _copied(dataset, swapped):
   elif kind in _BATCHES:
     made = tf.raw_ops.BatchDatasetV2(batch_size=dataset._batch_size, drop_remainder=False, **given, **types)
   else:
-    raise ValueError(
-        f"rtf.show cannot follow {dataset_graph.method_name(kind)} after what keeps, repeats or shuffles samples. {_WAY_OUT}.")
+    raise _refusal(dataset)
   return dataset_ops._VariantDataset(made, dataset.element_spec)
 
 

@@ -44,7 +44,8 @@ def draw(figure, rows, columns, visible):
   arranged = [[_arranged(panels) for panels, *_ in cells] for _, cells in rows]
   heights = [max(height / width for _, width, height in row) for row in arranged]
   if hasattr(figure, "set_size_inches"):
-    figure.set_size_inches(_WIDTH, sum(_WIDTH / len(columns) * height + 0.32 for height in heights) + 0.6)
+    figure.set_size_inches(_WIDTH, sum(
+        _WIDTH / len(columns) * height + (0.06 if title == "" else 0.24) for height, (title, _) in zip(heights, rows)) + 0.5)
   places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
   for (title, cells), row, line in zip(rows, arranged, places):
     for place in line[len(cells):]:
@@ -119,5 +120,5 @@ def _overlay(kind, values):
     # Several channels have a colour each.
     for found in set(np.unique(classes)) - {0}:
       colour = "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
-      made[classes == found] = matplotlib().colors.to_rgba(colour, 0.55)
+      made[classes == found] = matplotlib().colors.to_rgba(colour, 0.45)
   return made

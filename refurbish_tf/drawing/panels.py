@@ -17,7 +17,10 @@ from refurbish_tf.augment.unnamed_targets import leaves
 _LABELS = ("label", "labels", "class", "classes", "category")
 # Of a matrix that is taken for an image without channels.
 _SMALLEST_SIDE = 8
+# Beyond 0 and 1, as by bfloat16.
 _ROUNDED = 0.02
+# Pairs of the mean and the standard deviation by which images are normalised: of 0 to 1, of 0 to 255, to -1 to 1, ImageNet's.
+_USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])))
 
 
 @dataclasses.dataclass
@@ -91,7 +94,8 @@ def panels_of(sample, kinds, class_names, most_frames):
     raise ValueError(
         f"dataset must yield images, [height, width, channels], clips of them, or image files, got {described}. Pass the dataset "
         "from before they become something else.")
-  others = {path: value for path, value in others.items() if path not in images}
+  labels = {path: value for path, value in others.items() if path not in images}
+  of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES}
   # The one that the others follow comes first.
   main = min(images, key=lambda path: (not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
   panels = []
@@ -101,8 +105,10 @@ def panels_of(sample, kinds, class_names, most_frames):
     for frame in frames:
       panels.append(Panel(value[frame], path))
       for place, kind in kinds.items() if path == main else ():
-        _follow(panels[-1], kind, there[place][frame], others, class_names)
-  return panels, _label(others, class_names)
+        rows = next((each for each in labels.values() if each.shape == of_rows.get(place) and each.dtype.kind in "iuO"), None)
+        texts = None if rows is None else [_name(each, class_names) for each in rows[frame].ravel()]
+        _follow(panels[-1], kind, there[place][frame], texts)
+  return panels, _label({path: value for path, value in labels.items() if value.shape not in of_rows.values()}, class_names)
 
 
 def _is_image(path, value):
@@ -122,17 +128,15 @@ def _decoded(files):
   return np.stack(made) if files.ndim else made[0]
 
 
-def _follow(panel, kind, value, others, class_names):
-  """Adds what follows the image of a panel."""
+def _follow(panel, kind, value, texts):
+  """Adds what follows the image of a panel, boxes with their texts."""
   height, width = panel.image.shape[:2]
   if kind in BOXES:
     corners = keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
         value.astype(np.float32), kind, "xyxy", height=height, width=width))
-    labels = next((each for path, each in others.items() if each.shape == value.shape[:1] and (
-        each.dtype.kind in "iuO" or path[-1] in _LABELS)), None)
-    # Of what is left out nothing was left, or it is padding.
-    panel.boxes += [(corner, "" if labels is None else _name(labels[number], class_names)) for number, corner in enumerate(corners)
-                    if (corner[2:] > corner[:2]).all() and not (value[number] == -1).all()]
+    # Of the others nothing is left, or they are padding.
+    panel.boxes += [(corner, text) for corner, text, row in zip(corners, texts or [""] * len(corners), value)
+                    if (corner[2:] > corner[:2]).all() and (row != -1).any()]
   elif kind in KEY_POINTS:
     points = value.reshape(-1, value.shape[-1]).astype(np.float64)
     is_seen = (points != -1).any(axis=1) & (points[:, 2:] != 0).all(axis=1)
@@ -165,20 +169,26 @@ def _label(others, class_names):
 def visible(images, normalization=None):
   """Returns a function that makes images of one view 0 to 1, [height, width] or with 3 or 4 channels, all in the same way.
 
-  `normalization`: the mean and the standard deviation that are undone, or None.
+  `normalization`: the mean and the standard deviation that are undone. None tries those that are usual.
   """
-  def undone(image):
-    image = image / 255 if image.dtype == np.uint8 else image.astype(np.float64)
-    if normalization is not None and image.ndim == 3:
-      image = image * normalization[1] + normalization[0]
-    return image if image.ndim == 2 or image.shape[2] in (3, 4) else image[..., :3] if image.shape[2] > 4 else image[..., 0]
+  ways = _USUAL if normalization is None else [normalization, tuple(each / 255 for each in normalization)]
+  for mean, std in ways:
+    made = [_undone(image, mean, std) for image in images]
+    rounded = _ROUNDED * min(1, np.min(std))
+    if min(map(np.nanmin, made)) >= -rounded and max(map(np.nanmax, made)) <= 1 + rounded:
+      break
+  else:
+    lowest, highest = (of(list(map(of, images))) for of in (np.nanmin, np.nanmax))
+    std = 1 / max(float(highest) - float(lowest), 1e-9)
+    mean = -float(lowest) * std
+  return lambda image: np.clip(np.nan_to_num(_undone(image, mean, std)), 0, 1)
 
-  made = [undone(image) for image in images]
-  lowest, highest = min(map(np.nanmin, made)), max(map(np.nanmax, made))
-  low, high = next(
-      ((low, high) for low, high in ((0, 1), (0, 255), (-1, 1))
-       if low - _ROUNDED <= lowest and highest <= high + _ROUNDED), (lowest, max(highest, lowest + 1e-9)))
-  return lambda image: np.clip(np.nan_to_num((undone(image) - low) / (high - low)), 0, 1)
+
+def _undone(image, mean, std):
+  image = image / 255 if image.dtype == np.uint8 else image.astype(np.float64)
+  if np.ndim(mean) == 0 or image.ndim == 3 and len(mean) in (1, image.shape[2]):
+    image = image * std + mean
+  return image if image.ndim == 2 or image.shape[2] in (3, 4) else image[..., :3] if image.shape[2] > 4 else image[..., 0]
 
 
 def normalization_of(function):

@@ -63,7 +63,7 @@ def show(
   if composition.is_list(dataset):
     if image is None:
       raise TypeError("image must be given with layers, such as a uint8 array [height, width, 3], got None.")
-    rows, columns, normalization = _of_layers(list(dataset), image, kinds, num_epochs), [""] * num_epochs, None
+    rows, columns, normalization = _of_layers(list(dataset), image, targets, num_epochs), [""] * num_epochs, None
   elif image is not None:
     raise TypeError(f"image is for a list of layers, got {type(image).__name__} and a dataset. Pass num_samples by its name.")
   else:
@@ -94,7 +94,8 @@ def _of_layers(layers, given, targets, num_outcomes):
   """The same of what each layer makes of an image."""
   rows, element = [], given if type(given) is tuple else (given,)
   image = tf.convert_to_tensor(composition.image_of(element[0]))
-  clips = image.shape.rank == (1 if image.dtype == tf.string else 4)
+  # None for a single image, for which layers need not draw apart.
+  clips = image.shape.rank == (1 if image.dtype == tf.string else 4) or None
   groups = []
   for layer in map(composition.flattened, ([each] for each in layers)):
     # Both layers of a policy.
@@ -108,7 +109,7 @@ def _of_layers(layers, given, targets, num_outcomes):
     draws = tracing.signature_with_seed(function) is not None
     made = [function(*element, **({"seed": [number, 0]} if draws else {})) for number in range(num_outcomes if draws else 1)]
     title = ", ".join(repr(each) if hasattr(each, "outcomes") else layer_name(each) for each in group)
-    rows.append((title, [(each, panels.kinds_of(targets, each), None) for each in made]))
+    rows.append((title, [(each, panels.kinds_of(checked_targets(targets, "show"), each), None) for each in made]))
   return rows
 
 
