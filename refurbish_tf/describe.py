@@ -55,7 +55,7 @@ class _Description(str):
         tables[-1][1].append((name, text.strip()))
       else:
         tables.append((line, []))
-    return "".join(html.table(title, rows) for title, rows in tables)
+    return "".join(html.table(title, rows, heading=False) for title, rows in tables)
 
 
 def _described(stage, dataset):

@@ -1,19 +1,23 @@
 """Tables for notebooks."""
+import re
 from html import escape
 
+_NUMBER = re.compile(r"([\d.,e+]+( bytes| [kMGT]B)?)?")
 # As in rtf.show: prepared, and from the cache; waiting.
 COLOURS = ("#e69f00", "#0072b2", "#999999")
 
 
-def table(caption, rows):
-  """A table whose first row is the heading: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
-  made = "".join(f"<tr>{''.join(_cell('td' if number else 'th', each) for each in row)}</tr>" for number, row in enumerate(rows))
+def table(caption, rows, heading=True):
+  """A table, the first row its heading or not: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
+  sides = ["right" if all(map(_NUMBER.fullmatch, column[heading:])) else "left" for column in zip(*rows)]
+  made = "".join(
+      f"<tr>{''.join(_cell('th' if heading and not number else 'td', *each) for each in zip(row, sides))}</tr>"
+      for number, row in enumerate(rows))
   return f'<table><caption style="text-align: left; font-weight: bold">{escape(caption)}</caption>{made}</table>'
 
 
-def _cell(tag, text):
-  side = "right" if str(text)[:1].isdigit() else "left"
-  return f'<{tag} style="text-align: {side}">{text if isinstance(text, _Bar) else escape(str(text))}</{tag}>'
+def _cell(tag, text, side):
+  return f'<{tag} style="text-align: {side}">{text if isinstance(text, _Bar) else escape(text)}</{tag}>'
 
 
 class _Bar(str):

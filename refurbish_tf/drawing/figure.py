@@ -20,20 +20,21 @@ _VOID = 255
 def matplotlib():
   """The package, with the modules that are used."""
   try:
-    import matplotlib.figure
     import matplotlib.patches
     import matplotlib.pyplot
   except ImportError as error:
-    raise ImportError("rtf.show needs matplotlib, which draws: pip install matplotlib.") from error
+    raise ImportError("rtf.show needs matplotlib, which draws: pip install 'refurbish_tf[show]'.") from error
   return matplotlib
 
 
 def new_figure():
   """A figure that a notebook shows once, and `pyplot.show` elsewhere."""
   plot = matplotlib()
-  # A figure that pyplot knows would be shown at the end of the cell, and as its value.
-  by_pyplot = plot.get_backend().lower() not in ("agg", "inline", "module://matplotlib_inline.backend_inline")
-  return (plot.pyplot.figure if by_pyplot else plot.figure.Figure)(figsize=(_WIDTH, _WIDTH), dpi=_DPI, layout="constrained")
+  figure = plot.pyplot.figure(figsize=(_WIDTH, _WIDTH), dpi=_DPI, layout="constrained")
+  if plot.get_backend().lower() in ("agg", "inline", "module://matplotlib_inline.backend_inline"):
+    # It would be shown at the end of the cell, and as its value.
+    plot.pyplot.close(figure)
+  return figure
 
 
 def draw(figure, rows, columns, visible):
@@ -45,7 +46,7 @@ def draw(figure, rows, columns, visible):
   heights = [max(height / width for _, width, height in row) for row in arranged]
   if hasattr(figure, "set_size_inches"):
     figure.set_size_inches(_WIDTH, sum(
-        _WIDTH / len(columns) * height + (0.06 if title == "" else 0.24) for height, (title, _) in zip(heights, rows)) + 0.5)
+        _WIDTH / len(columns) * height + (0.06 if title == "" else 0.24) for height, (title, _) in zip(heights, rows)) + (0.5 if any(columns) else 0.05))
   places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
   for (title, cells), row, line in zip(rows, arranged, places):
     for place in line[len(cells):]:

@@ -271,8 +271,8 @@ def test_into_a_figure():
 
 def test_without_matplotlib(monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib", None)
-  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-  with pytest.raises(ImportError, match="pip install matplotlib"):
+  monkeypatch.setitem(sys.modules, "matplotlib.patches", None)
+  with pytest.raises(ImportError, match=r"pip install 'refurbish_tf\[show\]'"):
     rtf.show(source())
 
 
