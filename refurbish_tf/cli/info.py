@@ -33,19 +33,14 @@ def run(args):
   with stderr_held_back():
     devices = [tf.config.experimental.get_device_details(each).get("device_name", each.name)
                for each in tf.config.list_physical_devices() if each.device_type != "CPU"]
-  found = {}
-  for name in _PACKAGES:
-    try:
-      found[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      pass
+  versions = {each.name.lower(): each.version for each in metadata.distributions()}
   library = native.library(tf.__version__)
   place = "in the package" if native.PACKAGE in library.parents else "rebuilt in the cache"
   limit = machine.memory_limit()
   _print("refurbish_tf", {
       "version": rtf.__version__,
       "python": f"{platform.python_version()}, {platform.platform()}",
-      "packages": ", ".join(f"{name} {version}" for name, version in found.items()),
+      "packages": ", ".join(f"{name} {versions[name]}" for name in _PACKAGES if name in versions),
       "library": f"{library}, {place}, for TensorFlow {native._read_record(library.parent)['tensorflow']}",
       "layers": f"version {native_layers.draws_version()}; {DECODERS_VERSION}",
       "processors": f"{machine.processors()} of {os.cpu_count()}, {machine.processor()}",

@@ -25,14 +25,10 @@ _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np
 
 @dataclasses.dataclass
 class Panel:
-  """An image with what is drawn over it.
+  """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height, width,
+  channels], `boxes` of the corners x, y, x, y and a text, `points` of x and y, all in pixels.
 
-  Attributes:
-    image: [height, width] or [height, width, channels], as the pipeline yields it.
-    view: what it is an image of. All panels of a view have a common range of values.
-    maps: pairs of a kind of target and an array [height, width, channels].
-    boxes: pairs of the corners x, y, x, y in pixels, and a text.
-    points: pairs of x and y, in pixels.
+  `view` is what it is an image of: all of one view have a common range of values.
   """
   image: np.ndarray
   view: Any
@@ -55,8 +51,7 @@ def kinds_of(targets, sample, of_stage=None):
     places = _inside(path, there, sample)
     if not places and before:
       own = [before[place] for place in _inside(path, before, of_stage)]
-      places = [place for place, value in there.items() if any(
-          value.size == each.size and np.array_equal(value.ravel(), each.ravel()) for each in own)]
+      places = [place for place, value in there.items() if any(_is_same(value, each) for each in own)]
     if not places:
       raise ValueError(
           f"targets: there is no component {shown(path)} in the samples to be drawn, which have {list(there)}. Name it as it is "
@@ -70,6 +65,12 @@ def _inside(path, there, sample):
   path = (0, *path) if isinstance(sample, tuple) and isinstance(path[0], str) else path
   return [path] if path in there else [
       each for each, value in there.items() if each[:len(path)] == path and value.ndim > 1]
+
+
+def _is_same(value, before):
+  """Whether it is what it was, but for a dimension of 1, or rows of padding."""
+  value = value[:len(before)] if value.ndim and before.ndim else value
+  return np.array_equal(np.squeeze(value), np.squeeze(before))
 
 
 def _arrays(sample):
@@ -95,7 +96,7 @@ def panels_of(sample, kinds, class_names, most_frames):
         f"dataset must yield images, [height, width, channels], clips of them, or image files, got {described}. Pass the dataset "
         "from before they become something else.")
   labels = {path: value for path, value in others.items() if path not in images}
-  of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES}
+  of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES and there[place].ndim > 1}
   # The one that the others follow comes first.
   main = min(images, key=lambda path: (not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
   panels = []
@@ -132,6 +133,7 @@ def _follow(panel, kind, value, texts):
   """Adds what follows the image of a panel, boxes with their texts."""
   height, width = panel.image.shape[:2]
   if kind in BOXES:
+    value = value.reshape(-1, 4)
     corners = keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
         value.astype(np.float32), kind, "xyxy", height=height, width=width))
     # Of the others nothing is left, or they are padding.

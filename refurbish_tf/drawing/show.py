@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph, tracing

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 
 
 def words(text):
@@ -48,6 +49,7 @@ def test_counts(train):
   assert "no stages" in rtf.stats(tf.data.Dataset.range(3))._repr_html_() and shown(rtf.stats(echoed))
 
 
+@cases.slow
 def test_advice():
   source = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 16, 16, 3], tf.uint8))
   advice = rtf.advise(source, [*rtf.augment.rand_augment(), rtf.augment.random_flip()], batch_size=8, max_seconds=0.2)
