@@ -22,6 +22,7 @@ from refurbish_tf.advice.report import Advice, AdviceLayer
 from refurbish_tf.advice.strategies import Strategy
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
+from refurbish_tf.drawing.show import show
 from refurbish_tf.echo_op import AUTOTUNE, echo
 from refurbish_tf.epoch_position import EpochPosition
 from refurbish_tf.offload_op import as_offloaded, offload
@@ -55,6 +56,7 @@ __all__ = [
     "keras",
     "offload",
     "refurbish",
+    "show",
     "sources",
     "stats",
     "torch_loader",

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf import stats
-from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import dataset_graph, html
 
 
 def describe(dataset: tf.data.Dataset[Any]) -> str:
@@ -31,7 +31,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
 
   Returns:
     A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that can
-    be seen, as for `rtf.stats`.
+    be seen, as for `rtf.stats`. Notebooks show tables.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -41,7 +41,21 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
   # Once, where both subsets of a folder are in the pipeline.
   sources = dict.fromkeys(each.source_description for each in found if hasattr(each, "source_description"))
   stages = [_described(each, dataset) for each in found if hasattr(each, "describe_stage")]
-  return "\n".join([*sources, *(stages or ["no reuse stages"])])
+  return _Description("\n".join([*sources, *(stages or ["no reuse stages"])]))
+
+
+class _Description(str):
+  """A text that notebooks show as tables."""
+
+  def _repr_html_(self):
+    tables = []
+    for line in self.splitlines():
+      if line.startswith("  "):
+        name, _, text = line.strip().partition(" ")
+        tables[-1][1].append((name, text.strip()))
+      else:
+        tables.append((line, []))
+    return "".join(html.table(title, rows, heading=False) for title, rows in tables)
 
 
 def _described(stage, dataset):

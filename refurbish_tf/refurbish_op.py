@@ -143,6 +143,8 @@ class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     self._name = name
     # From which the layers of a final augmentation are counted.
     self.num_partial_layers = num_partial_layers
+    # What `rtf.show` draws is told by lists of layers.
+    self.given_functions = [function for function in (partial_fn, final_fn) if function is not None]
     self._r = r
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import dataset_graph, native
+from refurbish_tf._internal import dataset_graph, html, native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +100,8 @@ class ProcessStats:
 
 
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
+# What the bars of a notebook are made of.
+_BARS = {EpochStats: ("fresh", "cached"), EchoStats: ("fresh", "repeated"), OffloadStats: ("host_images", "device_images")}
 # What follows from the counts, and is shown after them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
@@ -123,13 +125,26 @@ class StageStats:
   processes: tuple[ProcessStats, ...] = ()
 
   def __str__(self) -> str:
-    columns = [*(field.name for field in dataclasses.fields(self.total)), *DERIVED[type(self.total)]]
-    rows = [["epoch", *map(_heading, columns)]]
-    rows += [[str(i), *(_cell(epoch, c) for c in columns)] for i, epoch in enumerate(self.epochs)]
-    rows += [["total", *(_cell(self.total, c) for c in columns)]]
+    rows = self._rows()
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
     return "\n".join([self.name, *lines, *map(str, self.processes)])
+
+  def _rows(self):
+    columns = [*(field.name for field in dataclasses.fields(self.total)), *DERIVED[type(self.total)]]
+    rows = [["epoch", *map(_heading, columns)]]
+    rows += [[str(i), *(_cell(epoch, c) for c in columns)] for i, epoch in enumerate(self.epochs)]
+    return [*rows, ["total", *(_cell(self.total, c) for c in columns)]]
+
+  def _repr_html_(self) -> str:
+    counts = _BARS[type(self.total)]
+    waits = [field.name for field in dataclasses.fields(self.total) if field.name.endswith("_wait")]
+    most = [max((sum(getattr(epoch, name) for name in names) for epoch in self.epochs), default=0) for names in (counts, waits)]
+    bars = [[html.bar(most[0], *((name, getattr(epoch, name), colour) for name, colour in zip(counts, html.COLOURS))),
+             html.bar(most[1], *((_heading(name), getattr(epoch, name), html.COLOURS[2]) for name in waits))] for epoch in self.epochs]
+    bars = [[" and ".join(counts), "waiting"], *bars, ["", ""]]
+    rows = [[row[0], *made, *row[1:]] for row, made in zip(self._rows(), bars)]
+    return html.table("; ".join([self.name, *map(str, self.processes)]), rows)
 
 
 def _heading(column):
@@ -167,7 +182,7 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table. It is empty if `dataset` has no such stage, or none
+    A list of `StageStats`, upstream first. Each prints as a table, and notebooks show bars beside it. It is empty if `dataset` has no such stage, or none
     that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
     argument of a `tf.function` or through a tf.data service, is hidden.
 
@@ -196,7 +211,10 @@ def _stage_of(dataset):
 
 
 class _Stages(list):
-  """A list that says why it is empty when it is asked for a stage."""
+  """A list that says why it is empty when it is asked for a stage, and that notebooks show as tables."""
+
+  def _repr_html_(self):
+    return "".join(stage._repr_html_() for stage in self) or "no stages with counts"
 
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):

@@ -55,6 +55,16 @@ def free_memory() -> int:
   return _free_and_reserve()[0]
 
 
+def memory_limit() -> int | None:
+  """The most bytes that the process' control group, as of a container, may have; None without a limit."""
+  for name in ("memory.max", "memory/memory.limit_in_bytes"):
+    with contextlib.suppress(OSError, ValueError):
+      limit = int((_CONTROL_GROUPS / name).read_text())
+      # Without one, the first version has a number near 2**63.
+      return limit if limit < 2**60 else None
+  return None
+
+
 def room_for_samples() -> int:
   """How many more bytes of samples stores in memory keep before memory is short."""
   free, reserve = _free_and_reserve()

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import machine
+from refurbish_tf._internal import html, machine
 from refurbish_tf.advice.strategies import Settings, Strategy
 
 
@@ -92,6 +92,12 @@ class Advice:
         *self.reasons, *(f"Hint: {hint}" for hint in self.hints), "",
         "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:", "", self.code])
 
+  def _repr_html_(self) -> str:
+    sentences = "".join(f"<p>{html.escape(each)}</p>" for each in (self._reading(), *self.reasons, *(f"Hint: {hint}" for hint in self.hints)))
+    return "".join([
+        html.table(self._headline(), _filled(self._strategy_rows())), html.table("", _filled(self._layer_rows())), sentences,
+        f"<pre>{html.escape(self.code)}</pre>"])
+
   def _headline(self):
     best, standard = self.best, self.standard
     if self.input_waits is False:
@@ -157,9 +163,14 @@ def _outcomes(layer):
   return f"{'at least ' if layer.is_lower_bound else ''}{layer.num_outcomes:,.4g}"
 
 
+def _filled(rows):
+  """The rows without columns that are empty."""
+  return list(zip(*(column for column in zip(*rows) if any(column))))
+
+
 def table(rows):
   """Lines: numbers to the right, text to the left."""
-  columns = [column for column in zip(*rows) if any(column)]
+  columns = list(zip(*_filled(rows)))
   text = [column[0] in ("layer", "strategy", "") and not column[1].isdigit() for column in columns]
   widths = [max(map(len, column)) for column in columns]
   lines = []

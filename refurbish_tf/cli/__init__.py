@@ -2,6 +2,7 @@
 
     refurbish-tf advise FOLDER
     refurbish-tf demo
+    refurbish-tf info FOLDER
     refurbish-tf store PATH --verify
     refurbish-tf --version
 """

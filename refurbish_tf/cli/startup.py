@@ -84,6 +84,7 @@ def _parser():
   commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
   _add_advise(commands)
   _add_demo(commands)
+  _add_info(commands)
   _add_store(commands)
   for each in commands.choices.values():
     each.set_defaults(parser=each)
@@ -140,6 +141,17 @@ def _add_demo(commands):
   parser.add_argument(
       "-r", dest="reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
+
+
+def _add_info(commands):
+  parser = commands.add_parser(
+      "info", help="print what a bug report needs: versions, the machine, and a folder's images",
+      description=(
+          "Prints versions, processors, memory and its limits, and how the library was built; for a folder also the formats and "
+          "sizes of its images, how EXIF turns them, and which cannot be decoded."))
+  parser.add_argument("folder", metavar="FOLDER", nargs="?", help="look at the images in and below it")
+  parser.add_argument(
+      "--images", type=_number(int, "a whole number", 1), default=1000, metavar="N", help="look at most at N of them (default: %(default)s)")
 
 
 def _add_store(commands):

@@ -25,7 +25,7 @@ KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source
 LAYERS = (
     ("_internal",), ("cache_store",), ("augment", "echo_op", "sources", "stats"),
     ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
-    ("diversity",), ("advice",), ("__init__",), ("experiments",), ("cli",))
+    ("diversity", "drawing"), ("advice",), ("__init__",), ("experiments",), ("cli",))
 
 
 def includes(path):

@@ -1,0 +1,80 @@
+"""Draws the pictures of README.md and the page gallery.md, all by `rtf.show`: `python docs/draw_pictures.py`
+
+It needs scikit-image, which ships the photographs, and matplotlib. A new layer is in the gallery as soon as this has run; if it cannot
+be called without arguments, `ARGUMENTS` must have some.
+"""
+import pathlib
+import shutil
+
+import matplotlib
+from matplotlib import patches, pyplot
+import numpy as np
+import skimage.data
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.drawing import figure as figures
+
+DOCS = pathlib.Path(__file__).parent
+SIDE, EPOCHS, SEED = 192, 6, 23
+# Of a layer's outcomes, and dots an inch: all pictures together stay below 400 kB.
+OUTCOMES, DPI, QUALITY = 5, 72, 60
+ARGUMENTS = {
+    "auto_augment": '"imagenet"', "center_crop": "96", "color_jitter": "0.4, 0.4, 0.4, 0.1", "cutmix": "1.0, num_classes=2",
+    "cutout": "48", "decode": "96", "decode_random_resized_crop": "128", "deep_auto_augment": '"imagenet"',
+    "mixup": "1.0, num_classes=2", "mixup_or_cutmix": "1.0, 1.0, num_classes=2", "pad": '24, padding_mode="reflect"',
+    "random_affine": "20, (0.1, 0.1), (0.8, 1.2), 10", "random_apply": "[rtf.augment.random_rotation(30)], p=0.5",
+    "random_crop": "padding=24", "random_erasing": "p=1", "random_grayscale": "p=0.5", "random_perspective": "p=1",
+    "random_resized_crop": "128, scale=(0.2, 1)", "random_rotation": "45", "resize": "(96, 160)"}
+NO_LAYERS = ("compose", "numpy_layer", "sanitize_boxes", "seed_at", "split")
+# CC0, by the photographers: Stéfan van der Walt, Rachel Michetti.
+PHOTOGRAPHS = {"cat": skimage.data.chelsea(), "cup": skimage.data.coffee()}
+
+
+def main():
+  matplotlib.use("Agg")
+  draw_epochs(tf.data.Dataset.from_tensors(PHOTOGRAPHS["cat"]))
+  images = np.stack([rtf.augment.resize((144, 144), crop_to_aspect_ratio=True)(photograph) for photograph in PHOTOGRAPHS.values()])
+  file = tf.io.encode_jpeg(PHOTOGRAPHS["cat"])
+  batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)
+  folder = DOCS / "gallery"
+  shutil.rmtree(folder, ignore_errors=True)
+  folder.mkdir()
+  page = [
+      "# Gallery\n", "Every layer of [`rtf.augment`](reference.md#augmentation) on one photograph, drawn by [`rtf.show`]"
+      "(observe.md#look-at-the-samples). Each picture in a row has another seed. A layer that draws nothing has one picture.\n"]
+  for name in sorted(set(rtf.augment.__all__) - {*NO_LAYERS}):
+    code = f"rtf.augment.{name}({ARGUMENTS.get(name, '')})"
+    layer = eval(code, {"rtf": rtf})
+    if getattr(layer, "needs_labels", False):
+      figure = rtf.show(batches.map(layer), num_samples=1, num_epochs=OUTCOMES, class_names=list(PHOTOGRAPHS))
+    else:
+      figure = rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=OUTCOMES)
+    figure.savefig(folder / f"{name}.webp", dpi=DPI, pil_kwargs={"quality": QUALITY})
+    page.append(f"## {name}\n\n`{code}`\n\n![Outcomes of {name}](gallery/{name}.webp)\n")
+  (DOCS / "gallery.md").write_text("\n".join(page), encoding="utf-8")
+
+
+def draw_epochs(source):
+  """README's figure: one photograph over six epochs, as three pipelines yield it."""
+  expensive = [rtf.augment.random_resized_crop(SIDE, scale=(0.5, 1)), *rtf.augment.rand_augment(2, 9)]
+  cheap = [rtf.augment.random_crop(padding=24), rtf.augment.random_flip()]
+  parts = {
+      "standard: prepared in each epoch, six different images": source.refurbish(expensive, cheap, r=1, seed=SEED),
+      "refurbish, r = 3: prepared twice, shifted and flipped again each time, six different images":
+          source.refurbish(expensive, cheap, r=3, seed=SEED),
+      "cache() after the augmentation: prepared once, the same image in every epoch":
+          source.refurbish([*expensive, *cheap], None, r=1, seed=SEED).take(1).cache()}
+  figure = pyplot.figure(figsize=(12, 7.3), layout="constrained")
+  *rows, last = figure.subfigures(len(parts) + 1, 1, height_ratios=[1] * len(parts) + [0.12])
+  for row, (title, dataset) in zip(rows, parts.items()):
+    rtf.show(dataset, num_samples=1, num_epochs=EPOCHS, figure=row).suptitle(title, x=0.008, ha="left", fontweight="bold", fontsize=14)
+    row.legends[0].remove()
+  last.legend(
+      handles=[patches.Patch(color=figures.FRESH, label="cut out and distorted again: expensive"),
+               patches.Patch(color=figures.CACHED, label="from the cache")], loc="center", ncols=2, frameon=False)
+  figure.savefig(DOCS / "epochs.jpg", dpi=80, pil_kwargs={"quality": 85})
+
+
+if __name__ == "__main__":
+  main()

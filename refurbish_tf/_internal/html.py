@@ -1,0 +1,32 @@
+"""Tables for notebooks."""
+import re
+from html import escape
+
+_NUMBER = re.compile(r"([\d.,e+]+( bytes| [kMGT]B)?)?")
+# As in rtf.show: prepared, and from the cache; waiting.
+COLOURS = ("#e69f00", "#0072b2", "#999999")
+
+
+def table(caption, rows, heading=True):
+  """A table, the first row its heading or not: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
+  sides = ["right" if all(map(_NUMBER.fullmatch, column[heading:])) else "left" for column in zip(*rows)]
+  made = "".join(
+      f"<tr>{''.join(_cell('th' if heading and not number else 'td', *each) for each in zip(row, sides))}</tr>"
+      for number, row in enumerate(rows))
+  return f'<table><caption style="text-align: left; font-weight: bold">{escape(caption)}</caption>{made}</table>'
+
+
+def _cell(tag, text, side):
+  return f'<{tag} style="text-align: {side}">{text if isinstance(text, _Bar) else escape(text)}</{tag}>'
+
+
+class _Bar(str):
+  """A cell in HTML."""
+
+
+def bar(most, *parts):
+  """A bar of triples of a name, a number and a colour, of which `most` fill it."""
+  made = "".join(
+      f'<span title="{escape(name)} {number:,.6g}" style="background: {colour}; width: {100 * number / (most or 1):.2f}%"></span>'
+      for name, number, colour in parts)
+  return _Bar(f'<span style="display: flex; width: 10em; height: 1em">{made}</span>')

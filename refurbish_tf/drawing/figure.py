@@ -1,0 +1,125 @@
+"""Draws panels with matplotlib."""
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+
+FRESH, CACHED = "#e69f00", "#0072b2"
+_LEGEND = {True: "prepared in this epoch", False: "from the cache"}
+# Inches, at 100 dots an inch what a notebook is wide; points.
+_WIDTH, _DPI, _FONT = 9.6, 100, 9
+# Of panels in a cell, each of which is 1 high.
+_GAP, _MOST_IN_LINE = 0.03, 4
+# Of classes and boxes: Okabe and Ito's colours, without those of the frames, and others.
+_COLOURS = ("#009e73", "#cc79a7", "#f0e442", "#56b4e9", "#d55e00", "#8c564b", "#9467bd", "#17becf")
+# The class of a mask's pixels that do not count, by custom.
+_VOID = 255
+
+
+def matplotlib():
+  """The package, with the modules that are used."""
+  try:
+    import matplotlib.patches
+    import matplotlib.pyplot
+  except ImportError as error:
+    raise ImportError("rtf.show needs matplotlib, which draws: pip install 'refurbish_tf[show]'.") from error
+  return matplotlib
+
+
+def new_figure():
+  """A figure that a notebook shows once, and `pyplot.show` elsewhere."""
+  plot = matplotlib()
+  figure = plot.pyplot.figure(figsize=(_WIDTH, _WIDTH), dpi=_DPI, layout="constrained")
+  if plot.get_backend().lower() in ("agg", "inline", "module://matplotlib_inline.backend_inline"):
+    # It would be shown at the end of the cell, and as its value.
+    plot.pyplot.close(figure)
+  return figure
+
+
+def draw(figure, rows, columns, visible):
+  """Draws rows of cells. `visible`: by view a function that makes its images 0 to 1.
+
+  A row is a title, or None if each cell has its own, and cells: panels, a text, and whether they are fresh, or None.
+  """
+  arranged = [[_arranged(panels) for panels, *_ in cells] for _, cells in rows]
+  heights = [max(height / width for _, width, height in row) for row in arranged]
+  if hasattr(figure, "set_size_inches"):
+    figure.set_size_inches(_WIDTH, sum(
+        _WIDTH / len(columns) * height + (0.06 if title == "" else 0.24) for height, (title, _) in zip(heights, rows)) + (0.5 if any(columns) else 0.05))
+  places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
+  for (title, cells), row, line in zip(rows, arranged, places):
+    for place in line[len(cells):]:
+      place.axis("off")
+    for place, (panels, text, fresh), (boxes, width, height) in zip(line, cells, row):
+      for panel, box in zip(panels, boxes):
+        _draw_panel(place, panel, visible[panel.view](panel.image), *box)
+      place.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xticks=[], yticks=[])
+      for spine in place.spines.values():
+        spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
+      if title is None:
+        place.set_title(textwrap.fill(text, max(12, 120 // len(columns))), fontsize=_FONT)
+    if title:
+      # It reaches over the columns, and must not widen the first one.
+      line[0].set_title(" ", fontsize=_FONT)
+      line[0].annotate(
+          textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points",
+          fontsize=_FONT, fontweight="bold").set_in_layout(False)
+  for place, name in zip(places[-1], columns):
+    place.set_xlabel(name, fontsize=_FONT)
+  found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
+  if found:
+    figure.legend(
+        handles=[matplotlib().patches.Patch(color=FRESH if fresh else CACHED, label=_LEGEND[fresh]) for fresh in sorted(found)[::-1]],
+        loc="outside lower center", ncols=2, frameon=False, fontsize=_FONT)
+  return figure
+
+
+def _arranged(panels):
+  """Where the panels of a cell are, each its left, top and width, and the width and height of the cell."""
+  length = -(-len(panels) // -(-len(panels) // _MOST_IN_LINE))
+  made, left = [], 0
+  for number, panel in enumerate(panels):
+    height, width = panel.image.shape[:2]
+    left = 0 if number % length == 0 else left
+    made.append((left, number // length * (1 + _GAP), min(max(width / height, 0.1), 10)))
+    left += made[-1][2] + _GAP
+  return made, max(left + width for left, _, width in made), made[-1][1] + 1
+
+
+def _draw_panel(place, panel, image, left, top, panel_width):
+  height, width = image.shape[:2]
+  extent = (left, left + panel_width, top + 1, top)
+  scale, corner = np.array([panel_width / width, 1 / height]), (left, top)
+  place.imshow(image, cmap="gray", vmin=0, vmax=1, extent=extent)
+  for kind, values in panel.maps:
+    place.imshow(_overlay(kind, values), extent=extent, interpolation="nearest")
+  for number, (corners, text) in enumerate(panel.boxes):
+    colour = _COLOURS[number % len(_COLOURS)]
+    first, second = corners[:2] * scale + corner, corners[2:] * scale + corner
+    place.add_patch(matplotlib().patches.Rectangle(first, *(second - first), fill=False, linewidth=1.5, color=colour))
+    if text:
+      place.annotate(
+          textwrap.shorten(text, 20, placeholder="…"), first, (2, -2), textcoords="offset points", va="top", fontsize=_FONT - 2,
+          clip_on=True, bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}).set_in_layout(False)
+  for number, point in enumerate(panel.points):
+    # The middle of its pixel.
+    x, y = (point + 0.5) * scale + corner
+    place.scatter(x, y, s=14, color=_COLOURS[number % len(_COLOURS)], linewidths=0.6, edgecolors="white")
+
+
+def _overlay(kind, values):
+  """The colours of a mask or a map [height, width, channels], transparent where it is 0."""
+  if kind != "mask" or values.dtype.kind == "f" and (values != np.round(values)).any():
+    size = np.sqrt((values.astype(np.float64)**2).sum(axis=-1))
+    made = matplotlib().colormaps["magma"](size / max(size.max(), 1e-9))
+    made[..., 3] = 0.7 * size / max(size.max(), 1e-9)
+    return made
+  made = np.zeros((*values.shape[:2], 4))
+  for channel in range(values.shape[-1]):
+    classes = values[..., channel].astype(np.int64)
+    # Several channels have a colour each.
+    for found in set(np.unique(classes)) - {0}:
+      colour = "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
+      made[classes == found] = matplotlib().colors.to_rgba(colour, 0.45)
+  return made
