@@ -59,7 +59,7 @@ class TestRivals:
 
   @pytest.mark.parametrize("number", range(len(RIVALS["photometric"])))
   def test_photometric_distort(self, number):
-    """Each of four steps is within a level or two of torchvision's."""
+    """Each step is within a level of torchvision's, which the next ones enlarge."""
     case = RIVALS["photometric"][number]
     given = case["parameters"]
     amounts = {name: given[f"{name}_factor"] for name in SSD}
@@ -68,7 +68,8 @@ class TestRivals:
     draws = [*(2**31 - 1 if amount is None else 0 for amount in amounts.values()), 0, 0, 0, 0, int(given["contrast_before"]),
              2**31 - 1 if order is None else 0, reference.ORDERS.index(tuple(order or (0, 1, 2)))]
     made = layer.pixels(IMAGE, np.int32(draws))
-    assert levels_apart(made, array(case["colors"])) <= 3
+    apart = np.abs(made.numpy().astype(int) - array(case["colors"]))
+    assert apart.max() <= 4 and apart.mean() < 0.7
 
 
 class TestDistortions:
@@ -104,9 +105,8 @@ class TestDistortions:
   def test_how_often_and_by_how_much(self):
     draws = augment.random_posterize((3, 6), p=0.3).draws(SEED, 20_000).numpy()
     assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
-    bits = [reference.Distort(1, "random_posterize", (3, 6)).parameter(each)[0] for each in draws]
-    values, counts = np.unique(bits, return_counts=True)
-    assert values.tolist() == [3, 4, 5, 6] and np.abs(counts - 5000).max() < 300
+    bits = [reference.Distort(1, "random_posterize", (3, 6)).parameter(each)[0] for each in draws.tolist()]
+    assert max(bits) == 6 and np.abs(np.bincount(bits)[3:] - 5000).max() < 300
     tenths = np.bincount(augment.random_adjust_sharpness((0, 3)).draws(SEED, 20_000).numpy()[:, 1].astype(np.int64) * 10 >> 31)
     assert tenths.size == 10 and np.abs(tenths - 2000).max() < 220
     several = noise(50, 20, 20, 3)

@@ -30,6 +30,20 @@ def test_is_as_its_reference():
         np.testing.assert_array_equal(layer(each, [number, 1]), expected.pixels(each, draws), err_msg=repr(layer))
 
 
+def test_all_that_can_be_drawn_is_normal():
+  """Of each sum of four bytes, and fraction of one, the noise and how probable it is."""
+  sums = np.ones(1)
+  for _ in range(4):
+    sums = np.convolve(sums, np.full(256, 1 / 256))
+  at = (np.arange(sums.size * 256) - 130687.5) / 2**17
+  probable = np.repeat(sums / 256, 256)
+  found = np.polyval(reference.GaussianNoise.factors[::-1], at**2) * at
+  below = np.cumsum(probable) - probable / 2
+  assert max(abs(below[i] - normal(found[i])) for i in range(0, at.size, 37)) < 1.1e-4
+  assert (np.diff(found) > 0).all() and 5.2 < found[-1] < 5.3
+  assert abs(probable @ found**2 - 1) < 3e-4 and abs(probable @ found**4 - 3) < 0.01
+
+
 def test_is_normal_of_the_mean_and_deviation_that_it_is_given():
   image = np.full([200, 200, 3], 0.5, np.float32)
   made = augment.gaussian_noise(0.1, 0.25, clip=False)(image, SEED).numpy()

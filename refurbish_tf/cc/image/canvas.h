@@ -9,10 +9,11 @@
 #include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/noise.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
 
 namespace refurbish_tf {
+
+struct AddedNoise;
 
 class Canvas {
  public:

@@ -136,9 +136,9 @@ struct PixelKernels {
   void (*mix_floats)(const float* from, const float* partner, int64_t count,
                      float lambda, float* to);
 
-  // Of `count` values, bytes or floats, of which the first is value `first` of
-  // its image. Returns the largest of floats if the plan refuses it, or 0.
-  using AddNoise = float (*)(const void* from, int64_t count, int64_t first,
+  // To all values of an image, bytes or floats; `from` and `to` may be the
+  // same. Returns the largest of floats if it is beyond the limit, or 0.
+  using AddNoise = float (*)(const void* from, int64_t count,
                              const NoisePlan& plan, void* to);
   AddNoise add_noise_to_bytes, add_noise_to_floats;
 

@@ -3,17 +3,14 @@
 //
 // A hash makes 32 random bits of the two. The sum of their four bytes, and a
 // fraction from another hash, are nearly a bell already, and an odd polynomial
-// makes it one: see `kFactors` for how well.
+// makes it one: noise.cc says how well.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 
 #include "refurbish_tf/cc/image/image.h"
-#include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
 
@@ -31,7 +28,7 @@ struct NoisePlan {
 
   std::array<uint32_t, 2> key;
   // Of the odd powers.
-  std::array<float, 4> factors;
+  std::array<float, 5> factors;
   float offset, lowest, highest;
   // A larger value is in other units than the noise.
   float limit;
@@ -43,11 +40,6 @@ inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
 inline constexpr float kNoiseScale = 1.0f / 131072;
 
-// Adds noise to all of an image. `beyond` is raised to the largest of its
-// values, if that is in other units.
-std::unique_ptr<Resizer> MakeNoise(const PixelRows& image, const AddedNoise& noise,
-                                   const PixelKernels& kernels, float* beyond);
-
 namespace plain {
 
 // Of the value at this place of its image.
@@ -56,38 +48,44 @@ inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
   bits = (bits ^ bits >> 16) * kNoiseHash[0];
   bits = ((bits ^ bits >> 15) + plan.key[1]) * kNoiseHash[1];
   bits ^= bits >> 15;
-  const uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) +
-                       (bits >> 24);
+  const uint32_t sum =
+      (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
   const uint32_t fraction = (bits * kNoiseHash[2]) >> 24;
   const float at =
       (static_cast<float>(sum << 8 | fraction) - kNoiseMiddle) * kNoiseScale;
   const float square = at * at;
   // A double holds a product exactly, so that no compiler can fuse it with a
   // sum into one operation that rounds once.
-  float factor = plan.factors[3];
-  for (int k = 2; k >= 0; --k) {
+  float factor = plan.factors[4];
+  for (int k = 3; k >= 0; --k) {
     const double product = static_cast<double>(factor) * square;
     factor = static_cast<float>(product) + plan.factors[k];
   }
   return static_cast<float>(static_cast<double>(factor) * at);
 }
 
+// From value `begin` of an image on.
 template <class Value>
-float AddNoise(const void* untyped_from, int64_t count, int64_t first,
-               const NoisePlan& plan, void* untyped_to) {
-  const Value* const from = static_cast<const Value*>(untyped_from);
-  Value* const to = static_cast<Value*>(untyped_to);
+float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
+                   const NoisePlan& plan, Value* to) {
   float largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = begin; i < count; ++i) {
     const float value = static_cast<float>(from[i]);
-    const float sum = (value + plan.offset) +
-                      NoiseAt(static_cast<uint32_t>(first + i), plan);
+    const float sum =
+        (value + plan.offset) + NoiseAt(static_cast<uint32_t>(i), plan);
     // What is no number stays so.
     const float least = plan.lowest > sum ? plan.lowest : sum;
     to[i] = static_cast<Value>(plan.highest < least ? plan.highest : least);
     largest = std::max(largest, value);
   }
   return largest > plan.limit ? largest : 0;
+}
+
+template <class Value>
+float AddNoise(const void* from, int64_t count, const NoisePlan& plan,
+               void* to) {
+  return AddNoiseFrom(0, static_cast<const Value*>(from), count, plan,
+                      static_cast<Value*>(to));
 }
 
 }  // namespace plain

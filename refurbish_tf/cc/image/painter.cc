@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/bicubic.h"
+#include "refurbish_tf/cc/image/noise.h"
 #include "refurbish_tf/cc/image/orientation.h"
 
 namespace refurbish_tf {
@@ -142,13 +143,21 @@ void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
 }
 
 void Painter::AddNoise(const AddedNoise& noise) {
-  Make();
-  const uint8_t* const image = walk_->memory();
+  MakeNormalized();
   const ImageSize size = walk_->size();
-  walk_.emplace(
-      image, size, pixel_, kernels_,
-      MakeNoise({image, size.width, pixel_}, noise, kernels_, &beyond_noise_),
-      size);
+  uint8_t* const made = Fresh(size.height * walk_->row_bytes());
+  const uint8_t* image = walk_->memory();
+  if (image == nullptr) {
+    MakeRows(made);
+    image = made;
+  }
+  const PixelKernels::AddNoise add = pixel_.type == ValueType::kUint8
+                                         ? kernels_.add_noise_to_bytes
+                                         : kernels_.add_noise_to_floats;
+  const int64_t values = size.height * size.width * pixel_.channels;
+  beyond_noise_ = std::max(
+      beyond_noise_, add(image, values, NoisePlan(noise, pixel_.type), made));
+  BeginWith(made, size);
 }
 
 void Painter::Normalize(const Normalization& normalization) {

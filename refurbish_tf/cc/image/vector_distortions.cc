@@ -294,7 +294,8 @@ REFURBISH_TF_AVX2 void Permute(const uint8_t* from, int64_t bytes,
   // Five pixels, and a byte that stays for the next ones.
   alignas(16) uint8_t places[16];
   for (int i = 0; i < 15; ++i) {
-    places[i] = static_cast<uint8_t>(i / kColors * kColors + order[i % kColors]);
+    places[i] =
+        static_cast<uint8_t>(i / kColors * kColors + order[i % kColors]);
   }
   places[15] = 15;
   const __m128i places_of_five = LoadHalf(places);

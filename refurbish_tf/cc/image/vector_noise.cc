@@ -24,15 +24,15 @@ REFURBISH_TF_AVX2_INLINE inline __m256 NoiseFrom(uint32_t place,
                           Repeated32(plan.key[1]));
   bits = times(1);
   bits ^= _mm256_srli_epi32(bits, 15);
-  const __m256i sum = _mm256_madd_epi16(
-      _mm256_maddubs_epi16(bits, Repeated(1)), _mm256_set1_epi16(1));
-  const __m256i whole = _mm256_slli_epi32(sum, 8) |
-                        _mm256_srli_epi32(times(2), 24);
+  const __m256i sum = _mm256_madd_epi16(_mm256_maddubs_epi16(bits, Repeated(1)),
+                                        _mm256_set1_epi16(1));
+  const __m256i whole =
+      _mm256_slli_epi32(sum, 8) | _mm256_srli_epi32(times(2), 24);
   const __m256 at = (_mm256_cvtepi32_ps(whole) - _mm256_set1_ps(kNoiseMiddle)) *
                     _mm256_set1_ps(kNoiseScale);
   const __m256 square = at * at;
-  __m256 factor = _mm256_set1_ps(plan.factors[3]);
-  for (int k = 2; k >= 0; --k) {
+  __m256 factor = _mm256_set1_ps(plan.factors[4]);
+  for (int k = 3; k >= 0; --k) {
     factor = factor * square + _mm256_set1_ps(plan.factors[k]);
   }
   return factor * at;
@@ -48,15 +48,14 @@ REFURBISH_TF_AVX2_INLINE inline __m256 WithNoise(__m256 value, int64_t place,
 }
 
 REFURBISH_TF_AVX2 float AddNoiseToBytes(const void* untyped_from, int64_t count,
-                                        int64_t first, const NoisePlan& plan,
+                                        const NoisePlan& plan,
                                         void* untyped_to) {
   const auto* const from = static_cast<const uint8_t*>(untyped_from);
   auto* const to = static_cast<uint8_t*>(untyped_to);
   const auto eight = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
     const __m256i values = _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i)));
-    return _mm256_cvttps_epi32(
-        WithNoise(_mm256_cvtepi32_ps(values), first + i, plan));
+    return _mm256_cvttps_epi32(WithNoise(_mm256_cvtepi32_ps(values), i, plan));
   };
   const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   int64_t i = 0;
@@ -66,12 +65,11 @@ REFURBISH_TF_AVX2 float AddNoiseToBytes(const void* untyped_from, int64_t count,
     Store(to + i, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high),
                                               in_order));
   }
-  return plain::AddNoise<uint8_t>(from + i, count - i, first + i, plan, to + i);
+  return plain::AddNoiseFrom(i, from, count, plan, to);
 }
 
 REFURBISH_TF_AVX2 float AddNoiseToFloats(const void* untyped_from,
-                                         int64_t count, int64_t first,
-                                         const NoisePlan& plan,
+                                         int64_t count, const NoisePlan& plan,
                                          void* untyped_to) {
   const auto* const from = static_cast<const float*>(untyped_from);
   auto* const to = static_cast<float*>(untyped_to);
@@ -80,14 +78,13 @@ REFURBISH_TF_AVX2 float AddNoiseToFloats(const void* untyped_from,
   for (; i + 8 <= count; i += 8) {
     const __m256 values = _mm256_loadu_ps(from + i);
     most = _mm256_max_ps(values, most);
-    _mm256_storeu_ps(to + i, WithNoise(values, first + i, plan));
+    _mm256_storeu_ps(to + i, WithNoise(values, i, plan));
   }
   float each[8];
   _mm256_storeu_ps(each, most);
   const float largest = *std::max_element(each, each + 8);
-  const float rest =
-      plain::AddNoise<float>(from + i, count - i, first + i, plan, to + i);
-  return std::max(rest, largest > plan.limit ? largest : 0);
+  return std::max(plain::AddNoiseFrom(i, from, count, plan, to),
+                  largest > plan.limit ? largest : 0);
 }
 
 }  // namespace

@@ -191,8 +191,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
     add(num_sums - 16);
     const auto sharpened = [&](int64_t i) REFURBISH_TF_AVX2_INLINE {
       const Words middle = InOrder(from + i);
-      const Words sum = Words(Load(sums + i)) +
-                        Words(Load(sums + i + pixel)) +
+      const Words sum = Words(Load(sums + i)) + Words(Load(sums + i + pixel)) +
                         Words(Load(sums + i + 2 * pixel)) + 4 * middle + 6;
       // A thirteenth.
       return by(

@@ -2,8 +2,8 @@
 // to them in one walk over their bytes. Rows are made when they are wanted, a
 // band at a time, which stays in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other points, a resize,
-// a blur or noise; distortions of single pixels; the plan of crops, flips and
+// The steps are, in this order: a distortion that reads other points, a resize
+// or a blur; distortions of single pixels; the plan of crops, flips and
 // cutouts; distortions of single pixels again, which then are of empty pixels,
 // too.
 #pragma once

@@ -184,7 +184,8 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
           table[value] = std::min<int64_t>(sum / step, 255);
           sum += histogram[value];
         }
-        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes) to.values[i] = static_cast<uint8_t>(table[from.values[i]]);
+        for (int64_t i = c; i < from.pixels() * from.pixel_bytes; i += from.pixel_bytes)
+          to.values[i] = static_cast<uint8_t>(table[from.values[i]]);
       }
       break;
     case Distortion::kSharpness:

@@ -81,12 +81,12 @@ class DistortLayer : public ChanceLayer {
   std::optional<const PreparedDistortion> only_;
 };
 
-constexpr LayerType::Make kMakeDistort = LayerType::MakeAs<DistortLayer>;
-const LayerType kDistortTypes[] = {
-    {"random_solarize", 1, kMakeDistort}, {"random_posterize", 1, kMakeDistort},
-    {"random_adjust_sharpness", 1, kMakeDistort},
-    {"random_autocontrast", 1, kMakeDistort},
-    {"random_equalize", 1, kMakeDistort}, {"random_invert", 1, kMakeDistort}};
+[[maybe_unused]] const bool kKnowsDistortLayers = [] {
+  for (const DistortKind& kind : kDistortKinds) {
+    LayerType(kind.known.name, 1, LayerType::MakeAs<DistortLayer>);
+  }
+  return true;
+}();
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/noise.h"
 
 namespace refurbish_tf {
 namespace {

@@ -1,5 +1,6 @@
 // What is not pixels, and follows them: a canvas that colors, blur and noise
-// leave as it is, and cutouts, which hide a part of an image and not what it shows.
+// leave as it is, and cutouts, which hide a part of an image and not what it
+// shows.
 #pragma once
 
 #include <cstdint>
