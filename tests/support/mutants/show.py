@@ -34,7 +34,7 @@ MUTANTS = [
     Mutant("show: points that are not seen are drawn", PANELS, " & (points[:, 2:] != 0).all(axis=1)", "", f"{SHOW}::test_targets"),
     Mutant("show: an empty component is taken for the boxes", PANELS, "  return np.array_equal(np.squeeze(value), np.squeeze(before))",
            "  return np.array_equal(value.ravel(), before.ravel())", f"{SHOW}::test_samples_without_boxes"),
-    Mutant("show: fresh samples look cached", FIGURE, "color=FRESH if fresh else CACHED)\n      if", "color=CACHED if fresh else FRESH)\n      if",
+    Mutant("show: fresh samples look cached", FIGURE, "linewidth=3, color=FRESH if fresh else CACHED)", "linewidth=3, color=CACHED if fresh else FRESH)",
            f"{SHOW}::test_what_is_drawn_is_what_is_yielded"),
     Mutant("show: each clip shows one frame", PANELS, "min(len(value), most_frames)", "1", f"{SHOW}::test_clips_views_and_files"),
     Mutant("bars leave out what was waited for", "refurbish_tf/stats.py", "for name in waits))] for epoch", "for name in waits[:0]))] for epoch",
