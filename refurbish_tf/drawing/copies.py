@@ -32,13 +32,13 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 class Samples:
   """The first samples of a dataset in its first epochs: of each epoch the samples, and whether it prepares them.
 
-  Also the stage that they come from, if any, the first sample as the stage yields it, and whether functions follow the stage.
+  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples it yielded.
   """
   epochs: list[list[Any]]
   fresh: list[list[bool]]
   stage: Any = None
   of_stage: Any = None
-  is_mapped: bool = False
+  num_yielded: int | None = None
 
 
 def samples_of(dataset, num_samples, num_epochs):
@@ -48,7 +48,12 @@ def samples_of(dataset, num_samples, num_epochs):
   swapped = {id(each): _random_again(each) for each in found if getattr(each, "_rerandomize", False)}
   with _undisturbed(found):
     made, depth = _elements(dataset, num_samples, num_epochs, swapped)
-    made.epochs = [[row for element in epoch for row in _rows(element, depth)][:num_samples] for epoch in made.epochs]
+    rows = [[row for element in epoch for row in _rows(element, depth)] for epoch in made.epochs]
+  if len({*map(len, rows), made.num_yielded} - {None}) > 1:
+    raise ValueError(
+        "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their number. "
+        f"{_WAY_OUT}.")
+  made.epochs = [samples[:num_samples] for samples in rows]
   return made
 
 
@@ -72,11 +77,8 @@ def _elements(dataset, num_samples, num_epochs, swapped):
     number = -(-len(elements) // size)
     given = _dataset_of([elements[k % len(elements)] for k in range(number * size)], keeper.element_spec)
     made.epochs[epoch] = list(_copied(dataset, {**swapped, id(keeper): given}))
-    if len(made.epochs[epoch]) != number:
-      raise ValueError(
-          "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their "
-          f"number. {_WAY_OUT}.")
-  made.is_mapped |= any(type(each).__name__ in _MAPS for each in path)
+    # What was kept after the stage is the same in all epochs, whatever it is.
+    made.num_yielded = number * size if keeper is made.stage else None
   return made, depth
 
 

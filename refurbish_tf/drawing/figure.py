@@ -44,24 +44,24 @@ def draw(figure, rows, columns, visible):
   """
   arranged = [[_arranged(panels) for panels, *_ in cells] for _, cells in rows]
   heights = [max(height / width for _, width, height in row) for row in arranged]
+  texts = [[textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …") if title is None else " " * (title != "")
+            for _, text, _ in cells] for title, cells in rows]
   if hasattr(figure, "set_size_inches"):
-    figure.set_size_inches(_WIDTH, sum(
-        _WIDTH / len(columns) * height + (0.06 if title == "" else 0.24) for height, (title, _) in zip(heights, rows)) + (0.5 if any(columns) else 0.05))
+    above = sum(0.07 + 0.17 * max(len(text.splitlines()) for text in row) for row in texts)
+    figure.set_size_inches(_WIDTH, _WIDTH / len(columns) * sum(heights) + above + (0.55 if any(columns) else 0.05))
   places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
-  for (title, cells), row, line in zip(rows, arranged, places):
+  for (title, cells), row, made, line in zip(rows, arranged, texts, places):
     for place in line[len(cells):]:
       place.axis("off")
-    for place, (panels, text, fresh), (boxes, width, height) in zip(line, cells, row):
+    for place, (panels, _, fresh), (boxes, width, height), text in zip(line, cells, row, made):
       for panel, box in zip(panels, boxes):
         _draw_panel(place, panel, visible[panel.view](panel.image), *box)
       place.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xticks=[], yticks=[])
       for spine in place.spines.values():
         spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
-      if title is None:
-        place.set_title(textwrap.fill(text, max(12, 120 // len(columns))), fontsize=_FONT)
+      place.set_title(text, fontsize=_FONT)
     if title:
       # It reaches over the columns, and must not widen the first one.
-      line[0].set_title(" ", fontsize=_FONT)
       line[0].annotate(
           textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points",
           fontsize=_FONT, fontweight="bold").set_in_layout(False)

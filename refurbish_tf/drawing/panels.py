@@ -136,9 +136,9 @@ def _follow(panel, kind, value, texts):
     value = value.reshape(-1, 4)
     corners = keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
         value.astype(np.float32), kind, "xyxy", height=height, width=width))
-    # Of the others nothing is left, or they are padding.
-    panel.boxes += [(corner, text) for corner, text, row in zip(corners, texts or [""] * len(corners), value)
-                    if (corner[2:] > corner[:2]).all() and (row != -1).any()]
+    # Of the others nothing is left, or they are padding, of which all formats make no area.
+    panel.boxes += [(corner, text) for corner, text in zip(corners, texts or [""] * len(corners))
+                    if (corner[2:] > corner[:2]).all()]
   elif kind in KEY_POINTS:
     points = value.reshape(-1, value.shape[-1]).astype(np.float64)
     is_seen = (points != -1).any(axis=1) & (points[:, 2:] != 0).all(axis=1)
@@ -171,10 +171,11 @@ def _label(others, class_names):
 def visible(images, normalization=None):
   """Returns a function that makes images of one view 0 to 1, [height, width] or with 3 or 4 channels, all in the same way.
 
-  `normalization`: the mean and the standard deviation that are undone. None tries those that are usual.
+  `normalization`: the mean and the standard deviation of the stage, or None. They are undone, or those that are usual, if this makes
+  it images: a function may have changed them again.
   """
-  ways = _USUAL if normalization is None else [normalization, tuple(each / 255 for each in normalization)]
-  for mean, std in ways:
+  known = [] if normalization is None else [normalization, tuple(each / 255 for each in normalization)]
+  for mean, std in (*known, *_USUAL):
     made = [_undone(image, mean, std) for image in images]
     rounded = _ROUNDED * min(1, np.min(std))
     if min(map(np.nanmin, made)) >= -rounded and max(map(np.nanmax, made)) <= 1 + rounded:

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf.augment.target_kinds import BOXES
 from refurbish_tf.drawing import copies, figure as figures
 from support import cases
 from support.datasets import stats, stream
@@ -57,7 +58,8 @@ def draw(x, seed):
        eviction=st.sampled_from(["balanced", "balanced", "reference_count"]), shuffle=st.sampled_from(["cache_aware", "uniform"]),
        shards=st.sampled_from([1, 1, 2]), takes_seed=st.booleans())
 @example(n=12, r=2.7, seed=1, order_seed=3, capacity=7, eviction="balanced", shuffle="cache_aware", shards=1, takes_seed=True)
-@example(n=12, r=3, seed=-1, order_seed=None, capacity=None, eviction="reference_count", shuffle="uniform", shards=2, takes_seed=True)
+@example(n=12, r=3, seed=-1, order_seed=None, capacity=None, eviction="balanced", shuffle="uniform", shards=2, takes_seed=True)
+@example(n=7, r=2.7, seed=2, order_seed=None, capacity=5, eviction="reference_count", shuffle="cache_aware", shards=1, takes_seed=False)
 def test_samples_are_those_of_the_first_epochs(n, r, seed, order_seed, capacity, eviction, shuffle, shards, takes_seed):
   """And those come first that the first epoch begins with."""
   n, prepared = n * shards, []
@@ -130,13 +132,12 @@ def test_what_is_drawn_is_what_is_yielded(dataset):
   stage = source().refurbish(PARTIAL, FINAL, r=3, seed=7)
   figure = rtf.show(dataset(stage), num_samples=3, num_epochs=3, class_names=[f"name {k}" for k in range(12)])
   labels = [int(title.removeprefix("name ")) for title in titles(figure)]
-  fresh = {figures.FRESH: 0, figures.CACHED: 0}
   for epoch in range(3):
     yielded = {int(label): image for image, label in stage.as_numpy_iterator()}
     for row, label in enumerate(labels):
       np.testing.assert_allclose(drawn(figure)[row][epoch][0], yielded[label] / 255, atol=1e-6)
-      fresh[colours(figure)[row][epoch]] += 1
-  assert len(labels) == 3 and fresh[figures.FRESH] >= 3 and sum(fresh.values()) == 9
+  found = copies.samples_of(stage, 3, 3).fresh
+  assert colours(figure) == [[figures.FRESH if each else figures.CACHED for each in row] for row in zip(*found)] and len(labels) == 3
   assert [place.get_xlabel() for place in figure.axes[-3:]] == ["epoch 1", "epoch 2", "epoch 3"]
 
 
@@ -173,8 +174,9 @@ def test_normalised_images_are_made_visible(normalize):
   plain = drawn(rtf.show(source().refurbish(PARTIAL, FINAL, r=3, seed=7), **few))
   for row, other in zip(drawn(rtf.show(train.batch(4), **few)), plain, strict=True):
     np.testing.assert_allclose([image for image, in row], [image for image, in other], atol=0.01)
-  # A function may have changed them again; all samples then have one range.
-  figure = rtf.show(train.map(lambda image, label: (3 * image, label)), **few)
+  # Also after a function that puts them elsewhere. If one has changed them, all samples have one range.
+  np.testing.assert_allclose(drawn(rtf.show(train.map(lambda image, label: {"image": image}), **few))[0][0][0], plain[0][0][0], atol=0.01)
+  figure = rtf.show(train.map(lambda image, label: (9 * image, label)), **few)
   values = np.array([image for row in drawn(figure) for image, in row])
   assert (values.min(), values.max()) == (0, 1)
 
@@ -226,7 +228,8 @@ def test_samples_without_boxes():
   def few(index):
     return {"image": tf.gather(IMAGES, index), "boxes": tf.ones([index, 1]) * [[1.0, 2, 9, 8]], "labels": 7 * tf.ones([index], tf.int32)}
 
-  train = tf.data.Dataset.range(4).map(few).refurbish([rtf.augment.random_flip()], r=2, seed=7, targets={"boxes": "xyxy"})
+  # By this seed the first sample has none.
+  train = tf.data.Dataset.range(4).map(few).refurbish([rtf.augment.random_flip()], r=2, seed=5, targets={"boxes": "xyxy"})
   dataset = train.map(lambda each: (each["labels"], each["image"], each["boxes"])).padded_batch(4, padding_values=(-1, None, -1.0))
   places = rtf.show(dataset, num_epochs=1).axes
   assert sorted(len(place.patches) for place in places) == [0, 1, 2, 3]
@@ -260,6 +263,20 @@ def test_clips_views_and_files(tmp_path):
   figure = rtf.show(rtf.sources.image_folder(tmp_path), num_epochs=1)
   assert titles(figure) == ["cats", "dogs"]
   np.testing.assert_allclose(drawn(figure)[0][0][0], IMAGES[0] / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", BOXES)
+def test_padding_is_not_drawn(kind):
+  place, = rtf.show(tf.data.Dataset.from_tensors((IMAGES[0], -np.ones([2, 4], np.float32))), num_epochs=1, targets={1: kind}).axes
+  assert not place.patches
+
+
+def test_what_changes_the_number_of_samples():
+  train = source().refurbish(PARTIAL, r=2).batch(2).map(lambda image, label: (image[:1], label[:1]))
+  with pytest.raises(ValueError, match="changes their number"):
+    rtf.show(train)
+  with pytest.raises(ValueError, match="changes their number"):
+    rtf.show(tf.data.Dataset.zip(source().refurbish(PARTIAL, r=2), source(2)).map(lambda sample, _: sample))
 
 
 def test_layers():

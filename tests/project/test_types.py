@@ -75,6 +75,8 @@ RIGHT = """
     total: rtf.EpochStats = rtf.stats(train)[0].total
     echo_counts: rtf.EchoStats = rtf.stats(echoed)[0].epochs[0]
     text: str = rtf.describe(train) + str(rtf.stats(train)[0])
+    rtf.show(train, num_samples=2, num_epochs=3, targets={1: "mask"}, class_names=["a", "b"]).savefig("samples.png")
+    rtf.show(layers, np.zeros([8, 8, 3], np.uint8), num_epochs=3)
     ratio: float = total.cached / total.fresh + echo_counts.factor + offload_counts.device_fraction
     store = rtf.CacheStore(os.environ["HOME"], version="1", overwrite=True)
     store.put(3, {"image": np.zeros(3)})
