@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from support import ROOT, cases
+from support import ROOT
 from support import detection_reference as reference
 from support.boxes import in_format
 from support.final_reference import seed_at
 from support.images import chi_square, make_seeds
-from support.moved_pixels import check_pixels, followers, noise, taken
+from support.moved_pixels import check_pixels, followers, noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_detection.json").read_text(encoding="utf-8"))

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from support.final_reference import below, composed_pixels, fraction, seed_at
+from support.final_reference import composed_pixels
+from support.words import below, fraction, seed_at
 
 UNIT = 2**31
 
@@ -100,7 +101,7 @@ class Order:
 
   def draws(self, seed):
     number = len(self.chains)
-    return [below(seed, k, number - k) for k in range(number - 1)] + sum(_draws(self.chains, seed), [])
+    return [below(seed, k, number - k) for k in range(number - 1)] + [drawn for chain in _draws(self.chains, seed) for drawn in chain]
 
   def pixels(self, image, draws):
     left, first = list(range(len(self.chains))), len(self.chains) - 1

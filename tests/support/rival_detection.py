@@ -1,7 +1,7 @@
 """What torchvision's RandomZoomOut, RandomIoUCrop, RandomResize, RandomChoice and RandomOrder make, for tests that have no torch.
 
-`python tests/support/rival_detection.py` writes rival_detection.json again, beside this file. It needs torchvision, torch, TensorFlow
-and NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
+`python tests/support/rival_detection.py` writes rival_detection.json again, beside this file. It needs torchvision, torch and
+NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
 
 Images are those of rival_geometry.py. torch's random numbers are replaced by given ones, in float64.
 
@@ -16,18 +16,14 @@ from importlib import metadata
 import itertools
 import json
 import pathlib
-import sys
 from unittest import mock
 
-from final_reference import below, fraction
 import numpy as np
-
-# PyTorch does without it, and it crashes beside TensorFlow.
-sys.modules.setdefault("triton", None)
 import torch
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
+from words import below, fraction
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
 BOXES, POINTS = [[1, 2, 5, 6], [0, 0, 3, 1], [2.5, 3.25, 7, 7.5]], [[0, 0], [4, 2], [3.5, 6]]
