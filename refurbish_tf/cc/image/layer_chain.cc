@@ -129,15 +129,14 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
 
 absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image,
                                              const int32_t* draws) const {
-  absl::Status status = Check(image);
-  if (status.ok()) {
-    absl::StatusOr<ImageSpec> made = BehindWithin(image, draws);
-    if (made.ok()) return made;
-    status = made.status();
+  absl::StatusOr<ImageSpec> made = image;
+  if (const absl::Status status = Check(image); !status.ok()) {
+    made = Refusal::Of(status).Within(links_[0].name);
   } else {
-    status = Refusal::Of(status).Within(links_[0].name);
+    made = BehindWithin(image, draws);
   }
-  const auto [whose, why] = Refusal::Of(status);
+  if (made.ok()) return made;
+  const auto [whose, why] = Refusal::Of(made.status());
   return absl::InvalidArgumentError(absl::StrCat(
       "image of ", absl::StripSuffix(whose, " in "), " must ", why, "."));
 }
