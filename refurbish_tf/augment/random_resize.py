@@ -13,7 +13,7 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
 
   >>> layer = rtf.augment.random_resize(480, 801)
   >>> layer(tf.zeros([300, 400, 3], tf.uint8), seed=[7, 0]).shape
-  TensorShape([640, 853, 3])
+  TensorShape([512, 682, 3])
 
   The arguments mean what they do for torchvision's `RandomResize`: all lengths from `min_size` to below `max_size` are equally
   likely. The longest side is rounded down. The image is resized as by `resize(size, antialias)`. Images get different sizes: put a

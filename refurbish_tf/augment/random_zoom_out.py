@@ -13,9 +13,9 @@ _LARGEST = 1000
 def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> Any:
   """Returns a layer that, with probability `p`, puts the image at a random place of a larger, empty one.
 
-  >>> layer = rtf.augment.random_zoom_out(fill=9, side_range=(1.5, 1.5), p=1)
-  >>> layer(tf.constant([[[1], [2]], [[3], [4]]], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
-  [[9, 1, 2], [9, 3, 4], [9, 9, 9]]
+  >>> layer = rtf.augment.random_zoom_out(fill=9, side_range=(2, 2), p=1)
+  >>> layer(tf.constant([[[1], [2]]], tf.uint8), seed=[5, 0]).numpy()[..., 0].tolist()
+  [[9, 1, 2, 9], [9, 9, 9, 9]]
 
   The arguments mean what they do for torchvision's `RandomZoomOut`, with which SSD makes objects small. Masks are 0 in the empty
   part for any `fill`. Images get different sizes: put a `resize((height, width))` after it before they are batched.

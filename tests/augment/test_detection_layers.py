@@ -7,12 +7,11 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from support import ROOT, cases
-from support import detection_reference as reference
+from support import ROOT
 from support.boxes import in_format
-from support.final_reference import seed_at
 from support.images import chi_square, make_seeds
-from support.moved_pixels import check_pixels, followers, noise, taken
+from support.moved_pixels import check_pixels, followers, noise
+from support.words import below, fraction, seed_at
 
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_detection.json").read_text(encoding="utf-8"))
@@ -49,7 +48,7 @@ def test_resize_is_torchvisions(case):
 @rivals("iou_crop")
 def test_iou_crop_is_torchvisions(case):
   """Of images of all kinds, and what follows them; by the words of a seed in the same order."""
-  layer, draws, size = augment.random_iou_crop(sampler_options=case["options"]), [*case["seed"], 0, 0, 0, 0], case["image"]
+  layer, draws, size = augment.random_iou_crop(**case["arguments"]), [*case["seed"], 0, 0, 0, 0], case["image"]
   top, left, height, width = case["crop"]
   for dtype, channels in ((np.uint8, 3), (np.uint8, 1), (np.float32, 5), (np.int16, 13)):
     image = noise(dtype, *size, channels)
@@ -58,20 +57,15 @@ def test_iou_crop_is_torchvisions(case):
     for moved in (made, mask):
       np.testing.assert_array_equal(moved, image[top:top + height, left:left + width])
   check_followers(layer, draws, case)
-  found = reference.iou_crop(case["seed"], size, case["boxes"], **({"options": case["options"]} if case["options"] else {}))
-  assert (found or (0, 0, *size)) == (top, left, height, width)
 
 
 class TestDraws:
 
-  def test_are_those_of_the_references(self):
+  def test_are_the_words_of_a_seed(self):
     for seed in make_seeds(20):
-      assert ZOOM.draws(seed).numpy().tolist() == reference.ZoomOut().draws(seed)
-      assert SIZES.draws(seed).numpy().tolist() == [reference.below(seed, 0, 21)]
-      assert CROP.draws(seed).numpy().tolist() == [*reference.ZoomOut().draws(seed)[:2], 0, 0, 0, 0]
-      image = noise(np.uint16, 9, 5, 2)
-      np.testing.assert_array_equal(
-          augment.random_zoom_out(0, (1, 3), 0.6)(image, seed), reference.ZoomOut(0, (1, 3), 0.6).pixels(image, ZOOM.draws(seed).numpy()))
+      words = [fraction(seed, k) for k in range(4)]
+      assert ZOOM.draws(seed).numpy().tolist() == words and CROP.draws(seed).numpy().tolist() == [*words[:2], 0, 0, 0, 0]
+      assert SIZES.draws(seed).numpy().tolist() == [below(seed, 0, 21)]
 
   def test_are_uniform(self):
     drawn = augment.random_zoom_out().draws([7, 0], 6400).numpy()
@@ -100,37 +94,38 @@ def cropped(fn, size, boxes, seed):
   return np.array([left, top, left + made["image"].shape[1], top + made["image"].shape[0]]), made["boxes"].numpy()
 
 
+def overlap(crop, box):
+  common = np.prod(np.minimum(crop[2:], box[2:]) - np.maximum(crop[:2], box[:2]))
+  return common / (np.prod(crop[2:] - crop[:2]) + np.prod(box[2:] - box[:2]) - common)
+
+
 class TestIouCrop:
 
-  @pytest.mark.parametrize("options", [(0.0,), (0.5,), (0.9, 1)])
-  def test_crops_are_what_was_asked_for(self, options):
+  @pytest.mark.parametrize("least", [0, 0.5, 0.9])
+  def test_crops_are_what_was_asked_for(self, least):
     """In 200 trials: sides, ratio and overlap; a box is where its pixels are, or 0 if its middle is not in the crop."""
-    fn = augment.compose([augment.random_iou_crop(0.4, 0.9, 0.7, 1.5, list(options), 60)], {"boxes": "rel_yxyx"})
+    fn = augment.compose([augment.random_iou_crop(0.4, 0.9, 0.7, 1.5, [least], 60)], {"boxes": "rel_yxyx"})
     random, size, crops = np.random.default_rng(5), (50, 40), 0
-    for number, seed in enumerate(make_seeds(200)):
+    for seed in make_seeds(200):
       corners = random.uniform(0, [25, 35], (3, 2))
       boxes = np.concatenate([corners, corners + random.uniform(5, 15, (3, 2))], 1)
-      if options[0] and number % 40:
-        # Boxes that a crop can be as large as.
-        boxes[0] = [2, 3, 34, 41]
+      # As large as a crop can be.
+      boxes[0] = [2, 3, 34, 41]
       given = np.concatenate([in_format(boxes, "rel_yxyx", size), [[-1] * 4, [0] * 4]])
       crop, found = cropped(fn, size, given, seed)
-      expected = reference.iou_crop(
-          [reference.fraction(seed_at(seed, 0), k) for k in range(2)], size, boxes, scale=(0.4, 0.9), ratio=(0.7, 1.5), options=options, trials=60)
-      np.testing.assert_array_equal(crop, [0, 0, *size[::-1]] if expected is None else [
-          expected[1], expected[0], expected[1] + expected[3], expected[0] + expected[2]])
       assert found[3].tolist() == [-1] * 4 and found[4].tolist() == [0] * 4
-      if expected is None:
+      width, height = crop[2:] - crop[:2]
+      if (height, width) == size:
         np.testing.assert_allclose(found, given, rtol=0, atol=1e-9)
         continue
       crops += 1
-      width, height = crop[2:] - crop[:2]
       assert 0.4 * 40 - 1 < width < 0.9 * 40 and 0.4 * 50 - 1 < height < 0.9 * 50 and 0.7 <= width / height <= 1.5
-      kept = [reference.is_within(crop, box) for box in boxes]
-      assert max(reference.overlap(crop, box) for box, is_kept in zip(boxes, kept) if is_kept) >= options[0]
+      middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+      kept = np.all((middles > crop[:2]) & (middles < crop[2:]), 1)
+      assert max(overlap(crop, box) for box in boxes[kept]) >= least
       moved = in_format(np.clip(boxes - [*crop[:2]] * 2, 0, [width, height] * 2), "rel_yxyx", (height, width))
-      np.testing.assert_allclose(found[:3], moved * np.array(kept)[:, np.newaxis], rtol=0, atol=1e-9)
-    assert crops > (10 if options[0] == 0.9 else 150)
+      np.testing.assert_allclose(found[:3], moved * kept[:, np.newaxis], rtol=0, atol=1e-9)
+    assert crops > 150
 
   @pytest.mark.parametrize("boxes", [np.zeros([0, 4]), [[-1.0] * 4] * 2, [[0.0] * 4]])
   def test_without_boxes_the_image_stays(self, boxes):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from support import ROOT
-from support import detection_reference as reference
+from support import choice_reference as reference
 from support import final_reference as final
 from support.images import chi_square, make_seeds, noise
 

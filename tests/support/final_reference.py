@@ -9,43 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-BITS = 2**64 - 1
-GOLDEN = 0x9e3779b97f4a7c15
-# Keeps the random numbers of a seed apart from the seeds derived from it.
-WORDS = 0x6a09e667f3bcc909
-
-
-def _mix(x):
-  x ^= x >> 30
-  x = x * 0xbf58476d1ce4e5b9 & BITS
-  x ^= x >> 27
-  x = x * 0x94d049bb133111eb & BITS
-  return x ^ x >> 31
-
-
-def _key(seed):
-  first, second = (int(number) & BITS for number in seed)
-  return _mix(_mix(first + GOLDEN & BITS) + second & BITS)
-
-
-def seed_at(seed, index):
-  """The seed of the layer at position `index`, or of the image at it: two int32."""
-  mixed = _mix(_key(seed) + (index + 1) * GOLDEN & BITS)
-  return np.array([mixed & 0xffffffff, mixed >> 32], np.uint32).astype(np.int32)
-
-
-def word(seed, k):
-  """The k-th random number of a seed, from 0 to 2**32 - 1."""
-  return _mix((_key(seed) ^ WORDS) + (k + 1) * GOLDEN & BITS) >> 32
-
-
-def below(seed, k, end):
-  return word(seed, k) * end >> 32
-
-
-def fraction(seed, k):
-  """A fraction in units of 2**-31."""
-  return word(seed, k) >> 1
+from support.words import below, fraction, seed_at
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """What torchvision's RandomZoomOut, RandomIoUCrop, RandomResize, RandomChoice and RandomOrder make, for tests that have no torch.
 
-`python tests/support/rival_detection.py` writes rival_detection.json again, beside this file. It needs torchvision, torch, TensorFlow
-and NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
+`python tests/support/rival_detection.py` writes rival_detection.json again, beside this file. It needs torchvision, torch and
+NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
 
 Images are those of rival_geometry.py. torch's random numbers are replaced by given ones, in float64.
 
 - "zoom_out": "drawn" are the factor, left and top, as parts of their ranges.
-- "iou_crop": the numbers are the words of "seed", as our layer uses them. "crop" is top, left, height and width, found in the image.
+- "iou_crop": the numbers are the words of "seed", as our layer uses them. The arguments have the same names. "crop" is top, left, height and width, found in the image.
   Boxes are [x1, y1, x2, y2] in pixels, points [x, y].
 - "resize": "made" is the size of an image whose shortest side becomes "drawn".
 - "choice": which parts of all draws torchvision makes of p. "order": "made" by a flip, a crop that moves the image by "moved", and a
@@ -16,18 +16,14 @@ from importlib import metadata
 import itertools
 import json
 import pathlib
-import sys
 from unittest import mock
 
-from final_reference import below, fraction
 import numpy as np
-
-# PyTorch does without it, and it crashes beside TensorFlow.
-sys.modules.setdefault("triton", None)
 import torch
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
+from words import below, fraction
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
 BOXES, POINTS = [[1, 2, 5, 6], [0, 0, 3, 1], [2.5, 3.25, 7, 7.5]], [[0, 0], [4, 2], [3.5, 6]]
@@ -86,15 +82,17 @@ class Words:
 
 def iou_crop():
   random = np.random.default_rng(7)
-  for number, (size, options) in enumerate(itertools.product([(40, 60), (33, 21)], [None] * 6 + [[0.3], [0.5, 0.7], [0.9, 0]])):
+  others = [{"sampler_options": [0.3], "trials": 9}, {"min_scale": 0.5, "max_scale": 0.8, "sampler_options": [0.2, 0.3]}, {
+      "min_aspect_ratio": 0.9, "max_aspect_ratio": 1.1, "sampler_options": [0.9, 0]}]
+  for number, (size, arguments) in enumerate(itertools.product([(40, 60), (33, 21)], [{}] * 6 + others)):
     corners = random.uniform(0, np.array(size[::-1]) - 8, (3, 2))
     boxes = rounded(np.concatenate([corners, random.uniform(corners + 4, size[::-1])], 1))
-    crop, seed = v2.RandomIoUCrop(sampler_options=options), [number * 7919, number + 11]
+    crop, seed = v2.RandomIoUCrop(**arguments), [number * 7919, number + 11]
     words = Words(seed, size, crop)
     with mock.patch("torch.rand", words.rand), mock.patch("torch.randint", words.randint):
       made, followers = moved(crop, size, boxes, POINTS)
     top, left = divmod(made[0][0] - 1, size[1])
-    yield {"image": size, "options": options, "seed": seed, "crop": [top, left, len(made), len(made[0])], "boxes": boxes, **followers}
+    yield {"image": size, "arguments": arguments, "seed": seed, "crop": [top, left, len(made), len(made[0])], "boxes": boxes, **followers}
 
 
 def resize():

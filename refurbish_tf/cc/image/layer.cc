@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "refurbish_tf/cc/image/targets/target_canvas.h"
+#include "refurbish_tf/cc/image/targets/key_points.h"
 
 namespace refurbish_tf {
 namespace {
@@ -13,28 +13,6 @@ namespace {
 struct KnownLayers {
   std::map<absl::string_view, LayerType::Make> makes;
   int raises = 0;
-};
-
-// Follows the size of an image alone.
-class SizeCanvas : public TargetCanvas {
- public:
-  explicit SizeCanvas(ImageSize size) : size_(size) {}
-
-  ImageSize size() const override { return size_; }
-  void Crop(const Box& part, Border /*border*/, FillColor /*color*/) override {
-    size_ = {part.height, part.width};
-  }
-  void Flip(bool /*vertically*/) override {}
-  void Transpose() override { size_ = {size_.width, size_.height}; }
-  void Resize(const Box& /*part*/, ImageSize size,
-              bool /*antialias*/) override {
-    size_ = size;
-  }
-
- private:
-  void MoveBy(const PreparedDistortion& /*distortion*/) override {}
-
-  ImageSize size_;
 };
 
 // Made by the first layer that registers, in whatever order files are linked.
@@ -49,9 +27,10 @@ absl::StatusOr<ImageSpec> Layer::Made(ImageSpec image,
                                       const int32_t* draws) const {
   RTF_ASSIGN_OR_RETURN(ImageSpec made, Behind(image));
   if (made.size.height != kUnknown) return made;
-  SizeCanvas canvas(image.size);
-  Apply(draws, &canvas);
-  made.size = canvas.size();
+  // No points, which go where the image does: they are in one of its size.
+  KeyPoints none(/*is_relative=*/false, {}, image.size, 0, 2, nullptr);
+  Apply(draws, &none);
+  made.size = none.size();
   return made;
 }
 

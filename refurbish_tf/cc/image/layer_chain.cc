@@ -135,15 +135,14 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
 
 absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image,
                                              const int32_t* draws) const {
-  absl::Status status = Check(image);
-  if (status.ok()) {
-    absl::StatusOr<ImageSpec> made = BehindWithin(image, draws);
-    if (made.ok()) return made;
-    status = made.status();
+  absl::StatusOr<ImageSpec> made = image;
+  if (const absl::Status status = Check(image); !status.ok()) {
+    made = Refusal::Of(status).Within(links_[0].name);
   } else {
-    status = Refusal::Of(status).Within(links_[0].name);
+    made = BehindWithin(image, draws);
   }
-  return RefusedImage(status);
+  if (made.ok()) return made;
+  return RefusedImage(made.status());
 }
 
 absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,

@@ -216,9 +216,9 @@ TEST(GeometryTest, MasksMoveAsTheirImage) {
 }
 
 TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
-  const LayerChain chain = *LayerChain::Parse(
-      {"random_resize position=-1 short=5 number=10 antialias=1",
-       "random_crop position=-1 padding=0 reflect=0 height=9 width=9 pad_if_needed=0"});
+  const LayerChain chain =
+      *LayerChain::Parse({"random_resize position=-1 short=5 number=10 antialias=1",
+                          "random_crop position=-1 padding=0 reflect=0 height=9 width=9 pad_if_needed=0"});
   const ImageSpec image = {{20, 30}, {ValueType::kUint8, 3}};
   const int32_t large[] = {4, 0, 0}, small[] = {3, 0, 0};
   EXPECT_TRUE(chain.Behind(image)->size_is_drawn);
@@ -228,7 +228,8 @@ TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
   EXPECT_EQ(one.Behind(image)->size.height, kUnknown);
   EXPECT_EQ(one.Behind(image, large)->size, (ImageSize{9, 13}));
   for (const char* const text :
-       {"random_choice position=-1 ends=2147483647 layers0=random_flip", "random_order position=-1 number=2 layers0=cutout,~side=1",
+       {"random_choice position=-1 ends=2147483647 layers0=random_flip",
+        "random_order position=-1 number=2 layers0=cutout,~side=1",
         "random_choice position=-1 ends=9,8,2147483648 layers0=random_flip layers1=random_flip layers2=random_flip",
         "random_iou_crop position=-1 scale=0.3,1 ratio=0.5,2 options=0 trials=0"}) {
     EXPECT_FALSE(LayerChain::Parse({text}).ok()) << text;

@@ -29,7 +29,7 @@ MUTANTS = [
            "if looking and not any(kind in BOXES for _, kind, _ in targets):", "if False:", f"{DETECTION}::TestIouCrop::test_needs_boxes"),
     Mutant("the first image says the size of a batch", "refurbish_tf/cc/kernels/image_layers.cc", "made.size_is_drawn && i < number",
            "false && i < number", f"{DETECTION}::TestSizes::test_a_batch_needs_one_size"),
-    Mutant("a drawn size is not checked by the next layer", f"{CC}/layer.cc", "  made.size = canvas.size();\n", "", WALKS),
+    Mutant("a drawn size is not checked by the next layer", f"{CC}/layer.cc", "  made.size = none.size();\n", "", WALKS),
     Mutant("a choice ends at its probability", f"{LAYERS}/random_choice.cc", "std::upper_bound", "std::lower_bound",
            f"{CHOICE}::test_is_as_its_reference"),
     Mutant("choices of two sizes have that of the first", f"{LAYERS}/random_choice.cc",

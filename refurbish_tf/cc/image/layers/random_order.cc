@@ -36,12 +36,6 @@ class RandomOrder : public LayerOfChains {
     while (first_draws_[k] > i) --k;
     return chains()[k].EndOfDraw(i - first_draws_[k], draws + first_draws_[k]);
   }
-  bool ChangesNothing(const int32_t* draws) const override {
-    for (int k = 0; k < number_; ++k) {
-      if (!chains()[k].ChangesNothing(draws + first_draws_[k])) return false;
-    }
-    return true;
-  }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     std::vector<int> left(number_);
     std::iota(left.begin(), left.end(), 0);

@@ -154,7 +154,7 @@ class ImageOp : public OpKernel {
       batch.apply = [&](int64_t draw, Canvas* boxes) {
         chain().DrawFrom(boxes, draws_of(draw));
       };
-      OP_REQUIRES_OK(ctx, targets_.MoveFirstBoxes(ctx, 2, 1, batch));
+      OP_REQUIRES_OK(ctx, targets_.Move(ctx, 2, 1, batch, /*only_looks=*/true));
     }
     OP_REQUIRES_VALUE(const ImageSpec behind, ctx,
                       layers_.Behind(images, draws));

@@ -447,38 +447,29 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
 }
 
 absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
-                           const ImageBatch& images) const {
-  for (size_t i = 0; i < kinds_.size(); ++i) {
-    TF_RETURN_IF_ERROR(MoveOneOf(ctx, input, output, images, i));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Targets::MoveFirstBoxes(OpKernelContext* ctx, int input,
-                                     int output,
-                                     const ImageBatch& images) const {
-  const auto first =
-      std::find_if(kinds_.begin(), kinds_.end(),
-                   [](const TargetKind& kind) { return kind.is_boxes(); });
-  if (first != kinds_.end()) {
-    return MoveOneOf(ctx, input, output, images, first - kinds_.begin());
-  }
-  return absl::InvalidArgumentError(
-      "`targets` must have boxes, as the layers look at them, got none.");
-}
-
-absl::Status Targets::MoveOneOf(OpKernelContext* ctx, int input, int output,
-                                const ImageBatch& images, size_t number) const {
-  const int place = static_cast<int>(number);
-  if (ctx->mutable_output(output + place) != nullptr) return absl::OkStatus();
+                           const ImageBatch& images, bool only_looks) const {
   try {
-    TF_RETURN_IF_ERROR(MoveOne({ctx, ctx->input(input + place), output + place,
-                                kinds_[number], names_[number], images}));
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      const int number = static_cast<int>(i);
+      // A layer may have looked at it.
+      const bool is_done = ctx->mutable_output(output + number) != nullptr;
+      if (is_done || (only_looks && !kinds_[i].is_boxes())) continue;
+      const Moving move{ctx,
+                        ctx->input(input + number),
+                        output + number,
+                        kinds_[i],
+                        names_[i],
+                        images};
+      absl::Status status = MoveOne(move);
+      if (!status.ok() || only_looks) return status;
+    }
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "Out of memory for what follows an image.");
   }
-  return absl::OkStatus();
+  if (!only_looks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "`targets` must have boxes, as the layers look at them, got none.");
 }
 
 }  // namespace refurbish_tf

@@ -36,18 +36,12 @@ class Targets {
   absl::Status Parse(OpKernelConstruction* ctx);
 
   bool empty() const { return kinds_.empty(); }
-  // Moves the inputs from `input` on to the outputs from `output` on, unless
-  // this is done.
+  // Moves the inputs from `input` on to the outputs from `output` on: those
+  // that it has not moved yet, or only the first boxes, which layers look at.
   absl::Status Move(OpKernelContext* ctx, int input, int output,
-                    const ImageBatch& images) const;
-  // The same of the first one that is boxes. There must be one.
-  absl::Status MoveFirstBoxes(OpKernelContext* ctx, int input, int output,
-                              const ImageBatch& images) const;
+                    const ImageBatch& images, bool only_looks = false) const;
 
  private:
-  absl::Status MoveOneOf(OpKernelContext* ctx, int input, int output,
-                         const ImageBatch& images, size_t number) const;
-
   std::vector<TargetKind> kinds_;
   // For errors.
   std::vector<std::string> names_;
