@@ -9,10 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
-from tensorflow.python.data.util import structure
-from tensorflow.python.saved_model import nested_structure_coder
 
 from refurbish_tf._internal import checks, machine, native
+from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
 # The setting of a store on disk that is the reuse factor, and what it is where `rtf.sources.cached` keeps elements.

@@ -5,10 +5,9 @@ import numbers
 from typing import Any, Callable, Literal, get_args
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.framework import config
 
 from refurbish_tf._internal import batches, checks, dataset_graph, native, tracing
+from refurbish_tf._internal.tensorflow_internals import config, dataset_ops
 
 AUTOTUNE: int = tf.data.AUTOTUNE
 Where = Literal["before_augment", "after_augment", "after_batch"]

@@ -5,10 +5,9 @@ import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.util import nest
 
 from refurbish_tf._internal import checks, dataset_graph, mistakes, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
 from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment import device_layers as device_layers
 from refurbish_tf.augment import target_kinds, unnamed_targets

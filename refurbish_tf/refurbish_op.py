@@ -9,11 +9,10 @@ import re
 from typing import Any, Callable, Literal, Sequence, get_args
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
 from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, mistakes, native, tracing
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
     CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)

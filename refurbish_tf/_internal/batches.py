@@ -1,5 +1,5 @@
 """The stages whose workers make the batches of a `batch` that directly follows them."""
-from tensorflow.python.data.ops import dataset_ops, debug_mode
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, debug_mode
 
 
 class MakesBatches:

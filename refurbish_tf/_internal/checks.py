@@ -6,7 +6,8 @@ import re
 import uuid
 
 import tensorflow as tf
-from tensorflow.python.framework import random_seed
+
+from refurbish_tf._internal.tensorflow_internals import random_seed
 
 
 @contextlib.contextmanager

@@ -15,11 +15,10 @@ import types
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.ops import script_ops
 
 from refurbish_tf._internal import dataset_graph, mistakes, version
 from refurbish_tf._internal.processes import worker
+from refurbish_tf._internal.tensorflow_internals import context, script_ops
 
 # The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
 PREPARED_WITH = "prepared_with"

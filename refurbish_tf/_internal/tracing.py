@@ -6,11 +6,9 @@ import re
 import threading
 
 import tensorflow as tf
-from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
-from tensorflow.python.data.ops import structured_function
-from tensorflow.python.framework import none_tensor
 
 from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal.tensorflow_internals import errors, inspect_utils, none_tensor, parser, structured_function
 
 _tracing = threading.local()
 # More wrappers than this around a function are taken for an endless chain.

@@ -4,9 +4,9 @@ import contextlib
 import re
 
 import tensorflow as tf
-from tensorflow.python.framework import none_tensor, op_def_registry
 
 from refurbish_tf._internal import dataset_graph, mistakes, tracing
+from refurbish_tf._internal.tensorflow_internals import none_tensor, op_def_registry
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.targets import layer_name
 

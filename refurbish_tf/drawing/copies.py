@@ -12,11 +12,10 @@ import warnings
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.util import nest, structure
 
 from refurbish_tf import stats
 from refurbish_tf._internal import dataset_graph, mistakes, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest, structure
 from refurbish_tf.drawing import schedule
 
 # Class names of datasets that a copy leaves out, as they keep, repeat or reorder samples.

@@ -1,10 +1,8 @@
 """The end of a pipeline that goes to another framework."""
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.framework import none_tensor
-from tensorflow.python.util import nest
 
 from refurbish_tf._internal import mistakes, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, none_tensor, util_nest as nest
 
 # That both PyTorch and JAX can take.
 DTYPES = (

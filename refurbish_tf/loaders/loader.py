@@ -8,9 +8,9 @@ from typing import Any, Iterator
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import none_tensor
 
 from refurbish_tf._internal import checks, dataset_graph, mistakes
+from refurbish_tf._internal.tensorflow_internals import none_tensor
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
 

@@ -5,9 +5,9 @@ import os
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
 
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops
 from refurbish_tf.cache_store import (
     CacheStore, DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
 

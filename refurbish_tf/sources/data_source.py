@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops, structured_function
-from tensorflow.python.data.util import nest
-from tensorflow.python.ops import gen_script_ops, script_ops
-from tensorflow.python.util import nest as util_nest
 
 from refurbish_tf._internal import checks, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_ops, nest, script_ops, structured_function, util_nest
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536

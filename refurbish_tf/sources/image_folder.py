@@ -8,9 +8,9 @@ from typing import Any, Literal, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
 
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops
 
 # The formats of keras.utils.image_dataset_from_directory, and WebP, which rtf.augment.decode decodes as well.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")

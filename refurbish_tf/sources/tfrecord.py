@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
 
 from refurbish_tf._internal import checks, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops
 
 # Lies beside the files, so a glob of these may match it.
 INDEX_DIRECTORY = b".refurbish_tf"

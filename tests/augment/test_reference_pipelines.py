@@ -1,4 +1,6 @@
 """The pipelines by which other libraries train, of native layers alone: what they make, and that targets follow."""
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,9 +17,14 @@ PLUMBING = {"Placeholder", "Const", "Identity", "NoOp"}
 
 def ops_of(layers, image):
   """The operations of a function of these layers, beside those that compute nothing."""
-  fn = tf.function(augment.compose(layers))
-  graph = fn.get_concrete_function(image, seed=tf.constant([1, 2])).graph
+  graph = tf.function(lambda: composed(layers, image)).get_concrete_function().graph
   return [node.op for node in graph.as_graph_def().node if node.op not in PLUMBING]
+
+
+def composed(layers, image):
+  """What they make of the image."""
+  fn = augment.compose(layers)
+  return fn(image, seed=[1, 2]) if "seed" in inspect.signature(fn).parameters else fn(image)
 
 
 CLASSIFICATION = {
@@ -56,8 +63,9 @@ class TestClassification:
   @pytest.mark.parametrize("layers", CLASSIFICATION.values(), ids=CLASSIFICATION)
   def test_is_one_native_operation(self, layers):
     photograph = np.random.default_rng(3).integers(0, 256, [300, 400, 3], np.uint8)
-    assert ops_of(layers, photograph) == ["RefurbishTf>ImageLayers"]
-    made = augment.compose(layers)(photograph, seed=[1, 2])
+    # Those of the validation draw nothing.
+    assert ops_of(layers, photograph) == ["RefurbishTf>Image" + ("Pixels" if layers is CLASSIFICATION["validation"] else "Layers")]
+    made = composed(layers, photograph)
     assert (made.shape, made.dtype) == ((224, 224, 3), tf.float32)
 
   def test_validation_is_that_of_torchvision(self):
@@ -93,7 +101,7 @@ class TestDetection:
     for number in range(TRIALS):
       image, boxes = fn(*self.picture(number), [number, 7])
       sizes.add(tuple(image.shape))
-      bright = np.max(image, -1) > 40
+      bright = np.max(image, -1) > np.max(image) / 2
       if not np.any(boxes[0]):
         missing += 1
         continue
