@@ -399,7 +399,7 @@ def _albumentations(inputs):
           scale=ZOOM, translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)}, rotate=(-DEGREES, DEGREES),
           shear={"x": shear, "y": (0, 0)}, interpolation=cv2.INTER_NEAREST, p=1)),
       RANDOM_SIZE: call(
-          inputs.large, albumentations.SmallestMaxSize(list(range(*sizes(side))), cv2.INTER_AREA), albumentations.RandomCrop(side, side)),
+          inputs.large, albumentations.SmallestMaxSize(list(range(*sizes(side))), interpolation=cv2.INTER_AREA), albumentations.RandomCrop(side, side)),
       CHOICE: call(images, albumentations.OneOf([albumentations.Sequential(crop, p=1), flip, cutout], p=1)),
       ORDER: call(images, albumentations.RandomOrder([albumentations.Sequential(crop, p=1), flip, cutout], n=3, p=1)),
   }

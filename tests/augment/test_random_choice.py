@@ -1,5 +1,4 @@
 """`random_choice` and `random_order`: one of several layers, or all of them in any order, as one layer."""
-import itertools
 import json
 
 import numpy as np
@@ -61,16 +60,11 @@ def test_order_is_torchvisions(case):
 
 
 @pytest.mark.parametrize("case", RIVALS["choice"], ids=range(3))
-def test_p_is_torchvisions(case):
-  solid = [augment.random_solarize(0, p=1), augment.random_flip(p=0), augment.pad(0, 9)]
-  layer = augment.random_choice([[solid[0]], solid[1], [solid[0], augment.random_grayscale(1)]], case["p"])
-  drawn = layer.draws(SEED, 6000).numpy()[:, 0]
-  ends = np.rint(np.cumsum(case["parts"]) * 1e4) / 1e4 * UNIT
-  counts = np.bincount(np.searchsorted(ends, drawn, side="right").clip(0, 2), minlength=3) / 6000
-  assert np.abs(counts - case["parts"]).max() < 0.02
-  ends = [int(end) for end in layer.text.split("ends=")[1].split(" ")[0].split(",")]
-  np.testing.assert_allclose(np.diff([0, *ends]) / UNIT, case["parts"], rtol=0, atol=1e-4)
-  assert ends[-1] == UNIT
+def test_each_is_chosen_as_often_as_torchvision_says(case):
+  layer = augment.random_choice([augment.random_crop((1, width)) for width in (1, 2, 3)], case["p"])
+  widths = [layer(noise(4, 4, 1), seed).shape[1] for seed in make_seeds(2000)]
+  counts = np.bincount(widths, minlength=4)[1:] / 2000
+  assert np.abs(counts - case["parts"]).max() < 0.05 and (counts[np.equal(case["parts"], 0)] == 0).all()
 
 
 def test_all_orders_are_equally_likely():
@@ -170,6 +164,6 @@ def test_draws_of_others_are_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="A draw must be from 0 to"):
       layer.pixels(noise(4, 4, 3), np.int32(draws))
   inner = augment.random_order([augment.random_flip(), augment.random_crop(padding=2), augment.cutout(2)])
-  for draws in itertools.islice(itertools.product([3], [0], [0], [0], [0], [0], [0]), 1):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="A draw must be from 0 to 2, got 3"):
-      inner.pixels(noise(4, 4, 3), np.int32(draws))
+  for draws, most in (([3, 0], 2), ([0, 2], 1)):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"A draw must be from 0 to {most}, got {most + 1}"):
+      inner.pixels(noise(4, 4, 3), np.int32([*draws, 0, 0, 0, 0, 0]))

@@ -83,7 +83,8 @@ class Words:
 def iou_crop():
   random = np.random.default_rng(7)
   others = [{"sampler_options": [0.3], "trials": 9}, {"min_scale": 0.5, "max_scale": 0.8, "sampler_options": [0.2, 0.3]}, {
-      "min_aspect_ratio": 0.9, "max_aspect_ratio": 1.1, "sampler_options": [0.9, 0]}]
+      "min_aspect_ratio": 0.9, "max_aspect_ratio": 1.1, "sampler_options": [0.9, 0]},
+      {"sampler_options": [0, 1.0]}, {"sampler_options": [0.1, 1.0]}]
   for number, (size, arguments) in enumerate(itertools.product([(40, 60), (33, 21)], [{}] * 6 + others)):
     corners = random.uniform(0, np.array(size[::-1]) - 8, (3, 2))
     boxes = rounded(np.concatenate([corners, random.uniform(corners + 4, size[::-1])], 1))
