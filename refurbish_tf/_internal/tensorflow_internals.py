@@ -1,23 +1,29 @@
-"""The modules of TensorFlow that the package uses and that TensorFlow does not promise to keep, each with what needs it."""
+"""What the package uses of TensorFlow that TensorFlow does not promise to keep. Each comment says what needs it."""
 import tensorflow as tf
 
 try:
-  from tensorflow.python.autograph.pyct import errors, inspect_utils, parser  # functions of the user: whether AutoGraph can convert them, and where they are
-  from tensorflow.python.data.ops import dataset_ops  # all stages and sources: the classes that datasets derive from
-  from tensorflow.python.data.ops import debug_mode  # `batch` in tf.data's debug mode
-  from tensorflow.python.data.ops import structured_function  # all stages: functions are traced as `Dataset.map` traces them
-  from tensorflow.python.data.util import nest  # elements of several components, as tf.data flattens them
-  from tensorflow.python.data.util import structure  # elements of several components, as tf.data flattens them
-  from tensorflow.python.eager import context  # stores on disk: fingerprints of traced functions
-  from tensorflow.python.framework import config  # deterministic mode
-  from tensorflow.python.framework import none_tensor  # components that are None
-  from tensorflow.python.framework import op_def_registry  # `advise`: which operations a pipeline has
-  from tensorflow.python.framework import random_seed  # `tf.random.set_seed` seeds stages without a seed
-  from tensorflow.python.ops import gen_script_ops  # `data_source`: Python calls that are not traced again
-  from tensorflow.python.ops import script_ops  # `data_source`, and fingerprints of functions in Python
-  from tensorflow.python.saved_model import nested_structure_coder  # `CacheStore` on disk: the structure of its samples
-  from tensorflow.python.util import nest as util_nest  # loaders and `data_source`: elements with lists
+  # Functions of the user: where they are defined, and whether AutoGraph can convert them.
+  from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
+  # The classes of all stages and sources; functions, which are traced as `Dataset.map` traces them; `batch` in debug mode.
+  from tensorflow.python.data.ops import dataset_ops, debug_mode, structured_function
+  # Elements of several components, as tf.data flattens them.
+  from tensorflow.python.data.util import nest, structure
+  # Fingerprints of functions, for stores on disk.
+  from tensorflow.python.eager import context
+  # Determinism mode; components that are None; the operations that `advise` finds; `tf.random.set_seed`.
+  from tensorflow.python.framework import config, none_tensor, op_def_registry, random_seed
+  # `data_source`, which calls Python; fingerprints of functions that do.
+  from tensorflow.python.ops import gen_script_ops, script_ops
+  # The structure of samples in a `CacheStore` on disk.
+  from tensorflow.python.saved_model import nested_structure_coder
+  # Elements with lists, in `data_source` and loaders.
+  from tensorflow.python.util import nest as util_nest
 except ImportError as error:
   raise ImportError(
-      f"refurbish_tf does not know TensorFlow {tf.__version__}, which has changed what is internal to it: {error}. Install a "
-      "TensorFlow that refurbish_tf supports: pip install --upgrade refurbish_tf tensorflow") from error
+      f"refurbish_tf does not know TensorFlow {tf.__version__}, in which something internal has changed ({error}). Install a newer "
+      "refurbish_tf, or the TensorFlow that it requires, with `pip install --force-reinstall refurbish_tf`.") from error
+
+__all__ = [
+    "config", "context", "dataset_ops", "debug_mode", "errors", "gen_script_ops", "inspect_utils", "nest",
+    "nested_structure_coder", "none_tensor", "op_def_registry", "parser", "random_seed", "script_ops", "structure",
+    "structured_function", "util_nest"]
