@@ -1,5 +1,4 @@
-// One operation of the policies by itself: changes the image, or leaves it as
-// it is.
+// One operation of the policies by itself, with a probability.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,8 +14,7 @@ namespace {
 
 struct DistortKind {
   NamedDistortion known;
-  // What its parameter is called, or nothing if it has none.
-  absl::string_view parameter;
+  absl::string_view parameter;  // Its name, or nothing.
 };
 
 constexpr DistortKind kDistortKinds[] = {
@@ -53,7 +51,7 @@ class DistortLayer : public ChanceLayer {
   }
 
   // Of a range, also where in it the parameter is.
-  int num_draws() const override { return only_.has_value() ? 1 : 2; }
+  int num_draws() const override { return only_ ? 1 : 2; }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
@@ -62,7 +60,7 @@ class DistortLayer : public ChanceLayer {
 
  private:
   void Change(const int32_t* draws, Canvas* canvas) const override {
-    const PreparedDistortion made = only_.has_value() ? *only_ : At(draws[1]);
+    const PreparedDistortion made = only_ ? *only_ : At(draws[1]);
     if (!made.changes_nothing) canvas->Distort(made, /*fill=*/0);
   }
 
@@ -78,6 +76,7 @@ class DistortLayer : public ChanceLayer {
 
   const DistortKind& kind_;
   std::array<double, 2> range_ = {0, 0};
+  // Unless there is a range.
   std::optional<const PreparedDistortion> only_;
 };
 
