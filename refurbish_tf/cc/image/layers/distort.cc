@@ -24,6 +24,8 @@ constexpr DistortKind kDistortKinds[] = {
     {{"random_autocontrast", Distortion::kAutoContrast, 0, 0}, ""},
     {{"random_equalize", Distortion::kEqualize, 0, 0}, ""},
     {{"random_invert", Distortion::kInvert, 0, 0}, ""},
+    {{"random_channel_permutation", Distortion::kPermuteChannels, 0, 5},
+     "order"},
 };
 
 class DistortLayer : public ChanceLayer {
@@ -35,13 +37,12 @@ class DistortLayer : public ChanceLayer {
                               return kind.known.name == arguments.name();
                             })) {
     const auto& [name, distortion, lowest, highest] = kind_.known;
-    if (!kind_.parameter.empty()) {
-      const std::vector<double> values = arguments.Numbers(kind_.parameter);
+    if (const auto parameter = kind_.parameter; !parameter.empty()) {
+      const std::vector<double> values = arguments.Numbers(parameter);
       if (values.size() > 2 || !(values.front() >= lowest) ||
           !(values.front() <= values.back() && values.back() <= highest)) {
-        arguments.Fail(absl::StrCat(kind_.parameter,
-                                    " must be a number, or a range, from ",
-                                    lowest, " to ", highest));
+        arguments.Fail(absl::StrCat(parameter, " must be from ", lowest, " to ",
+                                    highest, ", or a range"));
         return;
       }
       range_ = {values.front(), values.back()};
@@ -49,7 +50,7 @@ class DistortLayer : public ChanceLayer {
     if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
   }
 
-  // Of a range, also where in it the parameter is.
+  // In a range also where the parameter is.
   int num_draws() const override { return only_ ? 1 : 2; }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
@@ -69,13 +70,12 @@ class DistortLayer : public ChanceLayer {
       return PreparedDistortion::InSteps(distortion, Between(range_, draw));
     }
     // The others are of whole numbers, both ends among them.
-    return PreparedDistortion(
-        distortion, std::floor(Between({range_[0], range_[1] + 1}, draw)));
+    const double value = Between({range_[0], range_[1] + 1}, draw);
+    return PreparedDistortion(distortion, std::floor(value));
   }
 
   const DistortKind& kind_;
   std::array<double, 2> range_ = {0, 0};
-  // Unless there is a range.
   std::optional<const PreparedDistortion> only_;
 };
 
