@@ -4,7 +4,6 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from refurbish_tf._internal.checks import is_real
 from .layers import checked_real, checked_whole
 from .native_layers import ChanceLayer
 

@@ -29,6 +29,7 @@ def layers_and_references(p):
     for arguments in several:
       ends = arguments[0] if arguments and isinstance(arguments[0], tuple) else arguments * 2
       yield getattr(augment, name)(*arguments, p=p), reference.Distort(p, name, ends)
+  yield augment.random_channel_permutation(), reference.Distort(1, "random_channel_permutation", (0, 5))
 
 
 def levels_apart(made, expected):
@@ -46,16 +47,15 @@ def images():
 
 class TestRivals:
 
-  @pytest.mark.parametrize("case", RIVALS["distorted"], ids=lambda case: f"{case['name']} {case['argument']}")
+  @pytest.mark.parametrize("case", RIVALS["distorted"], ids=lambda case: f"{case['name']} {case['arguments']}")
   def test_distortions(self, case):
     """Autocontrast and sharpness of torchvision's tensors are not rounded as Pillow's."""
-    layer = getattr(augment, f"random_{case['name']}")(*([] if case["argument"] is None else [case["argument"]]), p=1)
+    layer = getattr(augment, f"random_{case['name']}")(*case["arguments"], p=1)
     most = 1 if case["name"] in ("autocontrast", "adjust_sharpness") else 0
     for image, key in ((IMAGE, "colors"), (IMAGE[..., :1], "grey")):
       made = layer(image, SEED).numpy()
       assert levels_apart(made, array(case[key])) <= most
-      expected = reference.DISTORTIONS[layer.__name__](image, *([] if case["argument"] is None else [case["argument"]]))
-      np.testing.assert_array_equal(made, expected)
+      np.testing.assert_array_equal(made, reference.DISTORTIONS[layer.__name__](image, *case["arguments"]))
 
   @pytest.mark.parametrize("number", range(len(RIVALS["photometric"])))
   def test_photometric_distort(self, number):
@@ -88,19 +88,17 @@ class TestDistortions:
     choices = [layer for layer, _ in layers_and_references(0.8)]
     choices += [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.gaussian_blur(5), augment.random_affine(30),
                 augment.random_grayscale(0.5), augment.gaussian_noise(sigma=0.05), augment.resize((17, 22)), augment.random_transpose(1)]
-    colors = [augment.random_channel_permutation(), augment.random_photometric_distort(), augment.color_jitter(0.4)]
+    colors = [augment.random_photometric_distort(), augment.color_jitter(0.4)]
     for number in range(cases.examples(40)):
       channels = 3 if number % 2 else 1
       several = choices + colors * (channels == 3)
-      layers = [several[k] for k in random.integers(len(several), size=6)]
+      layers = [augment.random_flip(), *(several[k] for k in random.integers(len(several), size=6)), augment.random_flip()]
       image = made = noise(int(random.integers(1, 40)), int(random.integers(1, 40)), channels)
       for position, layer in enumerate(layers):
         made = layer(made, final_reference.seed_at([number, 2], position)) if layer.takes_seed else layer(made)
       np.testing.assert_array_equal(augment.compose(layers)(image, seed=[number, 2]), made, err_msg=repr(layers))
-      first, second = augment.split(layers, at=1 + number % 5)
-      between = first(image, seed=[number, 2]) if any(layer.takes_seed for layer in layers[:1 + number % 5]) else first(image)
-      after = second(between, seed=[number, 2]) if any(layer.takes_seed for layer in layers[1 + number % 5:]) else second(between)
-      np.testing.assert_array_equal(after, made, err_msg=repr(layers))
+      first, second = augment.split(layers, at=1 + number % 7)
+      np.testing.assert_array_equal(second(first(image, seed=[number, 2]), seed=[number, 2]), made, err_msg=repr(layers))
 
   def test_how_often_and_by_how_much(self):
     draws = augment.random_posterize((3, 6), p=0.3).draws(SEED, 20_000).numpy()
@@ -109,10 +107,10 @@ class TestDistortions:
     assert max(bits) == 6 and np.abs(np.bincount(bits)[3:] - 5000).max() < 300
     tenths = np.bincount(augment.random_adjust_sharpness((0, 3)).draws(SEED, 20_000).numpy()[:, 1].astype(np.int64) * 10 >> 31)
     assert tenths.size == 10 and np.abs(tenths - 2000).max() < 220
-    several = noise(50, 20, 20, 3)
-    for make in (augment.random_invert, augment.random_equalize, augment.random_autocontrast):
-      for p, expected in ((0, 0), (1, 50)):
-        assert (make(p)(several // 2 + 60, SEED).numpy() != several // 2 + 60).any((1, 2, 3)).sum() == expected
+    several = noise(50, 20, 20, 3) // 2 + 60
+    for (layer, _), expected in ((each, expected) for p, expected in ((0, 0), (1, 50)) for each in layers_and_references(p)):
+      is_none = layer.text.endswith(("bits=8", "threshold=256", "factor=1.0", "order=0,5"))
+      assert is_none or (layer(several, SEED).numpy() != several).any((1, 2, 3)).sum() == expected, repr(layer)
 
   def test_they_say_what_they_are(self):
     assert repr(augment.random_posterize(4)) == "random_posterize(4, p=0.5)"
@@ -159,26 +157,18 @@ class TestColors:
     orders, counts = np.unique(made[:, 0, 0], axis=0, return_counts=True)
     assert orders.tolist() == [list(order) for order in itertools.permutations((10, 20, 30))]
     assert np.abs(counts - 1000).max() < 150
-    for seed, image in enumerate(image for image in images() if image.shape[-1] == 3):
-      expected = reference.ChannelPermutation()
-      draws = expected.draws([seed, 3])
-      np.testing.assert_array_equal(augment.random_channel_permutation()(image, [seed, 3]), expected.pixels(image, draws))
 
 
 class TestBadInput:
 
   @pytest.mark.parametrize("make, error, match", [
       (lambda: augment.random_posterize(0), ValueError, "bits of random_posterize must be a whole number from 1 to 8, got 0. Pass 4"),
-      (lambda: augment.random_posterize(9), ValueError, "from 1 to 8, got 9"),
       (lambda: augment.random_posterize(2.0), TypeError, "whole number from 1 to 8"),
       (lambda: augment.random_posterize((1, 2, 3)), TypeError, "whole number from 1 to 8"),
       (lambda: augment.random_posterize((6, 2)), ValueError, r"smaller end first, got \(6, 2\). Swap the two"),
-      (lambda: augment.random_posterize(True), TypeError, "whole number"),
       (lambda: augment.random_posterize(4, p=1.5), ValueError, "p of random_posterize must be a probability"),
       (lambda: augment.random_adjust_sharpness(-1), ValueError, "sharpness_factor of random_adjust_sharpness must be a number from 0 to 100"),
       (lambda: augment.random_adjust_sharpness("2"), TypeError, "sharpness_factor of random_adjust_sharpness"),
-      (lambda: augment.random_adjust_sharpness((0, math.inf)), ValueError, "from 0 to 100, got inf"),
-      (lambda: augment.random_equalize("1"), TypeError, "p of random_equalize"),
       (lambda: augment.random_photometric_distort(p=2), ValueError, "p of random_photometric_distort must be a probability"),
       (lambda: augment.random_photometric_distort(hue=(-1, 0)), ValueError, "hue of random_photometric_distort must be"),
       (lambda: augment.random_photometric_distort(contrast="1"), TypeError, "contrast of random_photometric_distort")])
@@ -192,14 +182,10 @@ class TestBadInput:
         layer(noise(4, 4, 4), SEED)
       with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype float32"):
         layer(np.zeros([4, 4, 3], np.float32), SEED)
-    for layer in (augment.random_photometric_distort(), augment.random_channel_permutation()):
-      with pytest.raises(ValueError, match=rf"image of {layer.__name__} must have 3 channels, got shape \(4, 4, 1\)"):
-        layer(noise(4, 4, 1), SEED)
-      with pytest.raises(TypeError, match="must be uint8"):
-        layer(np.zeros([4, 4, 3], np.uint16), SEED)
+    with pytest.raises(ValueError, match=r"image of random_photometric_distort must have 3 channels, got shape \(4, 4, 1\)"):
+      augment.random_photometric_distort()(noise(4, 4, 1), SEED)
 
   def test_offload_says_that_they_stay_on_the_host(self):
-    images_of_one_size = tf.data.Dataset.from_tensor_slices(noise(4, 8, 8, 3))
     for layer in (augment.random_equalize(), augment.random_channel_permutation(), augment.gaussian_noise()):
       with pytest.raises(ValueError, match="it stays on the host. Put it into partial_fn or final_fn"):
-        images_of_one_size.offload([layer, augment.random_flip()], 2)
+        tf.data.Dataset.from_tensor_slices(noise(4, 8, 8, 3)).offload([layer], 2)

@@ -118,10 +118,12 @@ def pillows(function):
   return called
 
 
+ORDERS = list(itertools.permutations(range(3)))
 DISTORTIONS = {
     "random_autocontrast": pillows(ImageOps.autocontrast), "random_equalize": pillows(ImageOps.equalize),
     "random_invert": pillows(ImageOps.invert), "random_posterize": pillows(ImageOps.posterize),
     "random_solarize": pillows(ImageOps.solarize),
+    "random_channel_permutation": lambda image, order: image[..., ORDERS[order] if image.shape[-1] == 3 else [0]],
     "random_adjust_sharpness": pillows(lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor))}
 
 
@@ -147,9 +149,6 @@ class Distort(Chance):
     return [math.floor(low + (high + 1 - low) * draws[1] / UNIT)]
 
 
-ORDERS = list(itertools.permutations(range(3)))
-
-
 @dataclasses.dataclass(frozen=True)
 class PhotometricDistort(ColorJitter):
   p: float = 0.5
@@ -165,18 +164,6 @@ class PhotometricDistort(ColorJitter):
       if draws[step] < round(self.p * UNIT):
         image = functions[step](image, amounts[step])
     return image[..., ORDERS[draws[10]]] if draws[9] < round(self.p * UNIT) else image
-
-
-@dataclasses.dataclass(frozen=True)
-class ChannelPermutation:
-  size = 1
-  name = "random_channel_permutation"
-
-  def draws(self, seed):
-    return [below(seed, 0, 6)]
-
-  def pixels(self, image, draws):
-    return image[..., ORDERS[draws[0]]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 `python tests/support/rival_distortions.py` writes rival_distortions.json, beside this file. It needs torchvision and torch.
 The file names their versions. Images are uint8, as base64, in a row: of three channels ("image"), and of the first alone.
 
-- "distorted": for a function of torchvision.transforms.v2.functional and its argument, what it makes of the image ("colors") and
+- "distorted": for a function of torchvision.transforms.v2.functional and its arguments, what it makes of the image ("colors") and
   of its first channel ("grey").
 - "photometric": what RandomPhotometricDistort makes of the image by the parameters that are given.
 """
@@ -16,15 +16,13 @@ import numpy as np
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
 SIZE = 21, 29
-CASES = [("invert", None), ("autocontrast", None), ("equalize", None), *(("posterize", bits) for bits in (1, 4, 7)),
-         *(("adjust_sharpness", factor) for factor in (0.0, 0.5, 1.0, 2.0, 3.75))]
+CASES = [("invert", []), ("autocontrast", []), ("equalize", []), *(("posterize", [bits]) for bits in (1, 4, 7)),
+         *(("adjust_sharpness", [factor]) for factor in (0.0, 0.5, 1.0, 2.0, 3.75))]
 # By torchvision's names.
 PARAMETERS = [
     {"brightness_factor": 1.0625, "contrast_factor": 0.625, "saturation_factor": 1.375, "hue_factor": -0.03125, "contrast_before": True,
      "channel_permutation": [2, 0, 1]},
     {"brightness_factor": 0.9375, "contrast_factor": 1.25, "saturation_factor": 0.75, "hue_factor": 0.046875, "contrast_before": False,
-     "channel_permutation": [0, 2, 1]},
-    {"brightness_factor": None, "contrast_factor": 0.5, "saturation_factor": 1.5, "hue_factor": None, "contrast_before": False,
      "channel_permutation": None}]
 
 
@@ -53,8 +51,7 @@ def main():
     return {name: text(function(image, *arguments).numpy().transpose(1, 2, 0)) for name, image in (("colors", tensor), ("grey", tensor[:1]))}
 
   distorted = [
-      {"name": name, "argument": argument, **made(getattr(v2.functional, name), *(() if argument is None else (argument,)))}
-      for name, argument in CASES]
+      {"name": name, "arguments": arguments, **made(getattr(v2.functional, name), *arguments)} for name, arguments in CASES]
   photometric = []
   for given in PARAMETERS:
     order = given["channel_permutation"]

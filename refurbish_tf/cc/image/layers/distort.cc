@@ -1,9 +1,7 @@
-// One operation of the policies by itself: changes the image, or leaves it as
-// it is.
+// One operation of the policies by itself, with a probability.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -15,8 +13,7 @@ namespace {
 
 struct DistortKind {
   NamedDistortion known;
-  // What its parameter is called, or nothing if it has none.
-  absl::string_view parameter;
+  absl::string_view parameter;  // Its name, or nothing.
 };
 
 constexpr DistortKind kDistortKinds[] = {
@@ -27,6 +24,8 @@ constexpr DistortKind kDistortKinds[] = {
     {{"random_autocontrast", Distortion::kAutoContrast, 0, 0}, ""},
     {{"random_equalize", Distortion::kEqualize, 0, 0}, ""},
     {{"random_invert", Distortion::kInvert, 0, 0}, ""},
+    {{"random_channel_permutation", Distortion::kPermuteChannels, 0, 5},
+     "order"},
 };
 
 class DistortLayer : public ChanceLayer {
@@ -38,13 +37,12 @@ class DistortLayer : public ChanceLayer {
                               return kind.known.name == arguments.name();
                             })) {
     const auto& [name, distortion, lowest, highest] = kind_.known;
-    if (!kind_.parameter.empty()) {
-      const std::vector<double> values = arguments.Numbers(kind_.parameter);
+    if (const auto parameter = kind_.parameter; !parameter.empty()) {
+      const std::vector<double> values = arguments.Numbers(parameter);
       if (values.size() > 2 || !(values.front() >= lowest) ||
           !(values.front() <= values.back() && values.back() <= highest)) {
-        arguments.Fail(absl::StrCat(kind_.parameter,
-                                    " must be a number, or a range, from ",
-                                    lowest, " to ", highest));
+        arguments.Fail(absl::StrCat(parameter, " must be from ", lowest, " to ",
+                                    highest, ", or a range"));
         return;
       }
       range_ = {values.front(), values.back()};
@@ -52,8 +50,8 @@ class DistortLayer : public ChanceLayer {
     if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
   }
 
-  // Of a range, also where in it the parameter is.
-  int num_draws() const override { return only_.has_value() ? 1 : 2; }
+  // In a range also where the parameter is.
+  int num_draws() const override { return only_ ? 1 : 2; }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
@@ -62,7 +60,7 @@ class DistortLayer : public ChanceLayer {
 
  private:
   void Change(const int32_t* draws, Canvas* canvas) const override {
-    const PreparedDistortion made = only_.has_value() ? *only_ : At(draws[1]);
+    const PreparedDistortion made = only_ ? *only_ : At(draws[1]);
     if (!made.changes_nothing) canvas->Distort(made, /*fill=*/0);
   }
 
@@ -72,8 +70,8 @@ class DistortLayer : public ChanceLayer {
       return PreparedDistortion::InSteps(distortion, Between(range_, draw));
     }
     // The others are of whole numbers, both ends among them.
-    return PreparedDistortion(
-        distortion, std::floor(Between({range_[0], range_[1] + 1}, draw)));
+    const double value = Between({range_[0], range_[1] + 1}, draw);
+    return PreparedDistortion(distortion, std::floor(value));
   }
 
   const DistortKind& kind_;
