@@ -21,8 +21,6 @@ MUTANTS = [
            f"{DETECTION}::test_iou_crop_is_torchvisions"),
     Mutant("boxes that a crop gives up are clipped", f"{LAYERS}/random_iou_crop.cc", "    canvas->KeepWithin(part);\n", "",
            f"{DETECTION}::TestIouCrop::test_crops_are_what_was_asked_for"),
-    Mutant("what pads is one of the boxes", f"{CC}/targets/boxes.cc", "if (edges.HasArea()) boxes.push_back(edges);",
-           "boxes.push_back(edges);", f"{DETECTION}::TestIouCrop::test_without_boxes_the_image_stays"),
     Mutant("a layer looks at boxes as they were given", f"{CC}/layer_chain.cc", "    link.layer->DrawFrom(boxes, draws + link.first_draw);\n",
            "    if (link.layer->looks_at_boxes()) link.layer->DrawFrom(boxes, draws + link.first_draw);\n", TARGETS),
     Mutant("a crop by boxes needs none", "refurbish_tf/augment/native_layers.py",
