@@ -29,7 +29,7 @@ MUTANTS = [
            "false && i < number", f"{DETECTION}::TestSizes::test_a_batch_needs_one_size"),
     Mutant("a drawn size is not checked by the next layer", f"{CC}/layer.cc", "  made.size = none.size();\n", "", WALKS),
     Mutant("a choice ends at its probability", f"{LAYERS}/random_choice.cc", "std::upper_bound", "std::lower_bound",
-           f"{CHOICE}::test_is_as_its_reference"),
+           f"{CHOICE}::test_a_choice_ends_before_the_next"),
     Mutant("choices of two sizes have that of the first", f"{LAYERS}/random_choice.cc",
            "      if (!(made.size == all.size)) all.size = {kUnknown, kUnknown};\n", "", f"{CHOICE}::test_static_sizes"),
     Mutant("what was not chosen looks at no boxes", f"{LAYERS}/random_choice.cc", "ChosenBy(draws).DrawFrom(boxes, draws + 1);",
