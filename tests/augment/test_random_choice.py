@@ -67,6 +67,11 @@ def test_each_is_chosen_as_often_as_torchvision_says(case):
   assert np.abs(counts - case["parts"]).max() < 0.05 and (counts[np.equal(case["parts"], 0)] == 0).all()
 
 
+def test_a_choice_ends_before_the_next():
+  layer = augment.random_choice([augment.random_crop((1, width)) for width in (1, 2, 3)], [0, 1, 1])
+  assert [layer.pixels(noise(4, 4, 1), np.int32([drawn, 0, 0])).shape[1] for drawn in (0, 2**30 - 1, 2**30, UNIT - 1)] == [2, 2, 3, 3]
+
+
 def test_all_orders_are_equally_likely():
   layer = augment.random_order([augment.random_flip(p=1), augment.cutout(1), augment.random_crop(padding=1), augment.random_rotate90()])
   drawn, counts = np.unique(layer.draws(SEED, 4800).numpy()[:, :3], axis=0, return_counts=True)
