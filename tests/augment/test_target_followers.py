@@ -268,7 +268,8 @@ def projected(matrix, points):
 
 class TestFlow:
 
-  MOVES = [*(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name), *BETWEEN.values()]
+  # What one layer mirrors or repeats at an edge, another one may bring into the middle.
+  MOVES = [*(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name), *list(BETWEEN.values())[:-1]]
 
   @cases.each_value
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
