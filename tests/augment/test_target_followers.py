@@ -1,4 +1,5 @@
 """A second image, an optical flow and a disparity go where the pixels of their images go."""
+import functools
 import warnings
 
 import numpy as np
@@ -217,6 +218,17 @@ class TestImage:
     small = noise(*SIZE, 3)
     image, second = augment.compose([swapped, augment.random_flip()], {1: "image"})(small, enlarged(small, 2), seed=[7, 0])
     np.testing.assert_array_equal(second, enlarged(image.numpy() ^ 1, 2))
+
+
+  @pytest.mark.parametrize("layer", [
+      tf.keras.layers.RandomBrightness(0.2), functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9)])
+  def test_random_functions_of_the_first_alone_are_warned_of(self, layer):
+    with pytest.warns(rtf.PipelineWarning, match="at position 1 is given the first image alone, and leaves the component 'next'"):
+      augment.compose([tf.identity, layer], {"next": "image"})
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      augment.compose([layer], {"next": "mask"})
+      augment.compose([lambda image: tf.cast(image, tf.uint8), tf.keras.layers.Rescaling(1)], {"next": "image"})
 
 
 @pytest.mark.parametrize("layers", [

@@ -110,8 +110,11 @@ absl::StatusOr<ImageSpec> LayerChain::BehindFollower(ImageSpec image,
                                                      Pixel pixel,
                                                      int64_t times) const {
   absl::StatusOr<ImageSpec> made = ImageSpec{image.size, pixel};
+  const auto larger = [times](int64_t side) {
+    return side == kUnknown ? kUnknown : side * times;
+  };
   const auto enlarge = [&] {
-    made->size = {image.size.height * times, image.size.width * times};
+    made->size = {larger(image.size.height), larger(image.size.width)};
     const int64_t most = times == 1 ? kMaxSide : ResizingLayer::kMaxSide;
     if (std::max(made->size.height, made->size.width) <= most) {
       return Check(*made);
@@ -158,6 +161,14 @@ absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
     }
   }
   return absl::OkStatus();
+}
+
+RowChange LayerChain::row_change() const {
+  RowChange most = RowChange::kKept;
+  for (const Link& link : links_) {
+    most = std::max(most, link.layer->row_change());
+  }
+  return most;
 }
 
 bool LayerChain::ChangesNothing(const int32_t* draws) const {

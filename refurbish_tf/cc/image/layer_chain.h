@@ -61,6 +61,8 @@ class LayerChain {
   void Draw(const ImageSeed& seed, int32_t* draws) const;
   // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
   absl::Status CheckDraws(const int32_t* draws) const;
+  // The most that they may do to rows, whatever they draw.
+  RowChange row_change() const;
   // Whether these draws leave every image as it is.
   bool ChangesNothing(const int32_t* draws) const;
   void Apply(const int32_t* draws, Canvas* canvas) const;

@@ -72,11 +72,7 @@ class RandomApply : public ChanceLayer {
     return false;
   }
   RowChange row_change() const override {
-    RowChange most = RowChange::kKept;
-    for (const LayerChain::Link& link : chain_->links()) {
-      most = std::max(most, link.layer->row_change());
-    }
-    return below() > 0 ? most : RowChange::kKept;
+    return below() > 0 ? chain_->row_change() : RowChange::kKept;
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     for (const LayerChain::Link& link : chain_->links()) {
