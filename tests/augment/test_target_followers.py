@@ -119,7 +119,7 @@ class TestImage:
     for layer in COLORS["of tables"]:
       np.testing.assert_array_equal(augment.compose([layer], {1: "image"})(small, large, seed=[7, 0])[1], layer(large, [7, 0]))
 
-  @pytest.mark.parametrize("dtype, channels", [("uint8", 2), ("uint16", 1), ("int16", 5), ("float32", 64), ("bfloat16", 1), ("float16", 4)])
+  @pytest.mark.parametrize("dtype, channels", [("uint8", 2), ("uint16", 1), ("int16", 5), ("float32", 20), ("bfloat16", 1), ("float16", 4)])
   def test_any_dtype_and_number_of_channels(self, dtype, channels):
     layers, small = [augment.random_crop(padding=3), augment.random_flip()], noise(*SIZE, channels)
     for seed in make_seeds(4):
