@@ -12,7 +12,7 @@ from .layers import check_is_one, checked_batch, checked_seed, checked_whole, ne
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of
+from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of, warn_of_first_alone
 
 # Layers that are given what follows the image, too.
 _GIVEN_TARGETS = (LayerChain, Decoder, NumpyLayer)
@@ -183,6 +183,7 @@ class _Part:
     if any((targets or {}).values()):
       for layer, position in others:
         check_layer(layer, position)
+        warn_of_first_alone(layer, position, targets)
       for layer in own:
         if isinstance(layer, Decoder):
           layer.check_targets()

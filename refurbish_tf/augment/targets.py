@@ -7,6 +7,7 @@ import re
 
 import tensorflow as tf
 
+from refurbish_tf._internal import mistakes
 from . import target_kinds, unnamed_targets
 from .decoding import Decoder
 from .layers import checked_when_it_runs
@@ -19,6 +20,8 @@ _MOVERS = re.compile(
     "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
 # Those that draw for each image of a batch.
 _DRAW_FOR_EACH = re.compile("random_flip|^Random|RandAugment|AugMix|CutMix|MixUp|Erasing", re.IGNORECASE)
+# Those that draw colors, if they do not move pixels.
+_RANDOM = re.compile("^Random|random_")
 # AutoGraph has nothing to convert here.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
@@ -63,6 +66,19 @@ def check_layer(layer, position):
     raise ValueError(
         f"layers with targets must move them with the image, but {found[0]} is given the image alone. {found[1]}, or move both "
         "in Dataset.map before.")
+
+
+def warn_of_first_alone(layer, position, targets):
+  """Warns if the layer certainly draws, and would change the first of two images alone."""
+  room, names, inner = _known_as(layer)
+  followers = [shown(path) for path, kind in targets.items() if kind == "image"]
+  if followers and room and any(map(_RANDOM.search, names)):
+    mistakes.warn(
+        f"{layer_name(layer)} at position {position} is given the first image alone, and leaves the component {followers[0]}, 'image', as "
+        "it is. Use a layer of rtf.augment for both, such as color_jitter. If the images are to differ, silence this: "
+        f"{mistakes.SILENCE}.")
+  for each in inner if room else ():
+    warn_of_first_alone(each, position, targets)
 
 
 def check_layer_of_clips(layer, position):

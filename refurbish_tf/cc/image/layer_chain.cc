@@ -160,10 +160,11 @@ absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,
 absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
     ImageSpec image, Pixel pixel, int64_t times, const int32_t* draws) const {
   ImageSpec made = {image.size, pixel};
+  const auto larger = [times](int64_t side) {
+    return side == kUnknown ? kUnknown : side * times;
+  };
   const auto enlarge = [&](const Link& link) -> absl::Status {
-    made.size = image.size;
-    if (image.size.height == kUnknown) return absl::OkStatus();
-    made.size = {image.size.height * times, image.size.width * times};
+    made.size = {larger(image.size.height), larger(image.size.width)};
     const int64_t most = times == 1 ? kMaxSide : ResizingLayer::kMaxSide;
     absl::Status status = Check(made);
     if (std::max(made.size.height, made.size.width) > most) {

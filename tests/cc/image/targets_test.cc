@@ -219,56 +219,32 @@ TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
   }
 }
 
-std::vector<uint8_t> Enlarged(const std::vector<uint8_t>& image, ImageSize size, int64_t times) {
-  std::vector<uint8_t> large;
-  for (int64_t y = 0; y < size.height * times; ++y) {
-    for (int64_t x = 0; x < size.width * times; ++x) {
-      const uint8_t* const pixel = image.data() + (y / times * size.width + x / times) * 3;
-      large.insert(large.end(), pixel, pixel + 3);
-    }
-  }
-  return large;
-}
-
-// An image follows one that is two or three times smaller, by vectors as without; pixels that are only moved are as
-// many there.
+// An image follows one that is two or three times smaller, by vectors as without, to a multiple of its size.
 TEST(TargetsTest, LargerImagesFollow) {
   std::mt19937_64 random(5);
-  int moved_whole = 0;
+  int followed = 0;
   for (int round = 0; round < 300; ++round) {
     Drawn drawn = DrawChain(random, 3);
     const int64_t times = 2 + round % 2;
-    std::vector<uint8_t> image(drawn.size.height * drawn.size.width * 3);
-    for (uint8_t& value : image) value = static_cast<uint8_t>(random());
     const Pixel pixel = {ValueType::kUint8, 3};
+    // Some images are too small, or of unequal sides.
+    if (!drawn.chain.Behind({drawn.size, pixel}).ok()) continue;
     MaskPoints mask(drawn.size, BestKernels());
     drawn.chain.Apply(drawn.draws.data(), &mask);
-    const absl::StatusOr<ImageSpec> behind = drawn.chain.BehindFollower({drawn.size, pixel}, pixel, times);
-    // Some sizes of this chain fit no crop or perspective.
-    if (!drawn.chain.Behind({drawn.size, pixel}).ok()) continue;
-    ASSERT_TRUE(behind.ok()) << behind.status();
-    ASSERT_TRUE((behind->size == ImageSize{mask.size().height * times, mask.size().width * times}));
-    const std::vector<uint8_t> large = Enlarged(image, drawn.size, times);
+    const ImageSize made = {mask.size().height * times, mask.size().width * times};
+    const absl::StatusOr<ImageSpec> behind =
+        drawn.chain.BehindFollower({drawn.size, pixel}, pixel, times, drawn.draws.data());
+    ASSERT_TRUE(behind.ok() && behind->size == made) << behind.status();
     const ImageSize size = {drawn.size.height * times, drawn.size.width * times};
-    std::vector<uint8_t> small(mask.size().height * mask.size().width * 3), plain(small.size() * times * times),
-        best(plain.size());
-    Painter(drawn.chain, drawn.size, pixel, BestKernels()).Paint(image.data(), drawn.draws.data(), small.data());
-    Painter(drawn.chain, size, pixel, PlainKernels(), times).Paint(large.data(), drawn.draws.data(), plain.data());
+    std::vector<uint8_t> image(size.height * size.width * 3), plain(made.height * made.width * 3), best(plain.size());
+    for (uint8_t& value : image) value = static_cast<uint8_t>(random());
+    Painter(drawn.chain, size, pixel, PlainKernels(), times).Paint(image.data(), drawn.draws.data(), plain.data());
     Painter(drawn.chain, size, pixel, BestKernels(), times)
-        .PaintBy([&](Canvas* canvas) { drawn.chain.Apply(drawn.draws.data(), canvas); }, large.data(), best.data());
+        .PaintBy([&](Canvas* canvas) { drawn.chain.Apply(drawn.draws.data(), canvas); }, image.data(), best.data());
     ASSERT_EQ(plain, best) << round;
-    bool is_whole = true;
-    for (const LayerChain::Link& link : drawn.chain.links()) {
-      for (const char* const name :
-           {"policy", "random_rotation", "random_perspective", "random_resized_crop", "resize"}) {
-        is_whole &= link.name != name;
-      }
-    }
-    if (!is_whole) continue;
-    ASSERT_EQ(Enlarged(small, mask.size(), times), best) << round;
-    ++moved_whole;
+    ++followed;
   }
-  EXPECT_GT(moved_whole, 30);
+  EXPECT_GT(followed, 100);
 }
 
 TEST(TargetsTest, KindsHaveNames) {

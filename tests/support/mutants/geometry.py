@@ -13,7 +13,7 @@ MUTANTS = [
            "return -((made - side + 1) / 2);", f"{GEOMETRY}::test_center_crop_is_torchvisions"),
     Mutant("the first pixels are repeated after the last", f"{CC}/plan.cc", "AppendRepeated(old, size_ - 1, behind);",
            "AppendRepeated(old, 0, behind);", WALKS),
-    Mutant("a symmetric border leaves out the outermost pixels", f"{CC}/plan.cc", "border == Border::kReflect ? 1 : 0", "1", WALKS),
+    Mutant("a symmetric border leaves out the outermost pixels", f"{CC}/plan.cc", "border == Border::kReflect ? outermost : 0", "1", WALKS),
     Mutant("an edge of empty pixels is repeated as the last pixel", f"{CC}/walk.cc",
            "if ((strip.cutouts & cutouts) != 0) from = Strip::kNowhere;",
            "if ((strip.cutouts & cutouts) != 0 && strip.step != 0) from = Strip::kNowhere;", WALKS),

@@ -94,7 +94,7 @@ MUTANTS = [
     Mutant("a second image has any dtype beside normalize", "refurbish_tf/augment/native_layers.py", "    if texts != self._texts_of(first_dtype):\n",
            "    if False:\n", f"{FOLLOWERS}::TestImage::test_normalize_makes_floats_of_both"),
     Mutant("a dtype that no layer makes is taken", "refurbish_tf/cc/kernels/image/targets.cc", "fits = kinds_[i].form == Form::kImage || moved[i] == types[i];",
-           "fits = true;", f"{FOLLOWERS}::test_dtypes_of_the_op_are_checked"),
+           "fits = true;", "tests/internal/test_forged_graphs.py"),
     Mutant("the shape of a larger image stays", "refurbish_tf/cc/ops/image_ops.cc", "side / before[i] * behind[i]", "side",
            f"{FOLLOWERS}::TestImage::test_static_shapes"),
     Mutant("a second image may be higher than its image", "refurbish_tf/cc/kernels/image/targets.cc", "      own[1] != images.size.width * times) {", "      own[1] < 0) {",
@@ -117,6 +117,6 @@ MUTANTS = [
     Mutant("a flip of both axes keeps rows", f"{CC}/layers/random_flip.cc", "(has_both_ || !first_is_vertical_)", "!has_both_ && !first_is_vertical_",
            f"{FOLLOWERS}::TestDisparity"),
     Mutant("a shear of columns keeps rows", f"{CC}/layers/random_affine.cc", 'name == "shear_y"', 'name == "none"', f"{FOLLOWERS}::TestDisparity"),
-    Mutant("layers within one keep rows", f"{CC}/layers/random_apply.cc", "return below() > 0 ? most : RowChange::kKept;", "return RowChange::kKept;",
+    Mutant("layers within one keep rows", f"{CC}/layers/random_apply.cc", "return below() > 0 ? chain_.row_change() : RowChange::kKept;", "return RowChange::kKept;",
            f"{FOLLOWERS}::TestDisparity"),
 ]
