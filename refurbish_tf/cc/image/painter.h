@@ -20,6 +20,14 @@ struct ImageMemory {
   int64_t size = 0;
 };
 
+// Values beyond the limits of a normalization, the largest, and of noise, any
+// one; or 0. Images that have them are in other units.
+struct BeyondLimits {
+  bool any() const { return normalized != 0 || noisy != 0; }
+
+  float normalized = 0, noisy = 0;
+};
+
 // Not thread-safe.
 class Painter : private Canvas {
  public:
@@ -34,11 +42,8 @@ class Painter : private Canvas {
   // Past the caches: `to` is part of something that does not fit into them.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
-  // The largest value of these images beyond the limit of a normalization, or
-  // that of noise, as a negative number, or 0: the images are in other units.
-  float beyond_limit() const {
-    return beyond_limit_ > 0 ? beyond_limit_ : -beyond_noise_;
-  }
+  // Of these images.
+  BeyondLimits beyond() const { return beyond_; }
 
  private:
   ImageSize size() const override { return walk_->size(); }
@@ -78,7 +83,7 @@ class Painter : private Canvas {
   Pixel pixel_;
   // What is still to be done behind the walk, or null.
   const Normalization* normalization_ = nullptr;
-  float beyond_limit_ = 0, beyond_noise_ = 0;
+  BeyondLimits beyond_;
   // Images between two walks.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.

@@ -41,12 +41,14 @@ class RandomApply : public ChanceLayer {
       return;
     }
     chain_ = std::make_unique<const LayerChain>(*std::move(chain));
-    ImageSpec image;
-    image.pixel.type = ValueType::kUint8;
-    const absl::StatusOr<ImageSpec> made = chain_->Behind(image);
-    if (!made.ok() || !Keeps(image, *made)) {
-      arguments.Fail("its layers must keep the size and the dtype of an image");
+    // Some layers take no bytes.
+    for (const ValueType type : {ValueType::kUint8, ValueType::kFloat32}) {
+      ImageSpec image;
+      image.pixel.type = type;
+      const absl::StatusOr<ImageSpec> made = chain_->Behind(image);
+      if (made.ok() && Keeps(image, *made)) return;
     }
+    arguments.Fail("its layers must keep the size and the dtype of an image");
   }
 
   int num_draws() const override { return 1 + chain_->num_draws(); }
