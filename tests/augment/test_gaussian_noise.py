@@ -19,7 +19,7 @@ def normal(x):
 
 
 def test_is_as_its_reference():
-  shapes = [(1, 1, 1), (1, 1, 3), (3, 5, 4), (7, 31, 1), (20, 33, 3), (14, 9, 13)]
+  shapes = [(1, 1, 1), (1, 1, 3), (3, 5, 4), (7, 31, 1), (20, 33, 3), (14, 15, 13)]
   for (mean, sigma, clip), shape in ((form, shape) for form in FORMS for shape in cases.some(shapes, 4)):
     layer, expected = augment.gaussian_noise(mean, sigma, clip), reference.GaussianNoise(mean, sigma, clip)
     image = noise(*shape)
@@ -115,15 +115,18 @@ class TestBadInput:
       augment.compose([augment.normalize(), augment.gaussian_noise()])(noise(4, 4, 3), seed=SEED)
 
   def test_floats_in_other_units_are_an_error_when_it_runs(self):
-    """From 0 to 1 they reach no 16, and from 0 to 255 hardly stay below it. What is no number stays so."""
+    """Of 255, or normalized in another function. What is no number stays so."""
     image = np.float32(noise(4, 4, 3))
-    match = "gaussian_noise must have values from 0 to 1, to which it is clipped; the image has values up to 2.*clip=False"
+    match = "gaussian_noise must have values from 0 to 1, to which it is clipped; the image has values such as 2.*clip=False"
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       augment.gaussian_noise()(image, SEED)
     source = tf.data.Dataset.from_tensors(image)
     for stage in (source.refurbish([augment.gaussian_noise()]), source.refurbish([augment.gaussian_noise()]).batch(1)):
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         list(stage)
-    assert augment.gaussian_noise(clip=False)(image, SEED).shape == (4, 4, 3)
+    first, second = augment.split([augment.normalize(), augment.gaussian_noise()], 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="such as -[12].*Put the layer before normalize"):
+      second(first(noise(40, 40, 3)), seed=SEED)
+    assert augment.random_apply([augment.gaussian_noise(clip=False)], 1)(image, SEED).shape == (4, 4, 3)
     image = np.full([4, 4, 3], np.nan, np.float32)
     assert np.isnan(augment.gaussian_noise()(image, SEED)).all()

@@ -137,7 +137,7 @@ struct PixelKernels {
                      float lambda, float* to);
 
   // To all values of an image, bytes or floats; `from` and `to` may be the
-  // same. Returns the largest of floats if it is beyond the limit, or 0.
+  // same. Returns one of the floats that is beyond the limits, or 0.
   using AddNoise = float (*)(const void* from, int64_t count,
                              const NoisePlan& plan, void* to);
   AddNoise add_noise_to_bytes, add_noise_to_floats;

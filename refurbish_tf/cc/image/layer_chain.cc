@@ -119,18 +119,20 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
     arguments->Fail(chain.status().message());
     return {};
   }
-  ImageSpec image;
-  image.pixel.type = ValueType::kUint8;
-  const absl::StatusOr<ImageSpec> made = chain->Behind(image);
-  if (!made.ok() || made->pixel.type != image.pixel.type ||
-      made->is_normalized ||
-      (keeps_size && (!(made->size == image.size) || made->size_is_new))) {
-    arguments->Fail(absl::StrCat("its layers must keep the ",
-                                 keeps_size ? "size and the " : "",
-                                 "dtype of an image"));
-    return {};
+  // Some layers take no bytes.
+  for (const ValueType type : {ValueType::kUint8, ValueType::kFloat32}) {
+    ImageSpec image;
+    image.pixel.type = type;
+    const absl::StatusOr<ImageSpec> made = chain->Behind(image);
+    if (made.ok() && made->pixel.type == type && !made->is_normalized &&
+        (!keeps_size || (made->size == image.size && !made->size_is_new))) {
+      return *std::move(chain);
+    }
   }
-  return *std::move(chain);
+  arguments->Fail(absl::StrCat("its layers must keep the ",
+                               keeps_size ? "size and the " : "",
+                               "dtype of an image"));
+  return {};
 }
 
 absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image,

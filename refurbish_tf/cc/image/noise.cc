@@ -13,8 +13,9 @@ namespace {
 constexpr double kNoiseFactors[] = {3.3361117228142634, 0.31268683974899514,
                                     1.4296519373922978, -3.479164838328435,
                                     3.6930138362335114};
-// Values up to 255 hardly stay below it, and those from 0 to 1 hardly reach it.
-constexpr float kLargestWithNoise = 16;
+// Values from 0 to 255, or those that are normalized, hardly stay within these;
+// those from 0 to 1 hardly reach them, with noise.
+constexpr float kSmallestWithNoise = -1, kLargestWithNoise = 16;
 
 }  // namespace
 
@@ -31,7 +32,9 @@ NoisePlan::NoisePlan(const AddedNoise& noise, ValueType type) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   lowest = noise.clip ? 0 : -kInfinity;
   highest = noise.clip ? static_cast<float>(unit) : kInfinity;
-  limit = noise.clip && !is_byte ? kLargestWithNoise : kInfinity;
+  const bool has_limits = noise.clip && !is_byte;
+  low_limit = has_limits ? kSmallestWithNoise : -kInfinity;
+  high_limit = has_limits ? kLargestWithNoise : kInfinity;
 }
 
 }  // namespace refurbish_tf

@@ -25,13 +25,17 @@ struct AddedNoise {
 // What the kernels need of it, for values of a type.
 struct NoisePlan {
   NoisePlan(const AddedNoise& noise, ValueType type);
+  // One of the values that is beyond the limits, or 0.
+  float Beyond(float smallest, float largest) const {
+    return largest > high_limit ? largest : smallest < low_limit ? smallest : 0;
+  }
 
   std::array<uint32_t, 2> key;
   // Of the odd powers.
   std::array<float, 5> factors;
   float offset, lowest, highest;
-  // A larger value is in other units than the noise.
-  float limit;
+  // Values beyond these are in other units than the noise.
+  float low_limit, high_limit;
 };
 
 // Multipliers of the hash, those of Wellons' *lowbias32*, and another one.
@@ -68,7 +72,7 @@ inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
 template <class Value>
 float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
                    const NoisePlan& plan, Value* to) {
-  float largest = 0;
+  float smallest = 0, largest = 0;
   for (int64_t i = begin; i < count; ++i) {
     const float value = static_cast<float>(from[i]);
     const float sum =
@@ -76,9 +80,10 @@ float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
     // What is no number stays so.
     const float least = plan.lowest > sum ? plan.lowest : sum;
     to[i] = static_cast<Value>(plan.highest < least ? plan.highest : least);
+    smallest = std::min(smallest, value);
     largest = std::max(largest, value);
   }
-  return largest > plan.limit ? largest : 0;
+  return plan.Beyond(smallest, largest);
 }
 
 template <class Value>

@@ -32,12 +32,13 @@ void Spare(ImageMemory memory, ImageMemory* spare) {
 }  // namespace
 
 Painter::Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
-                 const PixelKernels& kernels, int64_t times)
+                 const PixelKernels& kernels, int64_t times, int number)
     : chain_(chain),
       from_size_(size),
       from_pixel_(pixel),
       kernels_(kernels),
       times_(times),
+      number_(number),
       memory_(std::exchange(spare_memory, {})),
       other_memory_(std::exchange(other_spare_memory, {})) {}
 
@@ -155,8 +156,12 @@ void Painter::AddNoise(const AddedNoise& noise) {
                                          ? kernels_.add_noise_to_bytes
                                          : kernels_.add_noise_to_floats;
   const int64_t values = size.height * size.width * pixel_.channels;
-  beyond_noise_ = std::max(
-      beyond_noise_, add(image, values, NoisePlan(noise, pixel_.type), made));
+  AddedNoise own = noise;
+  if (number_ > 0) {
+    own.seed = ImageSeed(noise.seed[0], noise.seed[1]).At(number_);
+  }
+  const float beyond = add(image, values, NoisePlan(own, pixel_.type), made);
+  if (beyond != 0) beyond_.noisy = beyond;
   BeginWith(made, size);
 }
 
@@ -221,8 +226,8 @@ void Painter::MakeNormalizedRows(void* to, Stores stores) {
   const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
   const int64_t row_values = row_bytes / BytesOf(pixel_.type);
   if (const uint8_t* image = walk_->memory(); image != nullptr) {
-    beyond_limit_ = std::max(
-        beyond_limit_, normalize(image, height * row_values, pattern, to));
+    beyond_.normalized = std::max(
+        beyond_.normalized, normalize(image, height * row_values, pattern, to));
     return;
   }
   alignas(16) uint8_t band[Walk::kBand];
@@ -236,8 +241,8 @@ void Painter::MakeNormalizedRows(void* to, Stores stores) {
   for (int64_t row = 0; row < height; row += at_once) {
     const int64_t count = std::min(at_once, height - row);
     walk_->Rows(row, count, rows, rows + count * row_bytes);
-    beyond_limit_ = std::max(
-        beyond_limit_, normalize(rows, count * row_values, pattern, made));
+    beyond_.normalized = std::max(
+        beyond_.normalized, normalize(rows, count * row_values, pattern, made));
     made += count * row_values * BytesOf(type);
   }
 }

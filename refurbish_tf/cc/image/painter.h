@@ -20,14 +20,23 @@ struct ImageMemory {
   int64_t size = 0;
 };
 
+// Values beyond the limits of a normalization, the largest, and of noise, any
+// one; or 0. Images that have them are in other units.
+struct BeyondLimits {
+  bool any() const { return normalized != 0 || noisy != 0; }
+
+  float normalized = 0, noisy = 0;
+};
+
 // Not thread-safe.
 class Painter : private Canvas {
  public:
   // `chain.Behind` must accept an image of this size and pixel. `chain` must
   // outlive this. `times`: of an image that follows a smaller one, as
   // `chain.BehindFollower` has it. All that layers say in pixels is multiplied.
+  // `number`: of such an image, from 1 on, as each has noise of its own.
   Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
-          const PixelKernels& kernels, int64_t times = 1);
+          const PixelKernels& kernels, int64_t times = 1, int number = 0);
   ~Painter() override;
 
   // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
@@ -42,11 +51,8 @@ class Painter : private Canvas {
     apply(static_cast<Canvas*>(this));
     End(to, Stores::kCached);
   }
-  // The largest value of these images beyond the limit of a normalization, or
-  // that of noise, as a negative number, or 0: the images are in other units.
-  float beyond_limit() const {
-    return beyond_limit_ > 0 ? beyond_limit_ : -beyond_noise_;
-  }
+  // Of these images.
+  BeyondLimits beyond() const { return beyond_; }
 
  private:
   // As layers are told.
@@ -97,12 +103,13 @@ class Painter : private Canvas {
   const Pixel from_pixel_;
   const PixelKernels& kernels_;
   const int64_t times_;
+  const int number_;
   std::optional<Walk> walk_;
   // Of the walk.
   Pixel pixel_;
   // What is still to be done behind the walk, or null.
   const Normalization* normalization_ = nullptr;
-  float beyond_limit_ = 0, beyond_noise_ = 0;
+  BeyondLimits beyond_;
   // Images between two walks.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.

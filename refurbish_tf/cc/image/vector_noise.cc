@@ -73,18 +73,21 @@ REFURBISH_TF_AVX2 float AddNoiseToFloats(const void* untyped_from,
                                          void* untyped_to) {
   const auto* const from = static_cast<const float*>(untyped_from);
   auto* const to = static_cast<float*>(untyped_to);
-  __m256 most = _mm256_setzero_ps();
+  __m256 least = _mm256_setzero_ps(), most = least;
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m256 values = _mm256_loadu_ps(from + i);
+    least = _mm256_min_ps(values, least);
     most = _mm256_max_ps(values, most);
     _mm256_storeu_ps(to + i, WithNoise(values, i, plan));
   }
-  float each[8];
-  _mm256_storeu_ps(each, most);
-  const float largest = *std::max_element(each, each + 8);
-  return std::max(plain::AddNoiseFrom(i, from, count, plan, to),
-                  largest > plan.limit ? largest : 0);
+  float low[8], high[8];
+  _mm256_storeu_ps(low, least);
+  _mm256_storeu_ps(high, most);
+  const float beyond = plan.Beyond(*std::min_element(low, low + 8),
+                                   *std::max_element(high, high + 8));
+  const float rest = plain::AddNoiseFrom(i, from, count, plan, to);
+  return beyond != 0 ? beyond : rest;
 }
 
 }  // namespace

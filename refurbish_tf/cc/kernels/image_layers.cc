@@ -200,20 +200,21 @@ absl::Status ImageLayers::NoMemory() {
       "smaller sizes to the layers.");
 }
 
-absl::Status ImageLayers::BeyondLimit(float value) {
-  if (value == 0) return absl::OkStatus();
-  if (value < 0) {
+absl::Status ImageLayers::Check(const BeyondLimits& beyond) {
+  if (beyond.noisy != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "image of gaussian_noise must have values from 0 to 1, to which it is "
-        "clipped; the image has values up to ",
-        -value,
-        ". Scale it before, as by image / 255, or pass clip=False, and mean "
-        "and sigma in the image's units."));
+        "clipped; the image has values such as ",
+        beyond.noisy,
+        ". Put the layer before normalize and scale the image before, as by "
+        "image / 255; or pass clip=False, and mean and sigma in the image's "
+        "units."));
   }
+  if (beyond.normalized == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "image of normalize must have values from 0 to 1, as its mean and std "
       "do; the image has values up to ",
-      value,
+      beyond.normalized,
       ". Pass max_pixel_value=255 if 255 is white, 1 for values as they are, "
       "or mean and std in the image's units."));
 }
@@ -336,7 +337,7 @@ absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,
       from += images.TotalBytes() / number;
       to += to_bytes / number;
     }
-    return ImageLayers::BeyondLimit(painter.beyond_limit());
+    return ImageLayers::Check(painter.beyond());
   } catch (const std::bad_alloc&) {
     return ImageLayers::NoMemory();
   }

@@ -25,6 +25,8 @@
 
 namespace refurbish_tf {
 
+struct BeyondLimits;
+
 // Thread-safe but for `Parse`.
 class ImageLayers {
  public:
@@ -50,8 +52,8 @@ class ImageLayers {
                                              const ImageSpec& made);
   // The errors of painting.
   static absl::Status NoMemory();
-  // Nothing if no value was beyond the limit.
-  static absl::Status BeyondLimit(float value);
+  // That no value was beyond the limits.
+  static absl::Status Check(const BeyondLimits& beyond);
 
  private:
   absl::Status OfTwoSizes(ImageSize one, ImageSize other) const;

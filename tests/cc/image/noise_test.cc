@@ -42,21 +42,23 @@ void ExpectNoise(const std::vector<Value>& values, const AddedNoise& noise, Valu
   const NoisePlan plan(noise, type);
   const int64_t count = static_cast<int64_t>(values.size());
   std::vector<Value> expected;
-  float largest = 0;
+  float largest = 0, smallest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const float value = static_cast<float>(values[i]);
     float sum = (value + plan.offset) + NoiseByDefinition(static_cast<uint32_t>(i), plan);
     if (noise.clip && !std::isnan(sum)) sum = std::clamp(sum, 0.0f, type == ValueType::kUint8 ? 255.0f : 1.0f);
     expected.push_back(static_cast<Value>(sum));
     if (value > largest) largest = value;
+    if (value < smallest) smallest = value;
   }
-  const bool is_refused = noise.clip && type == ValueType::kFloat32 && largest > 16;
+  const bool has_limits = noise.clip && type == ValueType::kFloat32;
+  const float beyond = has_limits && largest > 16 ? largest : has_limits && smallest < -1 ? smallest : 0;
   for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
     // Exactly as long as they are, for the sanitizer to see what is beyond.
     std::unique_ptr<Value[]> from(new Value[count]), to(new Value[count]);
     std::copy(values.begin(), values.end(), from.get());
     Value* const made = in_place ? from.get() : to.get();
-    EXPECT_EQ((kernels->*kernel)(from.get(), count, plan, made), is_refused ? largest : 0);
+    EXPECT_EQ((kernels->*kernel)(from.get(), count, plan, made), beyond);
     ASSERT_EQ(std::memcmp(made, expected.data(), count * sizeof(Value)), 0) << count;
   }
 }
@@ -71,7 +73,7 @@ TEST(NoiseTest, IsAsItsDefinition) {
     std::vector<float> floats(1 + random() % 70);
     for (float& value : floats) value = static_cast<float>(random() % 1000) / 1000;
     if (round % 5 == 0) floats.back() = std::numeric_limits<float>::quiet_NaN();
-    if (round % 7 == 0) floats[random() % floats.size()] = 16.5f;
+    if (round % 7 == 0) floats[random() % floats.size()] = round % 3 == 0 ? -1.5f : 16.5f;
     ExpectNoise(floats, noise, ValueType::kFloat32, &PixelKernels::add_noise_to_floats, round % 2 == 0);
     noise.clip = true;
     std::vector<uint8_t> bytes(1 + random() % 200);

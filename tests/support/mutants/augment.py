@@ -242,7 +242,7 @@ MUTANTS = [
     Mutant("of floats only those at the end of a row are looked at", "refurbish_tf/cc/image/vector_kernels.cc",
            "largest = _mm256_max_ps(values, largest);", "largest = largest;", f"{NORMALIZE}::test_a_single_value_of_other_units"),
     Mutant("bands forget the largest value of those before", "refurbish_tf/cc/image/painter.cc",
-           "    beyond_limit_ = std::max(\n        beyond_limit_, normalize(rows", "    beyond_limit_ = std::max(\n        0.0f, normalize(rows",
+           "        beyond_.normalized, normalize(rows", "        0.0f, normalize(rows",
            f"{NORMALIZE}::test_a_single_value_of_other_units"),
     Mutant("the accelerator divides by 255 always", "refurbish_tf/keras/offloaded_pixels.py",
            'float(layer.arguments.get("max_pixel_value", [255])[0])', "255.0",

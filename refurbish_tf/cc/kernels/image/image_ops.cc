@@ -180,21 +180,21 @@ class ImageOp : public OpKernel {
     const int64_t num_images = num_draws * frames;
     const int64_t from_bytes = images.TotalBytes() / num_images;
     const int64_t to_bytes = output->TotalBytes() / num_images;
-    std::atomic<float> beyond_limit = 0;
+    std::atomic<BeyondLimits> beyond = BeyondLimits();
     const auto paint = [&](int64_t begin, int64_t end) {
       Painter painter(chain(), size, pixel, BestKernels());
       for (int64_t image = begin; image < end; ++image) {
         painter.Paint(from + image * from_bytes, draws_of(image / frames),
                       to + image * to_bytes);
       }
-      if (painter.beyond_limit() != 0) beyond_limit = painter.beyond_limit();
+      if (painter.beyond().any()) beyond = painter.beyond();
     };
     // An image between two layers may be larger than the first and the last
     // one.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());
-    OP_REQUIRES_OK(ctx, ImageLayers::BeyondLimit(beyond_limit));
+    OP_REQUIRES_OK(ctx, ImageLayers::Check(beyond));
   }
 
  private:

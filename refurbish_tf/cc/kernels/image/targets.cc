@@ -200,18 +200,18 @@ absl::Status MoveImage(const Moving& move) {
   const int64_t to_bytes = BytesOfDraw(move, *output) / images.frames;
   const auto* const from = static_cast<const uint8_t*>(move.given.data());
   auto* const to = static_cast<uint8_t*>(output->data());
-  std::atomic<float> beyond_limit = 0;
+  std::atomic<BeyondLimits> beyond = BeyondLimits();
   TF_RETURN_IF_ERROR(ForEachDraw(move, *output, [&](int64_t draw) {
     Painter painter(*images.chain, {own[0], own[1]}, pixel, BestKernels(),
-                    times);
+                    times, move.output);
     for (int64_t i = draw * images.frames; i < (draw + 1) * images.frames;
          ++i) {
       painter.PaintBy([&](Canvas* canvas) { images.apply(draw, canvas); },
                       from + i * from_bytes, to + i * to_bytes);
     }
-    if (painter.beyond_limit() != 0) beyond_limit = painter.beyond_limit();
+    if (painter.beyond().any()) beyond = painter.beyond();
   }));
-  const absl::Status status = ImageLayers::BeyondLimit(beyond_limit);
+  const absl::Status status = ImageLayers::Check(beyond);
   return status.ok() ? status : refused(status);
 }
 
