@@ -32,7 +32,7 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 or float32 images, with 1 to 64 channels.
-    If floats that are to be clipped are below -1 or above 16, it raises an error: they are in other units.
+    If floats that are to be clipped are below -0.75 or above 16, it raises an error: they are in other units.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.

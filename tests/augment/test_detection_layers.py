@@ -248,3 +248,9 @@ def test_refuses(make, error, match):
 def test_refuses_images(layer, shape, dtype, error, match):
   with pytest.raises(error, match=f"image of {layer.__name__} must .*{match}"):
     layer(np.zeros(shape, dtype), [7, 0])
+
+
+def test_an_image_between_layers_is_not_larger_than_can_be_counted():
+  zooms = [augment.random_zoom_out(side_range=(1000, 1000), p=1)] * 2
+  with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"at most 2\^48 pixels"):
+    augment.compose([*zooms, augment.resize((4, 4))])(tf.zeros([200, 200, 64], tf.uint8), seed=[7, 0])

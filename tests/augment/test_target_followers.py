@@ -143,6 +143,14 @@ class TestImage:
     with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', follows as an image: image of normalize must have values"):
       augment.compose([augment.normalize()], {1: "image"})(first, np.float32(second))
 
+  def test_has_noise_of_its_own(self):
+    first = np.full([*SIZE, 3], 128, np.uint8)
+    fn = augment.compose([augment.gaussian_noise(0, 0.1)], {1: "image", 2: "image"})
+    made = fn(first, first, first, seed=[7, 0])
+    np.testing.assert_array_equal(made[0], augment.compose([augment.gaussian_noise(0, 0.1)])(first, seed=[7, 0]))
+    np.testing.assert_array_equal(made, fn(first, first, first, seed=[7, 0]))
+    assert np.abs(np.corrcoef(np.reshape(made, [3, -1])) - np.eye(3)).max() < 0.1
+
   def test_batches_and_clips_are_their_images(self):
     layers = [*COLORS["rand_augment"], *BETWEEN["resized_crop"], augment.random_flip(), augment.normalize()]
     small, large = noise(4, *SIZE, 3), noise(4, 72, 90, 3)

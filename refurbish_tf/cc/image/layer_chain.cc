@@ -109,7 +109,16 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return absl::InvalidArgumentError(
         absl::StrCat("have 1 to ", kMaxChannels, " channels, got ", channels));
   }
-  return absl::OkStatus();
+  // Of unknown sizes this is no more.
+  if (static_cast<double>(image.size.height) *
+          static_cast<double>(image.size.width) <=
+      kMaxPixels) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("have at most 2^48 pixels before and after each layer, got ",
+                   image.size.height, " x ", image.size.width,
+                   ". Crop or resize it before"));
 }
 
 LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
@@ -153,7 +162,9 @@ absl::StatusOr<ImageSpec> LayerChain::BehindWithin(ImageSpec image,
     absl::StatusOr<ImageSpec> made =
         draws == nullptr ? link.layer->Behind(image)
                          : link.layer->Made(image, draws + link.first_draw);
-    if (!made.ok()) return Refusal::Of(made.status()).Within(link.name);
+    absl::Status status = made.status();
+    if (status.ok()) status = Check(*made);
+    if (!status.ok()) return Refusal::Of(status).Within(link.name);
     image = *made;
   }
   return image;

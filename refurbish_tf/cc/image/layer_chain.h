@@ -23,6 +23,8 @@ class LayerChain {
   // More than any augmentation has. A bit for each cutout fits in a word.
   static constexpr int kMaxLayers = 64;
   static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
+  // So that an image's bytes can be counted.
+  static constexpr double kMaxPixels = 0x1p48;
 
   struct Link {
     std::string name;

@@ -13,9 +13,9 @@ namespace {
 constexpr double kNoiseFactors[] = {3.3361117228142634, 0.31268683974899514,
                                     1.4296519373922978, -3.479164838328435,
                                     3.6930138362335114};
-// Values from 0 to 255, or those that are normalized, hardly stay within these;
-// those from 0 to 1 hardly reach them, with noise.
-constexpr float kSmallestWithNoise = -1, kLargestWithNoise = 16;
+// Values from 0 to 255, from -1 to 1, or those that are normalized hardly stay
+// within these. Values from 0 to 1 hardly reach them, even with noise.
+constexpr float kSmallestWithNoise = -0.75f, kLargestWithNoise = 16;
 
 }  // namespace
 

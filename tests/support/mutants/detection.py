@@ -40,4 +40,6 @@ MUTANTS = [
            "if (i < number_ - 1) return number_;", f"{CHOICE}::test_draws_of_others_are_refused"),
     Mutant("choices have equal seeds", "refurbish_tf/augment/inner_layers.py", "text_of(chain, sum(map(len, chains[:k])))", "text_of(chain)",
            f"{CHOICE}::test_is_as_its_reference"),
+    Mutant("an image between layers may have any number of bytes", f"{CC}/layer_chain.cc", "    if (status.ok()) status = Check(*made);\n", "",
+           f"{DETECTION}::test_an_image_between_layers_is_not_larger_than_can_be_counted"),
 ]

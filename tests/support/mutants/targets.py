@@ -117,6 +117,8 @@ MUTANTS = [
     Mutant("a flip of both axes keeps rows", f"{CC}/layers/random_flip.cc", "(has_both_ || !first_is_vertical_)", "!has_both_ && !first_is_vertical_",
            f"{FOLLOWERS}::TestDisparity"),
     Mutant("a shear of columns keeps rows", f"{CC}/layers/random_affine.cc", 'name == "shear_y"', 'name == "none"', f"{FOLLOWERS}::TestDisparity"),
+    Mutant("a second image has the same noise", f"{CC}/painter.cc", "  if (number_ > 0) {", "  if (false) {",
+           f"{FOLLOWERS}::TestImage::test_has_noise_of_its_own"),
     Mutant("layers within one keep rows", f"{CC}/layers/random_apply.cc", "return below() > 0 ? chain_.row_change() : RowChange::kKept;", "return RowChange::kKept;",
            f"{FOLLOWERS}::TestDisparity"),
 ]

@@ -36,8 +36,9 @@ class RandomChoice : public LayerOfChains {
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_ASSIGN_OR_RETURN(ImageSpec all, chains()[0].BehindWithin(image));
-    for (const LayerChain& chain : chains()) {
-      RTF_ASSIGN_OR_RETURN(const ImageSpec made, chain.BehindWithin(image));
+    for (size_t k = 1; k < chains().size(); ++k) {
+      RTF_ASSIGN_OR_RETURN(const ImageSpec made,
+                           chains()[k].BehindWithin(image));
       all.size_is_drawn |= made.size_is_drawn || !(made.size == all.size);
       all.size_is_new |= made.size_is_new || all.size_is_drawn;
       if (!(made.size == all.size)) all.size = {kUnknown, kUnknown};

@@ -184,10 +184,15 @@ absl::Status MoveImage(const Moving& move) {
         status.code(),
         absl::StrCat(move.whose, " follows as an image: ", status.message()));
   };
-  const absl::StatusOr<ImageSpec> made = images.chain->BehindFollower(
-      {images.size, images.pixel}, pixel, times,
-      images.num_draws > 0 ? images.draws : nullptr);
-  if (!made.ok()) return refused(made.status());
+  absl::StatusOr<ImageSpec> made = absl::UnknownError("");
+  for (int64_t draw = 0; draw == 0 || draw < images.num_draws; ++draw) {
+    made = images.chain->BehindFollower(
+        {images.size, images.pixel}, pixel, times,
+        images.num_draws == 0
+            ? nullptr
+            : images.draws + draw * images.chain->num_draws());
+    if (!made.ok()) return refused(made.status());
+  }
   if (TypeOf(made->pixel.type) !=
       move.ctx->expected_output_dtype(move.output)) {
     return move.Refused(absl::StrCat("have ", NameOf(made->pixel.type),

@@ -23,7 +23,7 @@ struct ImageBatch {
   ImageSize size, made;
   // Does to a canvas what is done with these draws.
   std::function<void(int64_t draw, Canvas*)> apply;
-  // The layers, the draws of the first image if there is one, and what they are
+  // The layers, the draws of all images one after the other, and what they are
   // done to.
   const LayerChain* chain = nullptr;
   const int32_t* draws = nullptr;
