@@ -58,14 +58,10 @@ inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
   const float at =
       (static_cast<float>(sum << 8 | fraction) - kNoiseMiddle) * kNoiseScale;
   const float square = at * at;
-  // A double holds a product exactly, so that no compiler can fuse it with a
-  // sum into one operation that rounds once.
+  // Nothing is fused: the package is compiled with -ffp-contract=off.
   float factor = plan.factors[4];
-  for (int k = 3; k >= 0; --k) {
-    const double product = static_cast<double>(factor) * square;
-    factor = static_cast<float>(product) + plan.factors[k];
-  }
-  return static_cast<float>(static_cast<double>(factor) * at);
+  for (int k = 3; k >= 0; --k) factor = factor * square + plan.factors[k];
+  return factor * at;
 }
 
 // From value `begin` of an image on.
