@@ -128,6 +128,20 @@ def are_multiples(sides, of):
   return all(side >= first and side % first == 0 for side, first in known) and len({side // first for side, first in known}) <= 1
 
 
+def _way_to_resize(kind, own_sides, sides, is_plain):
+  """How a map gets the static sides of its image, for errors. `is_plain`: whether it has no dimension of channels."""
+  (height, width), (own_height, own_width) = (
+      [name if side is None else side for name, side in zip(names, of)]
+      for names, of in ((("height", "width"), sides), ((f"{kind}_height", f"{kind}_width"), own_sides)))
+  what, size = f"{kind}[..., tf.newaxis]" if is_plain else kind, f"[{height}, {width}]"
+  if kind == "mask":
+    return f'such as the mask with tf.image.resize(tf.cast(mask, tf.int64){"[..., tf.newaxis]" * is_plain}, {size}, "nearest")'
+  if kind == "bilinear":
+    return f"such as the map with tf.image.resize({'map[..., tf.newaxis]' if is_plain else 'map'}, {size})"
+  factors = f"[{width} / {own_width}, {height} / {own_height}]" if kind == "flow" else f"({width} / {own_width})"
+  return f"and multiply a {kind} by what its sides are multiplied by: tf.image.resize({what}, {size}) * {factors}"
+
+
 def check_shape(path, kind, shape, lead, image_shape):
   """Raises unless the static shape fits an image that has the dimensions `lead` before its height."""
   if shape.rank is None:
@@ -136,9 +150,12 @@ def check_shape(path, kind, shape, lead, image_shape):
       (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people"))
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
+    way = "Put the layers before batch, or batch both; each frame of a clip has its own."
+    if kind == "image" and shape.rank == len(lead) + 2:
+      way = "Give it a dimension of channels in Dataset.map before: image[..., tf.newaxis]."
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
-        f"{image_shape}. Put the layers before batch, or batch both; each frame of a clip has its own.")
+        f"{image_shape}. {way}")
   if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
     channels = {"flow": 2, "disparity": 1}.get(kind)
@@ -153,9 +170,7 @@ def check_shape(path, kind, shape, lead, image_shape):
             f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or the same "
             f"multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the smaller one is the image.")
     elif not own_sides.is_compatible_with(sides):
-      way = (
-          "Resize one of them in Dataset.map before, a mask [height, width] with "
-          'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
+      way = f"Resize one of them in Dataset.map before, {_way_to_resize(kind, own_sides, sides, shape.rank == len(lead) + 2)}."
       if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
         order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
         way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."

@@ -123,6 +123,7 @@ class Following:
         (path, value) for path, value in unnamed_targets.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
     self._check_others(image)
+    self._check_others_beside_second_images()
     if moves:
       unnamed_targets.check_names(self._others)
       unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
@@ -235,6 +236,19 @@ class Following:
       self._maybe_maps = unnamed_targets.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
     else:
       self._maybe_maps = []
+
+  def _check_others_beside_second_images(self):
+    """The same for the sizes of second images, if need be when it runs."""
+    for second in [path for path, kind in self._kinds.items() if kind == "image"]:
+      image = self._tensors[second]
+      if image.shape.rank is None:
+        continue
+      for path, other in unnamed_targets.check_sizes(self._others, _sides(image), second=second):
+        sides, there = tf.shape(image)[:-1], tf.shape(other)[:image.shape.rank - 1]
+        is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(tf.not_equal(there, sides[:tf.size(there)]))
+        self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, (
+            f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but `targets` does not "
+            f"name it. {unnamed_targets.way_of_second(path)} Got the sizes:"), there, sides)
 
 
 def replaced(value, path, tensor):

@@ -237,7 +237,7 @@ CASES = {
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
     "a second picture": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "image"} if it is a second picture',
+        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'targets={1: "image"} for a second picture',
         lambda: augment.compose(LAYERS, {1: "image"})(COLORED, COLORED, seed=SEED),
         lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
