@@ -14,7 +14,7 @@ from .native_layers import DrawingLayer
 _MOST = 1e300
 
 
-def random_choice(layers: Sequence[Any], p: Sequence[float] | None = None) -> Any:
+def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None = None) -> Any:
   """Returns a layer that applies one of several layers, or lists of them.
 
   >>> crops = [rtf.augment.random_resized_crop(32), [rtf.augment.resize(40), rtf.augment.random_crop(32)]]
@@ -43,7 +43,7 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | None = None) -> An
   is_list = isinstance(weights, (list, tuple)) and all(map(is_real, weights))
   if not is_list or len(weights) != len(chains) or not all(0 <= weight <= _MOST for weight in weights) or not any(weights):
     raise (ValueError if is_list else TypeError)(
-        f"p of random_choice must have a number from 0 to {_MOST:g} for each choice, {len(chains)} in all, not only zeros, got {p!r}. "
+        f"p of random_choice must have a number from 0 to 1e300 for each choice, {len(chains)} in all, not only zeros, got {p!r}. "
         "Leave it out to draw all equally often.")
   total = math.fsum(weights)
   ends = [round(math.fsum(weights[:k + 1]) / total * 2**31) for k in range(len(chains))]

@@ -117,7 +117,7 @@ class Following:
         continue
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
-      target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(image))
+      target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # What nobody has named.
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
@@ -168,7 +168,7 @@ class Following:
         self._check_others(made)
         lead = self._lead(made)
         for path, kind in self._kinds.items():
-          target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(made))
+          target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(made))
       for path in self._kinds:
         if self._kinds[path] in WITH_SIDES:
           self._tensors[path] = _checked_to_have_its_size(path, self._kinds[path], self._tensors[path], _pixels(made))
@@ -239,10 +239,8 @@ class Following:
 
   def _check_others_beside_second_images(self):
     """The same for the sizes of second images, if need be when it runs."""
-    for second in [path for path, kind in self._kinds.items() if kind == "image"]:
+    for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
       image = self._tensors[second]
-      if image.shape.rank is None:
-        continue
       for path, other in unnamed_targets.check_sizes(self._others, _sides(image), second=second):
         sides, there = tf.shape(image)[:-1], tf.shape(other)[:image.shape.rank - 1]
         is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(tf.not_equal(there, sides[:tf.size(there)]))

@@ -97,7 +97,7 @@ def check_sizes(found, sides, is_known=True, second=None):
   """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
 
   `sides`: of the image, after the dimensions of a batch or of frames. `is_known`: whether its rank is. `second`: the path of the
-  image, if it is a second one. These are pairs of a path and a tensor.
+  image, unless it is the first. These are pairs of a path and a tensor.
   """
   maybe = []
   for path, component in found:
