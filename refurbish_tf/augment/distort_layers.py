@@ -34,7 +34,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
   low, high = (
       checked_real("sharpness_factor of random_adjust_sharpness", value, 0, _MOST_SHARPNESS, "Pass 2 for twice as sharp, or (0.5, 2).")
       for value in _ends(sharpness_factor))
-  return _with_range("random_adjust_sharpness", "sharpness_factor", low, high, p, 1 if low == high else math.inf)
+  return _with_range("random_adjust_sharpness", "sharpness_factor", low, high, p, math.inf if low < high else int(low != 1))
 
 
 def random_autocontrast(p: float = 0.5) -> Any:
@@ -122,7 +122,7 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
   """
   low, high = (
       checked_whole("bits of random_posterize", value, 1, 8, "Pass 4 to keep 16 values, or (2, 6).") for value in _ends(bits))
-  return _with_range("random_posterize", "bits", low, high, p, high - low + 1)
+  return _with_range("random_posterize", "bits", low, high, p, high - low + 1 if low < 8 else 0)
 
 
 def _ends(value):

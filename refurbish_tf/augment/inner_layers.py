@@ -27,7 +27,7 @@ def check_native(layers, whose):
           f"layers of {whose} must be layers of rtf.augment that take images, got {layer!r} at position {position}. Draw in a "
           "function of your own, with a parameter named seed, which of them are applied.")
   if len(layers) > MOST_LAYERS:
-    raise ValueError(f"layers of {whose} must be 1 to {MOST_LAYERS} layers, got {len(layers)}. Put some of them into one in its place.")
+    raise ValueError(f"layers of {whose} must be 1 to {MOST_LAYERS} layers, got {len(layers)}. Put several of them into one random_order or random_choice.")
 
 
 def text_of(layers, first=0):

@@ -160,7 +160,7 @@ def checked_fill(what, value):
 def checked_real(what, value, least, most, advice, form="a number"):
   """Returns `value` as a float; raises unless it is a real number from `least` to `most`."""
   if not is_real(value) or not least <= value <= most:
-    raise (ValueError if is_real(value) else TypeError)(f"{what} must be {form} from {least} to {most:,}, got {value!r}. {advice}")
+    raise (ValueError if is_real(value) else TypeError)(f"{what} must be {form} from {least:,} to {most:,}, got {value!r}. {advice}")
   return float(value)
 
 

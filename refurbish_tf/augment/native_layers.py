@@ -139,13 +139,15 @@ class DrawingLayer(NativeLayer):
 class ChanceLayer(DrawingLayer):
   """A random layer that changes an image with probability `p`, or leaves it as it is.
 
-  `outcomes` are those of the change, as for a `NativeLayer`.
+  `outcomes` are those of the change, as for a `NativeLayer`, or (0, 0) if it changes nothing.
   """
 
   def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
     p = checked_real(
         f"p of {name}", p, 0, 1, "Pass 0.1 for a tenth of the images.", form="a probability, a real number")
-    if outcomes is not None:
+    if outcomes == (0, 0):
+      outcomes = (1, 1)
+    elif outcomes is not None:
       number, effective = outcomes
       same = (1 - p)**2 + p**2 / effective
       outcomes = (p < 1) + (number if p > 0 else 0), 1 / same if same else math.inf
@@ -186,9 +188,8 @@ class LayerChain:
     for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).row_changes):
       if change:
         raise ValueError(
-            f"targets: the component {shown(path)}, 'disparity', must have layers that keep its rows, got {layer!r} at position "
-            f"{position}, which may {change}. Leave it out: crops, resizes and random_flip(\"vertical\") keep them, and so does padding "
-            "with zeros.")
+            f"targets: the disparity {shown(path)} cannot follow {layer!r} at position {position}, which may {change}. Use layers that keep "
+            "rows: crops, resizes, random_flip(\"vertical\"), padding with zeros.")
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed=None):

@@ -4,12 +4,17 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
+import numpy as np
+
 from refurbish_tf._internal.checks import is_real
 from .inner_layers import checked_chains, kept, outcomes_of, shown
 from .native_layers import DrawingLayer
 
+# Sums of as many weights as there may be are finite.
+_MOST = 1e300
 
-def random_choice(layers: Sequence[Any], p: Sequence[float] | None = None) -> Any:
+
+def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None = None) -> Any:
   """Returns a layer that applies one of several layers, or lists of them.
 
   >>> crops = [rtf.augment.random_resized_crop(32), [rtf.augment.resize(40), rtf.augment.random_crop(32)]]
@@ -23,7 +28,7 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | None = None) -> An
   Args:
     layers: a list or tuple of layers of this module that keep the dtype of an image, so not `normalize` and those that decode,
       and of lists of these.
-    p: how likely each choice is: as many numbers, of at least 0, of which only the proportions count. None: all are as likely.
+    p: the weight of each choice, at least 0; weights need not sum to 1. None: all choices are equally likely.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In `compose`
@@ -34,16 +39,16 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | None = None) -> An
     ValueError: `layers` is empty, or has one that makes images of another dtype; `p` has another length, or only zeros.
   """
   chains, text = checked_chains(layers, "random_choice")
-  weights = [1] * len(chains) if p is None else p
+  weights = [1] * len(chains) if p is None else p.tolist() if isinstance(p, np.ndarray) else p
   is_list = isinstance(weights, (list, tuple)) and all(map(is_real, weights))
-  if not is_list or len(weights) != len(chains) or not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+  if not is_list or len(weights) != len(chains) or not all(0 <= weight <= _MOST for weight in weights) or not any(weights):
     raise (ValueError if is_list else TypeError)(
-        f"p of random_choice must be a list of {len(chains)} numbers of at least 0, one for each choice, not all 0, got {p!r}. Leave it "
-        "out to draw all equally often.")
+        f"p of random_choice must have a number from 0 to 1e300 for each choice, {len(chains)} in all, not only zeros, got {p!r}. "
+        "Leave it out to draw all equally often.")
   total = math.fsum(weights)
   ends = [round(math.fsum(weights[:k + 1]) / total * 2**31) for k in range(len(chains))]
   layer = DrawingLayer(
-      "random_choice", f"ends={','.join(map(str, ends))} {text}", shown(chains) + ("" if p is None else f", p={list(p)}"),
+      "random_choice", f"ends={','.join(map(str, ends))} {text}", shown(chains) + ("" if p is None else f", p={list(weights)}"),
       outcomes=_outcomes(chains, [weight / total for weight in weights]),
       looks_at_boxes=any(layer.looks_at_boxes for chain in chains for layer in chain))
   return kept(layer, "the dtype", "Put those that normalize after it.")

@@ -20,8 +20,8 @@ def random_iou_crop(
   >>> element["image"].shape, element["boxes"].numpy().tolist()
   (TensorShape([192, 303, 3]), [[0.0, 0.0, 247.0, 183.0], [0.0, 0.0, 0.0, 0.0]])
 
-  The arguments mean what they do for torchvision's `RandomIoUCrop`. An element of `sampler_options` is drawn. From 1 on the image
-  stays as it is. Otherwise up to `trials` crops are drawn, until one has the middle of a box, and with such a box at least this
+  The arguments mean what they do for torchvision's `RandomIoUCrop`. An element of `sampler_options` is drawn. If the option is 1
+  or more, the image is not cropped. Otherwise up to `trials` crops are drawn, until one has the middle of a box, and with such a box at least this
   intersection over union; if none has, another option is drawn. After 50 options, or without a box, the image stays as it is.
   Boxes whose middle is outside the crop become 0, and `sanitize_boxes` drops them; others are clipped. Images get different sizes:
   put a `resize((height, width))` after it before they are batched.

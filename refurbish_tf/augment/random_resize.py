@@ -21,7 +21,7 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
 
   Args:
     min_size: the least length of the shortest side, a whole number of pixels from 1 to 65,535.
-    max_size: the length that is not reached, a whole number above `min_size`.
+    max_size: the upper bound, exclusive, a whole number above `min_size`.
     antialias: whether an image that shrinks is averaged over all of its pixels, not two in each direction.
 
   Returns:

@@ -42,4 +42,4 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
         "Pass (1, 4), torchvision's default.")
   return ChanceLayer(
       "random_zoom_out", p, f"sides={low!r},{high!r} fill={','.join(map(str, values))}", f"fill={fill!r}, side_range=({low:g}, {high:g})",
-      outcomes=(math.inf, math.inf))
+      outcomes=(math.inf, math.inf) if high > 1 else (0, 0))

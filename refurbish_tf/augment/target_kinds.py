@@ -128,17 +128,34 @@ def are_multiples(sides, of):
   return all(side >= first and side % first == 0 for side, first in known) and len({side // first for side, first in known}) <= 1
 
 
-def check_shape(path, kind, shape, lead, image_shape):
-  """Raises unless the static shape fits an image that has the dimensions `lead` before its height."""
+def _way_to_resize(kind, dtype, own_sides, sides, is_plain):
+  """How a map gets the static sides of its image, for errors. `is_plain`: whether it has no dimension of channels."""
+  own_height, own_width = (side or f"{kind}_{name}" for side, name in zip(own_sides, ("height", "width")))
+  height, width = (side or name for side, name in zip(sides, ("height", "width")))
+  channels, size = "[..., tf.newaxis]" * is_plain, f"[{height}, {width}]"
+  if kind in ("mask", "bilinear"):
+    cast, method = ("map", "") if kind == "bilinear" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
+    return f"a {kind.replace('bilinear', 'map')} with tf.image.resize({cast}{channels}, {size}{method})"
+  scaled, factors = ("the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]") if kind == "flow" else (
+      "a disparity with its width", f"({width} / {own_width})")
+  return f"and scale {scaled}: tf.image.resize({kind}{channels}, {size}) * {factors}"
+
+
+def check_shape(path, kind, tensor, lead, image_shape):
+  """Raises unless the tensor's static shape fits an image that has the dimensions `lead` before its height."""
+  shape = tensor.shape
   if shape.rank is None:
     return
   own, most, forms = _FORMS.get(kind) or (
       (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people"))
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
+    way = "Put the layers before batch, or batch both; each frame of a clip has its own."
+    if kind == "image" and shape.rank == len(lead) + 2:
+      way = "Give it a dimension of channels in Dataset.map before: image[..., tf.newaxis]."
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
-        f"{image_shape}. Put the layers before batch, or batch both; each frame of a clip has its own.")
+        f"{image_shape}. {way}")
   if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
     channels = {"flow": 2, "disparity": 1}.get(kind)
@@ -153,9 +170,7 @@ def check_shape(path, kind, shape, lead, image_shape):
             f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or the same "
             f"multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the smaller one is the image.")
     elif not own_sides.is_compatible_with(sides):
-      way = (
-          "Resize one of them in Dataset.map before, a mask [height, width] with "
-          'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
+      way = f"Resize one of them in Dataset.map before, {_way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)}."
       if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
         order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
         way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."

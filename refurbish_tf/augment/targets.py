@@ -117,12 +117,13 @@ class Following:
         continue
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
-      target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(image))
+      target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # What nobody has named.
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
     self._check_others(image)
+    self._check_others_beside_second_images()
     if moves:
       unnamed_targets.check_names(self._others)
       unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
@@ -167,7 +168,7 @@ class Following:
         self._check_others(made)
         lead = self._lead(made)
         for path, kind in self._kinds.items():
-          target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, shape_of(made))
+          target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(made))
       for path in self._kinds:
         if self._kinds[path] in WITH_SIDES:
           self._tensors[path] = _checked_to_have_its_size(path, self._kinds[path], self._tensors[path], _pixels(made))
@@ -235,6 +236,17 @@ class Following:
       self._maybe_maps = unnamed_targets.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
     else:
       self._maybe_maps = []
+
+  def _check_others_beside_second_images(self):
+    """The same for the sizes of second images, if need be when it runs."""
+    for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
+      image = self._tensors[second]
+      for path, other in unnamed_targets.check_sizes(self._others, _sides(image), second=second):
+        sides, there = tf.shape(image)[:-1], tf.shape(other)[:image.shape.rank - 1]
+        is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(tf.not_equal(there, sides[:tf.size(there)]))
+        self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, (
+            f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but `targets` does not "
+            f"name it. {unnamed_targets.way_of_second(path)} Got the sizes:"), there, sides)
 
 
 def replaced(value, path, tensor):

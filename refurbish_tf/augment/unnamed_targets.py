@@ -81,16 +81,23 @@ def _floating_kinds(path, component, channels):
   """What else a component of the image's size may be if it holds floats, for errors."""
   if not tf.as_dtype(getattr(component, "dtype", tf.string)).is_floating:
     return ""
-  return f", {named(path, 'bilinear')} if it is a map" + (
-      f", {named(path, 'flow')} if it holds vectors" if channels == [2] else
-      f", {named(path, 'disparity')} if it is the disparity of two views" if channels in ([], [1]) else "")
+  return f", {named(path, 'bilinear')} for a map to be blended" + (
+      f", {named(path, 'flow')} for an optical flow" if channels == [2] else
+      f", {named(path, 'disparity')} for the disparity of two views" if channels in ([], [1]) else "")
 
 
-def check_sizes(found, sides, is_known=True):
+def way_of_second(path):
+  """What to do with a component that has the size of a second image."""
+  return (
+      f"Pass {named(path, 'image')} for another picture, or {named(path, None)} if it stays as it is. To let a mask follow, resize it to "
+      "the size of the first image in Dataset.map.")
+
+
+def check_sizes(found, sides, is_known=True, second=None):
   """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
 
-  `sides`: of the image, after the dimensions of a batch or of frames. `is_known`: whether its rank is. These are pairs of a
-  path and a tensor.
+  `sides`: of the image, after the dimensions of a batch or of frames. `is_known`: whether its rank is. `second`: the path of the
+  image, unless it is the first. These are pairs of a path and a tensor.
   """
   maybe = []
   for path, component in found:
@@ -105,11 +112,11 @@ def check_sizes(found, sides, is_known=True):
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):
       first = "" if is_map else (
           " It would have to be [height, width, channels], after the dimensions of a batch or of frames.")
+      of, way = (f"component {shown(second)}, 'image'", way_of_second(path)) if second else ("image", (
+          f"Pass {named(path, 'mask')} for classes, {named(path, 'image')} for a second picture"
+          f"{_floating_kinds(path, component, there[len(sides):])}, or {named(path, None)} if it stays as it is.{first}"))
       raise ValueError(
-          f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
-          f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it holds classes: its "
-          f"nearest pixels follow the image. Pass {named(path, 'image')} if it is a second picture"
-          f"{_floating_kinds(path, component, there[len(sides):])}. Else pass {named(path, None)}, or targets={{}} if nothing follows it.{first}")
+          f"The component {shown(path)} of shape {shape} has the height and width of the {of}, but `targets` does not name it. {way}")
     if len(there) >= len(sides) and None in there[:len(sides)] + sides and (
         shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor)):
       maybe.append((path, component))

@@ -85,6 +85,7 @@ class TestDraws:
   def test_outcomes(self):
     assert SIZES.outcomes == (21, 21) and CROP.outcomes is None
     assert augment.random_zoom_out(p=1).outcomes == (math.inf, math.inf)
+    assert augment.random_zoom_out(side_range=(1, 1)).outcomes == (1, 1)
 
 
 def cropped(fn, size, boxes, seed):

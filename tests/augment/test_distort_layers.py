@@ -118,6 +118,8 @@ class TestDistortions:
     assert repr(augment.random_invert(1)) == "random_invert(p=1)"
     assert augment.random_posterize((2, 6), 1).outcomes == (5, 5) and augment.random_posterize(3).outcomes == (2, 2)
     assert augment.random_adjust_sharpness((0, 2), 1).outcomes == (math.inf, math.inf)
+    for layer in (augment.random_posterize(8), augment.random_adjust_sharpness((1, 1)), augment.random_adjust_sharpness(1, p=1), augment.random_perspective(0)):
+      assert layer.outcomes == (1, 1)
     assert augment.random_equalize(0).outcomes == (1, 1) and augment.random_channel_permutation().outcomes == (6, 6)
     assert augment.random_photometric_distort().outcomes == (math.inf, math.inf)
     assert augment.random_photometric_distort(p=0).outcomes == (1, 1)

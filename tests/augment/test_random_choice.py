@@ -137,6 +137,7 @@ def test_static_sizes():
 def test_outcomes_and_text():
   flip, blur, inner = augment.random_flip(), augment.gaussian_blur(3), augment.random_order([augment.random_flip(), augment.random_flip()])
   assert augment.random_choice([flip, [flip, flip]]).outcomes == (6, 1 / (0.25 / 2 + 0.25 / 4))
+  assert repr(augment.random_choice([flip, blur], np.array([0.25, 0.75]))) == repr(augment.random_choice([flip, blur], [0.25, 0.75]))
   assert augment.random_choice([flip, blur], [1, 0]).outcomes == (2, 2) and augment.random_choice([flip, augment.cutout(3)]).outcomes is None
   assert inner.outcomes == (4, 4) and repr(inner) == "random_order([random_flip(), random_flip()])"
   assert repr(augment.random_choice([flip, [flip, inner]], [1, 2])) == (
@@ -153,9 +154,12 @@ def test_outcomes_and_text():
     (lambda: augment.random_choice([augment.random_flip()] * 65), ValueError, "1 to 64 layers"),
     (lambda: augment.random_choice(augment.random_flip()), TypeError, "must be a list or tuple"),
     (lambda: augment.random_order([lambda image: image]), TypeError, "layers of random_order must be layers of rtf.augment"),
-    (lambda: augment.random_choice([augment.random_flip()], [0]), ValueError, "p of random_choice must be a list of 1 numbers of at least 0, not all 0|not all 0"),
+    (lambda: augment.random_choice([augment.random_flip()], [0]), ValueError, "p of random_choice must have a number from 0 to .* for each choice, 1 in all, not only zeros"),
     (lambda: augment.random_choice([augment.random_flip()], [1, 2]), ValueError, "p of random_choice"),
+    (lambda: augment.random_choice([augment.random_flip()] * 2, [1e308, 1e308]), ValueError, "p of random_choice"),
+    (lambda: augment.random_choice([augment.random_flip()] * 2, [10**400, 1]), ValueError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_flip()], 0.5), TypeError, "p of random_choice"),
+    (lambda: augment.random_choice([augment.random_flip()], np.array(0.5)), TypeError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_solarize(), augment.random_flip()])(noise(4, 4, 2), SEED), ValueError,
      "image of random_solarize in random_choice must have 1 or 3 channels")])
 def test_what_it_refuses(make, error, match):

@@ -144,14 +144,15 @@ def test_of_dtypes_of_targets(kind, given, remedy, made):
   augment.compose(LAYERS, targets={1: kind})(COLORED, made(given) if made else given, seed=SEED)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool, np.float16, np.float64])
 def test_of_sizes_of_masks(dtype):
-  fn, mask = augment.compose(LAYERS, targets={1: "mask"}), GREY.astype(dtype)
+  fn, mask = augment.compose(LAYERS, targets={1: "mask"}), GREY.astype(dtype) + (dtype(0.5) if issubclass(dtype, np.floating) else dtype(0))
   with pytest.raises(ValueError, match="height and width of the image") as raised:
     fn(COLORED, mask, seed=SEED)
-  remedy = 'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest")'
+  cast = "mask" if issubclass(dtype, np.floating) else "tf.cast(mask, tf.int64)"
+  remedy = f'tf.image.resize({cast}[..., tf.newaxis], [4, 4], "nearest")'
   assert remedy in str(raised.value)
-  made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf, "size": (4, 4)}), seed=SEED)[1]
+  made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf}), seed=SEED)[1]
   assert set(np.unique(made)) <= set(np.unique(mask))
 
 
@@ -237,7 +238,7 @@ CASES = {
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
     "a second picture": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'Pass targets={1: "image"} if it is a second picture',
+        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'targets={1: "image"} for a second picture',
         lambda: augment.compose(LAYERS, {1: "image"})(COLORED, COLORED, seed=SEED),
         lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(

@@ -43,7 +43,7 @@ class TestUnnamed:
 
   @pytest.mark.parametrize("image, other", SEEN)
   def test_is_an_error(self, image, other):
-    with pytest.raises(ValueError, match="targets must say what the component 1 .*targets={1: \"mask\"} .* Else pass targets={1: None}"):
+    with pytest.raises(ValueError, match="The component 1 .* does not name it. Pass targets={1: \"mask\"} .* or targets={1: None} if"):
       self.traced(image, other)
     self.traced(image, other, targets={})
 
@@ -74,9 +74,9 @@ class TestUnnamed:
       (lambda image, mask: (image, {"at": (mask, 3)}), r"component 1\['at'\]\[0\] .*targets={1: {\"at\": ")])
   def test_wherever_it_is(self, element, said):
     source = SOURCE.map(lambda image, mask, label: element(image, mask))
-    with pytest.raises(ValueError, match=f"targets must say what the {said}"):
+    with pytest.raises(ValueError, match=f"The {said}"):
       source.refurbish([tf.identity])
-    with pytest.raises(ValueError, match=f"targets must say what the {said}"):
+    with pytest.raises(ValueError, match=f"The {said}"):
       source.map(augment.compose([tf.identity]))
     assert source.refurbish([tf.identity], targets={}).element_spec == source.element_spec
 
@@ -235,6 +235,8 @@ class TestBadInput:
       ((IMAGES[:4], MASK), {1: "mask"}, ValueError, r"\(4,\) of the images, got shape \(64, 64, 1\)"),
       ((IMAGES[:4], MASK[..., 0]), {1: "mask"}, ValueError, r"got shape \(64, 64\) beside an image of shape \(4, 64, 64, 3\)"),
       ((IMAGES[:4], MASKS[:3]), {1: "mask"}, ValueError, r"\(4,\) of the images, got shape \(3, 64, 64, 1\)"),
+      ((IMAGE, MASK[::2, ::2, 0]), {1: "mask"}, ValueError, r'cast\(mask, tf.int64\)\[..., tf.newaxis\], \[64, 64\], "nearest"\)\.'),
+      ((IMAGE, MASK[..., 0].astype(np.uint8)), {1: "image"}, ValueError, r"image\[..., tf.newaxis\]"),
       ((IMAGES[:4], BOX), {1: "xyxy"}, ValueError, r"\(4,\) of the images, got shape \(3, 4\)"),
       ((IMAGE, MASKS[:4]), {1: "mask"}, ValueError, "before batch, or batch both")])
   def test_components(self, element, targets, error, said):
