@@ -43,7 +43,7 @@ MUTANTS = [
            f"{SHOW}::test_flow_and_disparity"),
     Mutant("show: a flow has no direction", FIGURE, 'if kind == "flow" else (', "if False else (", f"{SHOW}::test_flow_and_disparity"),
     Mutant("show: titles are above the first image", FIGURE, "key=lambda pair: pair[1][2] / pair[1][1])[0]", "key=lambda pair: 0)[0]", f"{SHOW}::test_layers"),
-    Mutant("show: boxes take the colours of others", PANELS, "panel.boxes += [(row, corner, text)", "panel.boxes += [(len(corners) - row, corner, text)",
+    Mutant("show: boxes take the colours of others", FIGURE, "for number, corners, text in panel.boxes:", "for number, (_, corners, text) in enumerate(panel.boxes):",
            f"{SHOW}::test_boxes_and_points_keep_their_colours"),
     Mutant("bars leave out what was waited for", "refurbish_tf/stats.py", "for name in waits))] for epoch", "for name in waits[:0]))] for epoch",
            "tests/drawing/test_tables.py::test_counts"),
