@@ -87,8 +87,8 @@ def _arrays(sample):
 def panels_of(sample, kinds, class_names, most_frames):
   """The panels of a sample, and its labels in words."""
   there = _arrays(sample)
-  others = {path: value for path, value in there.items() if kinds.get(path, "image") == "image"}
-  images = {path: value for path, value in others.items() if path in kinds or _is_image(path, value)} or {
+  others = {path: value for path, value in there.items() if path not in kinds}
+  images = {path: value for path, value in others.items() if _is_image(path, value)} or {
       path: _decoded(value) for path, value in others.items() if _is_file(value)}
   if not images:
     described = ", ".join(f"{value.dtype.name}{list(value.shape)}" for value in there.values())
@@ -98,16 +98,16 @@ def panels_of(sample, kinds, class_names, most_frames):
   labels = {path: value for path, value in others.items() if path not in images}
   of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES and there[place].ndim > 1}
   # The one that the others follow comes first.
-  main = min(images, key=lambda path: (path in kinds, not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
+  main = min(images, key=lambda path: (not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
+  images.update((path, there[path]) for path, kind in kinds.items() if kind == "image")
+  following = {place: kind for place, kind in kinds.items() if kind != "image"}
   panels = []
   for path in (main, *(path for path in images if path != main)):
     value = images[path]
     frames = np.linspace(0, len(value) - 1, min(len(value), most_frames)).astype(int) if value.ndim > 3 else [...]
     for frame in frames:
       panels.append(Panel(value[frame], path))
-      for place, kind in kinds.items() if path == main else ():
-        if place in images:
-          continue
+      for place, kind in following.items() if path == main else ():
         rows = next((each for each in labels.values() if each.shape == of_rows.get(place) and each.dtype.kind in "iuO"), None)
         texts = None if rows is None else [_name(each, class_names) for each in rows[frame].ravel()]
         _follow(panels[-1], kind, there[place][frame], texts)

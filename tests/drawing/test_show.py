@@ -278,6 +278,8 @@ def test_second_images():
     np.testing.assert_allclose(first.get_array(), yielded["image"], atol=1e-6)
     np.testing.assert_allclose(second.get_array(), yielded["high"][..., :3], atol=1e-6)
     assert second.get_array().shape == (16, 16, 3) and first.get_extent()[1] < second.get_extent()[0]
+  files = tf.data.Dataset.from_tensors((tf.io.encode_png(IMAGES[0]), high[0]))
+  assert [each.shape for each in drawn(rtf.show(files, num_epochs=1, targets={1: "image"}))[0][0]] == [(16, 24, 3), (32, 48, 3)]
   clip = tf.data.Dataset.from_tensors((IMAGES, IMAGES[:, ::-1]))
   (cell,), = drawn(rtf.show(clip, num_samples=1, num_epochs=1, targets={1: "image"}))
   assert [np.allclose(cell[len(cell) // 2 + k], cell[k][::-1]) for k in range(len(cell) // 2)] == [True] * 12
