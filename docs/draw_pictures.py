@@ -9,7 +9,6 @@ import shutil
 import matplotlib
 from matplotlib import patches, pyplot
 import numpy as np
-import skimage.data
 import tensorflow as tf
 
 import refurbish_tf as rtf
@@ -17,42 +16,60 @@ from refurbish_tf.drawing import figure as figures
 
 DOCS = pathlib.Path(__file__).parent
 SIDE, EPOCHS, SEED = 192, 6, 23
-# Of a layer's outcomes, and dots an inch: all pictures together stay below 400 kB.
-OUTCOMES, DPI, QUALITY = 5, 72, 60
+# Of a layer's outcomes, and dots an inch: all pictures together stay below 450 kB.
+OUTCOMES, DPI, QUALITY = 5, 72, 55
 ARGUMENTS = {
     "auto_augment": '"imagenet"', "center_crop": "96", "color_jitter": "0.4, 0.4, 0.4, 0.1", "cutmix": "1.0, num_classes=2",
     "cutout": "48", "decode": "96", "decode_random_resized_crop": "128", "deep_auto_augment": '"imagenet"',
     "mixup": "1.0, num_classes=2", "mixup_or_cutmix": "1.0, 1.0, num_classes=2", "pad": '24, padding_mode="reflect"',
-    "random_affine": "20, (0.1, 0.1), (0.8, 1.2), 10", "random_apply": "[rtf.augment.random_rotation(30)], p=0.5",
-    "random_crop": "padding=24", "random_erasing": "p=1", "random_grayscale": "p=0.5", "random_perspective": "p=1",
-    "random_resized_crop": "128, scale=(0.2, 1)", "random_rotation": "45", "resize": "(96, 160)"}
+    "random_adjust_sharpness": "(0, 10), p=1", "random_affine": "20, (0.1, 0.1), (0.8, 1.2), 10",
+    "random_apply": "[rtf.augment.random_rotation(30)], p=0.5",
+    "random_choice": "[rtf.augment.random_flip(p=1), rtf.augment.random_invert(p=1), rtf.augment.cutout(48)]",
+    "random_crop": "padding=24", "random_erasing": "p=1", "random_grayscale": "p=0.5",
+    "random_order": "[rtf.augment.random_erasing(p=1), rtf.augment.random_rotation((45, 45))]", "random_perspective": "p=1",
+    "random_posterize": "(1, 4), p=1", "random_resize": "12, 144", "random_resized_crop": "128, scale=(0.2, 1)",
+    "random_rotation": "45", "random_zoom_out": "p=1",
+    "resize": "(96, 160)"}
 NO_LAYERS = ("compose", "numpy_layer", "sanitize_boxes", "seed_at", "split")
-# CC0, by the photographers: Stéfan van der Walt, Rachel Michetti.
-PHOTOGRAPHS = {"cat": skimage.data.chelsea(), "cup": skimage.data.coffee()}
+# The face, in the square that is drawn. A layer that looks at boxes has to be given some.
+BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}
 
 
 def main():
+  import skimage.data
+
   matplotlib.use("Agg")
-  draw_epochs(tf.data.Dataset.from_tensors(PHOTOGRAPHS["cat"]))
-  images = np.stack([rtf.augment.resize((144, 144), crop_to_aspect_ratio=True)(photograph) for photograph in PHOTOGRAPHS.values()])
-  file = tf.io.encode_jpeg(PHOTOGRAPHS["cat"])
-  batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)
+  # CC0, by the photographers: Stéfan van der Walt, Rachel Michetti.
+  cat, cup = skimage.data.chelsea(), skimage.data.coffee()
+  draw_epochs(tf.data.Dataset.from_tensors(cat))
+  images = np.stack([rtf.augment.resize((144, 144), crop_to_aspect_ratio=True)(photograph) for photograph in (cat, cup)])
   folder = DOCS / "gallery"
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir()
   page = [
       "# Gallery\n", "Every layer of [`rtf.augment`](reference.md#augmentation) on one photograph, drawn by [`rtf.show`]"
       "(observe.md#look-at-the-samples). Each picture in a row has another seed. A layer that draws nothing has one picture.\n"]
-  for name in sorted(set(rtf.augment.__all__) - {*NO_LAYERS}):
-    code = f"rtf.augment.{name}({ARGUMENTS.get(name, '')})"
-    layer = eval(code, {"rtf": rtf})
-    if getattr(layer, "needs_labels", False):
-      figure = rtf.show(batches.map(layer), num_samples=1, num_epochs=OUTCOMES, class_names=list(PHOTOGRAPHS))
-    else:
-      figure = rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=OUTCOMES)
+  for name in layer_names():
+    code, figure = drawn(name, images, tf.io.encode_jpeg(cat), OUTCOMES)
     figure.savefig(folder / f"{name}.webp", dpi=DPI, pil_kwargs={"quality": QUALITY})
     page.append(f"## {name}\n\n`{code}`\n\n![Outcomes of {name}](gallery/{name}.webp)\n")
   (DOCS / "gallery.md").write_text("\n".join(page), encoding="utf-8")
+
+
+def layer_names():
+  return sorted({*rtf.augment.__all__} - {*NO_LAYERS})
+
+
+def drawn(name, images, file, num_outcomes):
+  """The code of a layer, and a figure of what it makes of the first of two images, or of a file."""
+  code = f"rtf.augment.{name}({ARGUMENTS.get(name, '')})"
+  layer = eval(code, {"rtf": rtf})
+  if getattr(layer, "needs_labels", False):
+    batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)
+    return code, rtf.show(batches.map(layer), num_samples=1, num_epochs=num_outcomes, class_names=["cat", "cup"])
+  if name in BOXES:
+    return code, rtf.show([layer], (images[0], BOXES[name]), targets={1: "xyxy"}, num_epochs=num_outcomes)
+  return code, rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=num_outcomes)
 
 
 def draw_epochs(source):

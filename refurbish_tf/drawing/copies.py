@@ -43,7 +43,7 @@ class Samples:
 def samples_of(dataset, num_samples, num_epochs):
   """The `Samples` of a dataset."""
   found = stats.datasets("rtf.show", dataset)
-  # Of which each iteration draws other numbers, from the first one on.
+  # Datasets that rerandomize at each iteration are replaced by copies that begin again.
   swapped = {id(each): _random_again(each) for each in found if getattr(each, "_rerandomize", False)}
   with _undisturbed(found):
     made, depth = _elements(dataset, num_samples, num_epochs, swapped)

@@ -61,10 +61,11 @@ def draw(figure, rows, columns, visible):
         spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
       place.set_title(text, fontsize=_FONT)
     if title:
-      # It reaches over the columns, and must not widen the first one.
+      # It reaches over the columns, and must not widen the first one. Images of a row may differ in height.
+      tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
       line[0].annotate(
-          textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points",
-          fontsize=_FONT, fontweight="bold").set_in_layout(False)
+          textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords=(line[0].transAxes, tallest.transAxes),
+          textcoords="offset points", fontsize=_FONT, fontweight="bold").set_in_layout(False)
   for place, name in zip(places[-1], columns):
     place.set_xlabel(name, fontsize=_FONT)
   found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
@@ -94,7 +95,7 @@ def _draw_panel(place, panel, image, left, top, panel_width):
   place.imshow(image, cmap="gray", vmin=0, vmax=1, extent=extent)
   for kind, values in panel.maps:
     place.imshow(_overlay(kind, values), extent=extent, interpolation="nearest")
-  for number, (corners, text) in enumerate(panel.boxes):
+  for number, corners, text in panel.boxes:
     colour = _COLOURS[number % len(_COLOURS)]
     first, second = corners[:2] * scale + corner, corners[2:] * scale + corner
     place.add_patch(matplotlib().patches.Rectangle(first, *(second - first), fill=False, linewidth=1.5, color=colour))
@@ -102,18 +103,22 @@ def _draw_panel(place, panel, image, left, top, panel_width):
       place.annotate(
           textwrap.shorten(text, 20, placeholder="…"), first, (2, -2), textcoords="offset points", va="top", fontsize=_FONT - 2,
           clip_on=True, bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}).set_in_layout(False)
-  for number, point in enumerate(panel.points):
+  for number, point in panel.points:
     # The middle of its pixel.
     x, y = (point + 0.5) * scale + corner
     place.scatter(x, y, s=14, color=_COLOURS[number % len(_COLOURS)], linewidths=0.6, edgecolors="white")
 
 
 def _overlay(kind, values):
-  """The colours of a mask or a map [height, width, channels], transparent where it is 0."""
+  """The colours of a mask or a map [height, width, channels], transparent where it is 0 or unknown."""
   if kind != "mask" or values.dtype.kind == "f" and (values != np.round(values)).any():
-    size = np.sqrt((values.astype(np.float64)**2).sum(axis=-1))
-    made = matplotlib().colormaps["magma"](size / max(size.max(), 1e-9))
-    made[..., 3] = 0.7 * size / max(size.max(), 1e-9)
+    values = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    size = np.sqrt((values**2).sum(axis=-1))
+    size /= max(size.max(), 1e-9)
+    # The hue says where a pixel moves: red to the right, green down, cyan to the left, violet up.
+    made = matplotlib().colormaps["hsv"](np.arctan2(values[..., 1], values[..., 0]) / (2 * np.pi) % 1) if kind == "flow" else (
+        matplotlib().colormaps["magma"](size))
+    made[..., 3] = 0.7 * size
     return made
   made = np.zeros((*values.shape[:2], 4))
   for channel in range(values.shape[-1]):

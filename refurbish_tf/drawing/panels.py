@@ -26,7 +26,7 @@ _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np
 @dataclasses.dataclass
 class Panel:
   """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height, width,
-  channels], `boxes` of the corners x, y, x, y and a text, `points` of x and y, all in pixels.
+  channels], `boxes` of a row's number, the corners x, y, x, y and a text, `points` of a row's number and x, y, all in pixels.
 
   `view` is what it is an image of: all of one view have a common range of values.
   """
@@ -99,13 +99,15 @@ def panels_of(sample, kinds, class_names, most_frames):
   of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES and there[place].ndim > 1}
   # The one that the others follow comes first.
   main = min(images, key=lambda path: (not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
+  images.update((path, there[path]) for path, kind in kinds.items() if kind == "image")
+  following = {place: kind for place, kind in kinds.items() if kind != "image"}
   panels = []
   for path in (main, *(path for path in images if path != main)):
     value = images[path]
     frames = np.linspace(0, len(value) - 1, min(len(value), most_frames)).astype(int) if value.ndim > 3 else [...]
     for frame in frames:
       panels.append(Panel(value[frame], path))
-      for place, kind in kinds.items() if path == main else ():
+      for place, kind in following.items() if path == main else ():
         rows = next((each for each in labels.values() if each.shape == of_rows.get(place) and each.dtype.kind in "iuO"), None)
         texts = None if rows is None else [_name(each, class_names) for each in rows[frame].ravel()]
         _follow(panels[-1], kind, there[place][frame], texts)
@@ -136,13 +138,14 @@ def _follow(panel, kind, value, texts):
     value = value.reshape(-1, 4)
     corners = keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
         value.astype(np.float32), kind, "xyxy", height=height, width=width))
-    # Of the others nothing is left, or they are padding, of which all formats make no area.
-    panel.boxes += [(corner, text) for corner, text in zip(corners, texts or [""] * len(corners))
+    # Boxes without area were cropped away, or are padding.
+    panel.boxes += [(row, corner, text) for row, (corner, text) in enumerate(zip(corners, texts or [""] * len(corners)))
                     if (corner[2:] > corner[:2]).all()]
   elif kind in KEY_POINTS:
     points = value.reshape(-1, value.shape[-1]).astype(np.float64)
     is_seen = (points != -1).any(axis=1) & (points[:, 2:] != 0).all(axis=1)
-    panel.points += list(points[is_seen, :2] * ((width, height) if kind.startswith("rel_") else 1))
+    points = points[:, :2] * ((width, height) if kind.startswith("rel_") else 1)
+    panel.points += [(row, points[row]) for row in np.flatnonzero(is_seen)]
   else:
     panel.maps.append((kind, value.reshape(height, width, -1)))
 
@@ -178,13 +181,20 @@ def visible(images, normalization=None):
   for mean, std in (*known, *_USUAL):
     made = [_undone(image, mean, std) for image in images]
     rounded = _ROUNDED * min(1, np.min(std))
-    if min(map(np.nanmin, made)) >= -rounded and max(map(np.nanmax, made)) <= 1 + rounded:
+    lowest, highest = _range(made)
+    if lowest >= -rounded and highest <= 1 + rounded:
       break
   else:
-    lowest, highest = (of(list(map(of, images))) for of in (np.nanmin, np.nanmax))
-    std = 1 / max(float(highest) - float(lowest), 1e-9)
-    mean = -float(lowest) * std
+    lowest, highest = _range(images)
+    std = 1 / max(highest - lowest, 1e-9)
+    mean = -lowest * std
   return lambda image: np.clip(np.nan_to_num(_undone(image, mean, std)), 0, 1)
+
+
+def _range(images):
+  """The lowest and the highest of the finite values."""
+  finite = [values for values in (image[np.isfinite(image)] for image in images) if values.size]
+  return float(min(map(np.min, finite), default=0)), float(max(map(np.max, finite), default=0))
 
 
 def _undone(image, mean, std):

@@ -27,12 +27,13 @@ def show(
   >>> rtf.show([rtf.augment.random_flip(), rtf.augment.rand_augment()], tf.zeros([32, 32, 3], tf.uint8))  # doctest: +SKIP
 
   It shows what training will see: the samples that `refurbish` yields first, in the versions of its first epochs. A frame says
-  whether an epoch prepares the sample or takes it from the cache. No epoch of yours begins and nothing is put into your store. Of
-  other `tf.data` pipelines it shows the first samples in their order before `shuffle`. A function that draws random
-  numbers without a seed draws others here.
+  whether an epoch prepares the sample or takes it from the cache. No epoch of yours begins and nothing is put into your store. For
+  other `tf.data` pipelines it shows the first samples, before any `shuffle`. A function that draws random numbers without a seed
+  draws others here.
 
-  Masks, boxes and key points are drawn over their image, the frames of a clip and several views side by side. Normalised images
-  are made visible, in the same way for all samples. It needs matplotlib.
+  Masks, boxes and key points are drawn over their image, and so is a flow, by the hue of its direction. The frames of a clip,
+  several views and second images are side by side. Normalised images are made visible, in the same way for all samples. It needs
+  matplotlib.
 
   Args:
     dataset: a `tf.data.Dataset` of samples or batches. Or a list of layers, as for `rtf.augment.compose`: then `image` is given
@@ -60,14 +61,18 @@ def show(
     raise TypeError(f"class_names must be a sequence of strings, a name for each label, got {class_names!r}.")
   kinds = checked_targets(targets, "show")
   if composition.is_list(dataset):
+    if not dataset:
+      raise ValueError(f"dataset must have at least one layer if it is a list, such as [rtf.augment.random_flip()], got {dataset!r}.")
     if image is None:
       raise TypeError("image must be given with layers, such as a uint8 array [height, width, 3], got None.")
     rows, columns, normalization = _of_layers(list(dataset), image, targets, num_epochs), [""] * num_epochs, None
   elif image is not None:
-    raise TypeError(f"image is for a list of layers, got {type(image).__name__} and a dataset. Pass num_samples by its name.")
+    if isinstance(dataset, tf.data.Dataset):
+      raise TypeError(f"image is for a list of layers, got {type(image).__name__} and a dataset. Pass num_samples by its name.")
+    raise TypeError(f"dataset must be a list of layers if image is given, got {layer_name(dataset)}. Put a layer into a list: [layer].")
   else:
     rows, normalization = _of_dataset(dataset, kinds, num_samples, num_epochs)
-    columns = [f"epoch {number + 1}" for number in range(num_epochs)]
+    columns = [f"epoch {number}" for number in range(num_epochs)]
     class_names = class_names or next(
         (each.class_names for each in dataset_graph.upstream_first(dataset) if hasattr(each, "class_names")), None)
   return _drawn(rows, columns, normalization, class_names, figure)

@@ -1,4 +1,5 @@
 """rtf.show draws what the pipeline yields, sample by sample and epoch by epoch, and leaves the pipeline as it was."""
+import io
 import re
 import sys
 
@@ -138,7 +139,7 @@ def test_what_is_drawn_is_what_is_yielded(dataset):
       np.testing.assert_allclose(drawn(figure)[row][epoch][0], yielded[label] / 255, atol=1e-6)
   found = copies.samples_of(stage, 3, 3).fresh
   assert colours(figure) == [[figures.FRESH if each else figures.CACHED for each in row] for row in zip(*found)] and len(labels) == 3
-  assert [place.get_xlabel() for place in figure.axes[-3:]] == ["epoch 1", "epoch 2", "epoch 3"]
+  assert [place.get_xlabel() for place in figure.axes[-3:]] == ["epoch 0", "epoch 1", "epoch 2"]
 
 
 def test_plain_pipelines():
@@ -265,6 +266,61 @@ def test_clips_views_and_files(tmp_path):
   np.testing.assert_allclose(drawn(figure)[0][0][0], IMAGES[0] / 255, atol=1e-6)
 
 
+def test_second_images():
+  """They are images of their own, whatever their size, place and channels, and are not drawn over the first one."""
+  high = np.arange(12 * 32 * 48 * 5, dtype=np.float32).reshape(12, 32, 48, 5) / (12 * 32 * 48 * 5)
+  train = tf.data.Dataset.from_tensor_slices({"high": high, "image": IMAGES / np.float32(255)}).refurbish(
+      [rtf.augment.random_crop(8)], [rtf.augment.random_flip(p=1)], r=2, seed=7, targets={"high": "image"})
+  yielded = copies.samples_of(train, 1, 1).epochs[0][0]
+  for dataset in (train, train.map(lambda each: (each["high"], each["image"])).batch(3)):
+    place, = rtf.show(dataset, num_samples=1, num_epochs=1).axes
+    first, second = place.images
+    np.testing.assert_allclose(first.get_array(), yielded["image"], atol=1e-6)
+    np.testing.assert_allclose(second.get_array(), yielded["high"][..., :3], atol=1e-6)
+    assert second.get_array().shape == (16, 16, 3) and first.get_extent()[1] < second.get_extent()[0]
+  files = tf.data.Dataset.from_tensors((tf.io.encode_png(IMAGES[0]), high[0]))
+  assert [each.shape for each in drawn(rtf.show(files, num_epochs=1, targets={1: "image"}))[0][0]] == [(16, 24, 3), (32, 48, 3)]
+  clip = tf.data.Dataset.from_tensors((IMAGES, IMAGES[:, ::-1]))
+  (cell,), = drawn(rtf.show(clip, num_samples=1, num_epochs=1, targets={1: "image"}))
+  assert [np.allclose(cell[len(cell) // 2 + k], cell[k][::-1]) for k in range(len(cell) // 2)] == [True] * 12
+
+
+@pytest.mark.parametrize("kind", ["flow", "disparity"])
+def test_flow_and_disparity(kind):
+  """What is longer is more opaque, what is unknown or 0 is transparent; the hue is the direction of a flow."""
+  value = np.zeros([16, 24, 2 if kind == "flow" else 1], np.float32)
+  value[0, :4] = [[4, 0], [0, 4], [-2, 0], [0, -2]] if kind == "flow" else [[4], [4], [2], [2]]
+  value[1] = np.nan
+  (cell,), = drawn(rtf.show(tf.data.Dataset.from_tensors((IMAGES[0], value)), num_samples=1, num_epochs=1, targets={1: kind}))
+  colours = cell[1]
+  np.testing.assert_allclose(colours[0, :4, 3], [0.7, 0.7, 0.35, 0.35], atol=1e-6)
+  assert not colours[1:, :, 3].any() and np.isfinite(colours).all()
+  if kind == "flow":
+    hues = matplotlib.colors.rgb_to_hsv(colours[0, :4, :3])[:, 0]
+    np.testing.assert_allclose(hues, [0, 0.25, 0.5, 0.75], atol=0.02)
+
+
+def test_boxes_and_points_keep_their_colours():
+  """Also when those before them are gone."""
+  boxes, points = np.float32([[1, 2, 9, 8], [4, 3, 12, 9], [2, 2, 9, 9]]), np.float32([[3, 4, 1], [9, 8, 1], [5, 5, 1]])
+  found = []
+  for gone in (0, 1):
+    given = (IMAGES[0], boxes * (np.arange(3) >= gone)[:, None], points * [[1, 1, row >= gone] for row in range(3)])
+    place, = rtf.show(tf.data.Dataset.from_tensors(given), num_epochs=1, targets={1: "xyxy", 2: "xy"}).axes
+    found.append([[each.get_edgecolor() for each in place.patches], [tuple(each.get_facecolor()[0]) for each in place.collections]])
+  (boxes, points), rest = found
+  assert rest == [boxes[1:], points[1:]] and len({*boxes}) == len({*points}) == 3
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_images_without_values(value):
+  image = np.full([16, 24, 3], value, np.float32)
+  figure = rtf.show(tf.data.Dataset.from_tensors(image), num_epochs=1)
+  figure.savefig(io.BytesIO())
+  assert np.ptp(drawn(figure)[0][0][0]) == 0
+
+
 @pytest.mark.parametrize("kind", BOXES)
 def test_padding_is_not_drawn(kind):
   place, = rtf.show(tf.data.Dataset.from_tensors((IMAGES[0], -np.ones([2, 4], np.float32))), num_epochs=1, targets={1: kind}).axes
@@ -292,6 +348,15 @@ def test_layers():
   file = tf.io.encode_png(IMAGES[0])
   rows = drawn(rtf.show([rtf.augment.decode_random_resized_crop(8), rtf.augment.random_flip()], file))
   assert [row[0][0].shape for row in rows] == [(8, 8, 3), (16, 24, 3)]
+  # Titles are above the tallest image of their row.
+  def lengthen(image, seed):
+    return tf.pad(image, [[0, tf.random.stateless_uniform([], seed, 0, 40, tf.int32)], [0, 0], [0, 0]])
+
+  figure = rtf.show([rtf.augment.random_flip(), lengthen], IMAGES[0], num_epochs=6)
+  figure.savefig(io.BytesIO())
+  tops = [place.get_window_extent().y1 for place in figure.axes[6:]]
+  title, = figure.axes[6].texts
+  assert tops[0] + 10 < max(tops) < title.get_window_extent().y0
   masked = drawn(rtf.show([rtf.augment.random_flip()], (IMAGES[0], IMAGES[0, ..., 0]), targets={1: "mask"}))
   assert len(masked[0][0]) == 2
 
@@ -311,6 +376,8 @@ def test_without_matplotlib(monkeypatch):
 
 @pytest.mark.parametrize("arguments, error, message", [
     (lambda: ([1, 2], IMAGES[0]), TypeError, "layers of compose"), (lambda: ([rtf.augment.random_flip()],), TypeError, "image must be given"),
+    (lambda: ([], IMAGES[0]), ValueError, r"at least one layer.*got \[\]"), (lambda: (rtf.augment.random_flip(), IMAGES[0]), TypeError, r"got random_flip.*\[layer\]"),
+    (lambda: (rtf.augment.compose(FINAL), IMAGES[0]), TypeError, r"Put a layer into a list"),
     (lambda: (source(), 4), TypeError, "num_samples by its name"), (lambda: (7,), TypeError, "must be a tf.data.Dataset"),
     (lambda: (tf.data.Dataset.range(3),), ValueError, r"must yield images.*int64\[\]"),
     (lambda: (source().take(0),), ValueError, "got none"),
