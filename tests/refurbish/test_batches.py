@@ -398,7 +398,8 @@ def test_samples_that_come_and_go_leave_no_holes(batch):
       assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (value.numpy() == x.numpy() % 251).all()
   kept = stats(stage).total.bytes
   assert kept >= number // 2 * np.prod(shape)
-  assert resident() - before < 1.35 * kept
+  # Without slots it would be twice as much. The rest is of whatever else runs in this process.
+  assert resident() - before < 1.6 * kept
 
 
 def test_memory_is_aligned_and_used_again():
