@@ -65,7 +65,7 @@ MUTANTS = [
            "type().epsilon == 0 ? 1", "type().epsilon == 0 ? 0",
            f"{GEOMETRY}::test_any_split_gives_the_same_boxes_at_the_edges"),
     Mutant("a point that comes to where padding is stays there", f"{CC}/targets/target_rows.cc", "  return columns_ > 2 &&\n", "  return\n", f"{GEOMETRY}::test_a_point_that_comes_to_where_padding_is_goes_on"),
-    Mutant("a box beyond the image is taken", f"{CC}/targets/boxes.cc", "AreIn(size(), 1 + rounding)", "AreIn(size(), 99 + rounding)",
+    Mutant("a box beyond the image is taken", f"{CC}/targets/boxes.cc", "AreIn(size(), edges, 1 + rounding)", "AreIn(size(), edges, 99 + rounding)",
            f"{NAMED}::TestBadInput::test_numbers"),
     Mutant("maps are blended with what is outside", f"{CC}/targets/blended_map.cc",
            "    return Pair{std::max<int64_t>(first, 0), std::min(first + 1, size - 1),",
