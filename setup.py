@@ -1,7 +1,7 @@
 """Builds the C++ part, with the function that also rebuilds it for another TensorFlow. Metadata is in setup.cfg."""
-import fcntl
 import importlib.util
 import pathlib
+import runpy
 import sys
 
 from setuptools import Extension, setup
@@ -9,8 +9,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 # Loaded by path: importing the package would load the library that is to be built.
-spec = importlib.util.spec_from_file_location(
-    "native", pathlib.Path(__file__).parent / "refurbish_tf" / "_internal" / "native.py")
+INTERNAL = pathlib.Path(__file__).parent / "refurbish_tf" / "_internal"
+runpy.run_path(str(INTERNAL / "linux_only.py"))
+spec = importlib.util.spec_from_file_location("native", INTERNAL / "native.py")
 native = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(native)
 
@@ -19,6 +20,8 @@ class BuildNative(build_ext):
   """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, beside the sources."""
 
   def run(self):
+    import fcntl
+
     import tensorflow as tf
 
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")

@@ -10,6 +10,8 @@ Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset
 the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours, RandAugment, mixup),
 sources that are read by index in `rtf.sources`, and callbacks such as `BackupAndRestore` in `rtf.keras`.
 """
+from refurbish_tf._internal import linux_only  # First, as TensorFlow may be missing on other systems.
+
 import tensorflow as tf
 
 from refurbish_tf import augment, diversity, keras, sources

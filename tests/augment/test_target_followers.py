@@ -381,6 +381,9 @@ class TestDisparity:
         build()
     augment.compose(layers, {"disparity": "bilinear"})
 
+  def test_what_is_never_chosen_changes_no_rows(self):
+    augment.compose([augment.random_choice([augment.random_flip(), augment.center_crop(20)], p=[0, 1])], {"disparity": "disparity"})
+
   @pytest.mark.parametrize("layer, draws, said", [
       ("random_flip", [1], "mirror left"), ("random_transpose below=2147483648", [0], "out of their rows"),
       ("random_rotation degrees=180,180", [0], "out of their rows"), ("pad left=2 top=0 right=0 bottom=0 mode=reflect fill=0", [], "mirror left")])

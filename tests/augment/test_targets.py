@@ -53,7 +53,7 @@ class TestUnnamed:
     pair = tf.data.Dataset.from_tensors(0).map(lambda _: (
         tf.ensure_shape(tf.py_function(lambda: IMAGES[0], [], tf.uint8), image),
         tf.ensure_shape(tf.py_function(lambda: MASKS[0].astype(np.int32), [], tf.int32), other)))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="targets must say what the component 1 of shape .* is,"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The component 1 of shape .* does not name it"):
       list(pair.refurbish([augment.random_flip()], seed=1))
     list(pair.refurbish([augment.random_flip()], targets={}, seed=1))
 

@@ -25,6 +25,14 @@ class RandomChoice : public LayerOfChains {
     const LayerChain& chosen = ChosenBy(draws);
     return i > chosen.num_draws() ? 1 : chosen.EndOfDraw(i - 1, draws + 1);
   }
+  RowChange row_change() const override {
+    RowChange most = RowChange::kKept;
+    for (size_t k = 0; k < chains().size(); ++k) {
+      const bool is_ever_chosen = ends_[k] > (k == 0 ? 0 : ends_[k - 1]);
+      if (is_ever_chosen) most = std::max(most, chains()[k].row_change());
+    }
+    return most;
+  }
   bool ChangesNothing(const int32_t* draws) const override {
     return ChosenBy(draws).ChangesNothing(draws + 1);
   }

@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/targets/blended_map.h"
 #include "refurbish_tf/cc/image/targets/boxes.h"
@@ -41,7 +42,8 @@ struct Moving {
   }
   absl::Status NoMemory() const {
     return absl::ResourceExhaustedError(
-        absl::StrCat("Out of memory for ", whose, ". Pass smaller ones."));
+        absl::StrCat("Out of memory for ", absl::StripSuffix(whose, ","),
+                     ". Pass smaller ones."));
   }
 };
 
@@ -361,12 +363,11 @@ absl::Status Pass(const Moving& move) {
   if (may_be_map && own[0] == move.images.size.height &&
       own[1] == move.images.size.width) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "targets must say what ", move.whose.substr(kPrefix.size()),
-        " of shape ", move.given.shape().DebugString(),
-        " is, as it has the height and width of the image: what is not named "
-        "does not follow the image. Say there that it is a \"mask\", or an "
-        "\"image\", if it is to be cropped and flipped with the image, else "
-        "None."));
+        "T", move.whose.substr(kPrefix.size() + 1), " of shape ",
+        move.given.shape().DebugString(),
+        " has the height and width of the image, but `targets` does not name "
+        "it. Say there that it is a \"mask\" of classes, an \"image\" that "
+        "moves with the first one, or None if it stays as it is."));
   }
   move.ctx->set_output(move.output, move.given);
   return absl::OkStatus();

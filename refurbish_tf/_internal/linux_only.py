@@ -1,0 +1,8 @@
+"""Raises ImportError on other systems than Linux. Imports nothing that could be missing there."""
+import platform
+import sys
+
+if sys.platform != "linux":
+  raise ImportError(
+      f"refurbish_tf runs on Linux, and this is {platform.system()}: use a Linux container, such as `docker run -it -v .:/work "
+      "python:3.12 bash`, and install it there.")
