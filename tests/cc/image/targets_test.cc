@@ -228,7 +228,7 @@ TEST(TargetsTest, LargerImagesFollow) {
     const int64_t times = 2 + round % 2;
     const Pixel pixel = {ValueType::kUint8, 3};
     // Some images are too small, or of unequal sides.
-    if (!drawn.chain.Behind({drawn.size, pixel}).ok()) continue;
+    if (!drawn.chain.Behind({drawn.size, pixel}, drawn.draws.data()).ok()) continue;
     MaskPoints mask(drawn.size, BestKernels());
     drawn.chain.Apply(drawn.draws.data(), &mask);
     const ImageSize made = {mask.size().height * times, mask.size().width * times};
