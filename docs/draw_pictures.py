@@ -16,7 +16,7 @@ from refurbish_tf.drawing import figure as figures
 
 DOCS = pathlib.Path(__file__).parent
 SIDE, EPOCHS, SEED = 192, 6, 23
-# Of a layer's outcomes, and dots an inch: all pictures together stay below 450 kB.
+# How many outcomes of a layer are drawn, dots an inch, and WebP's quality. All pictures together stay below 450 kB.
 OUTCOMES, DPI, QUALITY = 5, 72, 55
 ARGUMENTS = {
     "auto_augment": '"imagenet"', "center_crop": "96", "color_jitter": "0.4, 0.4, 0.4, 0.1", "cutmix": "1.0, num_classes=2",

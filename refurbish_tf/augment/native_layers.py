@@ -139,7 +139,7 @@ class DrawingLayer(NativeLayer):
 class ChanceLayer(DrawingLayer):
   """A random layer that changes an image with probability `p`, or leaves it as it is.
 
-  `outcomes` are those of the change, as for a `NativeLayer`, or (0, 0) if it changes nothing.
+  `outcomes` counts the changed images, as for a `NativeLayer`; (0, 0) if the layer never changes one.
   """
 
   def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):

@@ -33,8 +33,8 @@ def random_iou_crop(
     trials: a whole number from 1 to 10,000.
 
   Returns:
-    A layer for `compose`, `split` and the lists of `refurbish`, with `targets` that name boxes of any format. It looks at the first of
-    them, as the layers before it have moved them, in a clip at those of all frames.
+    A layer for `compose`, `split` and the lists of `refurbish`, with `targets` that name boxes of any format. It uses the first
+    boxes among them, after the layers before it have moved them; in a clip, the boxes of all frames.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range; when it is called, there are no boxes.

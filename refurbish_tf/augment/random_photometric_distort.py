@@ -18,8 +18,8 @@ def random_photometric_distort(
   >>> rtf.augment.random_photometric_distort()(image, seed=[7, 0]).shape
   TensorShape([1, 2, 3])
 
-  It is torchvision's `RandomPhotometricDistort`: each of the five is drawn for itself. Contrast comes directly after brightness, or
-  after the hue, each half of the time; the channels come last. Amounts are those of `color_jitter`, uniform in steps of 1 / 4096.
+  It is torchvision's `RandomPhotometricDistort`: each of the five is drawn independently. Contrast comes directly after brightness or
+  after the hue, with equal probability; the channels come last. Amounts are as for `color_jitter`, uniform in steps of 1 / 4096.
 
   Args:
     brightness, contrast, saturation: a range of factors, `(low, high)`, from 0 to 100, or a number as for `color_jitter`.

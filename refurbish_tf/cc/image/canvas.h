@@ -21,7 +21,7 @@ class Canvas {
 
   // After all that has been done.
   virtual ImageSize size() const = 0;
-  // Those that have area, of what follows an image as boxes.
+  // The boxes with area, if this canvas holds boxes.
   virtual std::vector<Edges> boxes() const { return {}; }
 
   // Keeps a part of the image. The part may reach beyond its edges: `border`
@@ -41,7 +41,7 @@ class Canvas {
   virtual void ResizeBicubic(const Box& part) = 0;
   // Blurs it. What is beyond its edges is reflected about the outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
-  // Of three channels, or one, whose color cannot change.
+  // Takes three channels, or one, which has no color to change.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   virtual void AddNoise(const AddedNoise& noise) = 0;
   // `normalization` must outlive this.

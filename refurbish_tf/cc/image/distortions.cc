@@ -205,7 +205,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   kernels_.find_extremes(image, channels_ * pixels, lowest, highest);
   alike_ = channels_ == 1;
   if (alike_) {
-    // The values of one channel were taken for those of three.
+    // The kernel has read the bytes of one channel as three in turn.
     std::fill_n(lowest, kColors, *std::min_element(lowest, lowest + kColors));
     std::fill_n(highest, kColors,
                 *std::max_element(highest, highest + kColors));
@@ -252,7 +252,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   form_ = Form::kTables;
   alike_ = channels_ == 1;
   if (alike_) {
-    // The values of one channel were taken for those of three.
+    // The kernel has read the bytes of one channel as three in turn.
     for (int64_t i = kColors * counted; i < pixels; ++i) ++counts[0][image[i]];
     for (int value = 0; value < 256; ++value) {
       counts[0][value] += counts[1][value] + counts[2][value];

@@ -109,7 +109,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return absl::InvalidArgumentError(
         absl::StrCat("have 1 to ", kMaxChannels, " channels, got ", channels));
   }
-  // Of unknown sizes this is no more.
+  // Unknown sides are -1, which is within the limit.
   if (static_cast<double>(image.size.height) *
           static_cast<double>(image.size.width) <=
       kMaxPixels) {
