@@ -27,6 +27,7 @@ SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
     "fit(train, epochs=90": "fit(train, epochs=2",
     "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
+    "batch_size=64, step_seconds=0.1": "batch_size=8, step_seconds=0.1, max_seconds=0.5",
     ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
     "layers, batch_size=128": "layers, batch_size=8, max_seconds=0.5",
     "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
@@ -227,8 +228,8 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   """As the guide says, and with which values `decode_png` leaves them."""
   from PIL import Image
-  page = (ROOT / "docs" / "masks.md").read_text(encoding="utf-8")
-  assert "of the classes 0, 1 and 15 it makes 0, 38 and 147" in page
+  page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+  assert "turns the classes 0, 1 and 15 into 0, 38 and 147" in " ".join(page.split())
   colors = [[(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)]  # VOC's.
   mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
   for name in ("photos", "masks"):
@@ -239,9 +240,9 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   image.save(tmp_path / "masks" / "a" / "1.png")
   assert np.unique(tf.io.decode_png((tmp_path / "masks" / "a" / "1.png").read_bytes(), channels=1)).tolist() == [0, 38, 147]
   monkeypatch.chdir(tmp_path)
-  programs = [program for _, program, _ in examples(ROOT / "docs" / "masks.md") if "mask_files" in program]
+  programs = [program for _, program, _ in examples(ROOT / "docs" / "targets.md") if "mask_files" in program]
   assert len(programs) == 2 and "Image.open" in programs[1]
-  names = {"tf": tf, "rtf": rtf}
+  names = {"np": np, "tf": tf, "rtf": rtf, "final": [rtf.augment.random_flip()]}
   for program in programs:
     exec(program, names)
   assert [np.array_equal(each, mask) for _, each in names["pairs"]] == [True]
@@ -308,14 +309,30 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
 @cases.only_exhaustive
 def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]
+  lines = [list(map(int, line.split())) for line in run_program_of("transforms.md", "train_boxes.py").splitlines()]
   assert len(lines) == 3 and all(set(labels) <= {10, 11, 12} for labels in lines) and any(lines)
+
+
+@cases.slow
+def test_the_tutorial_resumes(photographs):
+  """As it says, in the epoch that was interrupted; the folder of its test has two steps an epoch."""
+  # In the second step of the third epoch.
+  stop = "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 and __import__('os')._exit(0))"
+  smaller = {
+      "tf.keras.applications.MobileNetV3Small(": "(lambda classes, **_: tf.keras.Sequential([\n"
+      "    tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(classes, 'softmax')]))(",
+      ".batch(64)": ".batch(8)", "epochs=20": "epochs=4", "save_freq=20": "save_freq=1"}
+  run_program_of("tutorial.md", "train.py", smaller={**smaller, "callbacks=[": f"callbacks=[{stop}, "}.items())
+  printed = run_program_of("tutorial.md", "train.py", smaller=smaller.items())
+  assert re.findall(r"^Epoch (\d)/4$", printed, re.MULTILINE) == ["3", "4"]
+  assert "input_wait_fraction" in printed
+  assert not pathlib.Path("backup").exists() or not list(pathlib.Path("backup").iterdir())
 
 
 @pytest.mark.parametrize("name", ["train_albumentations.py", "train_torchvision.py"])
 def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  printed = [run_program_of("python.md", name, program_arguments=[str(processes)]) for processes in (0, 1, 4)]
+  printed = [run_program_of("transforms.md", name, program_arguments=[str(processes)]) for processes in (0, 1, 4)]
   # Of the second epoch's samples half are cached, and half of these flipped as before.
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
@@ -378,7 +395,7 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
 
 def test_keras_example_takes_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
-  page = ROOT / "docs" / "photographs.md"
+  page = ROOT / "docs" / "migrate.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3
 
