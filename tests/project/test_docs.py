@@ -34,6 +34,8 @@ SMALLER = {
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
     'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+    "imagenet/train-*-of-01024": "data/train-*.tfrecord",
+    "oxford_flowers102": "flowers",
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
@@ -86,9 +88,10 @@ def photographs(tmp_path, monkeypatch):
   (tmp_path / "data").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
     for path in (tmp_path / "photos").rglob("*.jpg"):
+      image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()]))
+      label = tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))
       writer.write(tf.train.Example(features=tf.train.Features(feature={
-          "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()])),
-          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))})).SerializeToString())
+          "image": image, "label": label, "image/encoded": image, "image/class/label": label})).SerializeToString())
   monkeypatch.chdir(tmp_path)
 
 
@@ -121,6 +124,32 @@ def few_and_small(monkeypatch):
         tf.keras.layers.Dense(classes, activation="softmax")])
 
   monkeypatch.setattr(tf.keras.applications, "MobileNetV3Small", network)
+
+
+@pytest.fixture
+def flowers(photographs, monkeypatch, tmp_path):
+  """A prepared data set of TFDS by this name, where `tfds.load` and `tfds.builder` look for it."""
+  tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+
+  class Flowers(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+      return tfds.core.DatasetInfo(builder=self, supervised_keys=("image", "label"), features=tfds.features.FeaturesDict({
+          "image": tfds.features.Image(encoding_format="jpeg"), "label": tfds.features.ClassLabel(num_classes=5),
+          "file_name": tfds.features.Text()}))
+
+    def _split_generators(self, dl_manager):
+      return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+      for number, path in enumerate(sorted(pathlib.Path("photos").rglob("*.jpg"))):
+        yield number, {"image": path, "label": number % 5, "file_name": path.name}
+
+  Flowers(data_dir=tmp_path / "tfds").download_and_prepare()
+  for name in ("load", "builder"):
+    monkeypatch.setattr(tfds, name, functools.partial(getattr(tfds, name), data_dir=tmp_path / "tfds"))
 
 
 @pytest.fixture
@@ -178,6 +207,8 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
       continue
     if SERVICE in example:
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
+    if "tfds." in example:
+      request.getfixturevalue("flowers")
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
     train, known = names.get("train"), len(final_augmentations)
@@ -327,6 +358,39 @@ def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   printed = run_program_of("offload.md", "train_offloaded.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
   assert printed == "trained on 2 devices, 1536 images finished there\n"
+
+
+@cases.only_exhaustive
+def test_files_of_a_torchvision_dataset_are_decoded_in_batches(photographs):
+  printed = run_program_of("torch_jax.md", "torchvision_dataset.py")
+  shapes = [f"torch.Size([{number}, 224, 224, 3]) torch.uint8 torch.int64" for number in (8, 8, 4)]
+  assert printed.splitlines() == shapes
+
+
+def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
+  """As `rtf.describe` plans for as many samples."""
+  page = (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")
+  number = 1_281_167
+  source = tf.data.Dataset.range(number).map(lambda index: (tf.zeros([224, 224, 3], tf.uint8), 0))
+  assert f"{number:,}" in page and f"{224 * 224 * 3:,} bytes" in page
+
+  def planned(r, store=None):
+    """Prepared in each epoch in percent, and GB in memory."""
+    plan = str(rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store)))
+    fresh, cached = (int(count.replace(",", "")) for count in re.search("about ([0-9,]+) fresh, ([0-9,]+) cached", plan).groups())
+    assert fresh + cached - number in (0, 1)
+    return f"{100 * fresh / number:.0f} %", f"{cached * 224 * 224 * 3 / 1e9:.0f} GB"
+
+  for r in (2, 3):
+    prepared, memory = planned(r)
+    assert f"| r = {r} | {memory} | {prepared} |" in page
+  for limit in ("128_000_000_000", "64_000_000_000"):
+    prepared, memory = planned(3, rtf.CacheStore(max_bytes=int(limit)))
+    assert f"| r = 3, `CacheStore(max_bytes={limit})` | {memory} | {prepared} |" in page
+  record = -(-(224 * 224 * 3 + 100) // 4096) * 4096
+  assert f"{record:,} bytes" in page and f"All samples take {number * record / 1e9:.0f} GB" in page
+  assert planned(3, rtf.CacheStore(tmp_path / "200", max_bytes=200_000_000_000))[0] == "33 %"
+  assert planned(3, rtf.CacheStore(tmp_path / "100", max_bytes=100_000_000_000))[0] == "67 %" and "prepares 67 %" in page
 
 
 def test_keras_example_takes_three_statements():
