@@ -46,14 +46,18 @@ def main():
   folder = DOCS / "gallery"
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir()
-  page = [
-      "# Gallery\n", "Every layer of [`rtf.augment`](reference.md#augmentation) on one photograph, drawn by [`rtf.show`]"
-      "(observe.md#look-at-the-samples). Each picture in a row has another seed. A layer that draws nothing has one picture.\n"]
   for name in layer_names():
-    code, figure = drawn(name, images, tf.io.encode_jpeg(cat), OUTCOMES)
-    figure.savefig(folder / f"{name}.webp", dpi=DPI, pil_kwargs={"quality": QUALITY})
-    page.append(f"## {name}\n\n`{code}`\n\n![Outcomes of {name}](gallery/{name}.webp)\n")
-  (DOCS / "gallery.md").write_text("\n".join(page), encoding="utf-8")
+    drawn(name, images, tf.io.encode_jpeg(cat), OUTCOMES).savefig(
+        folder / f"{name}.webp", dpi=DPI, pil_kwargs={"quality": QUALITY})
+  (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
+
+
+def page():
+  """The text of gallery.md: a heading of code and a picture for each layer."""
+  head = ("# Gallery\n\nLayers of [`rtf.augment`](reference.md), drawn by [`rtf.show`](observe.md). Each picture of a row has another "
+          "seed.\n")
+  return head + "".join(
+      f"\n## `{name}({ARGUMENTS.get(name, '')})`\n\n![{name}](gallery/{name}.webp)\n" for name in layer_names())
 
 
 def layer_names():
@@ -61,15 +65,14 @@ def layer_names():
 
 
 def drawn(name, images, file, num_outcomes):
-  """The code of a layer, and a figure of what it makes of the first of two images, or of a file."""
-  code = f"rtf.augment.{name}({ARGUMENTS.get(name, '')})"
-  layer = eval(code, {"rtf": rtf})
+  """A figure of what a layer makes of the first of two images, or of a file."""
+  layer = eval(f"rtf.augment.{name}({ARGUMENTS.get(name, '')})", {"rtf": rtf})
   if getattr(layer, "needs_labels", False):
     batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)
-    return code, rtf.show(batches.map(layer), num_samples=1, num_epochs=num_outcomes, class_names=["cat", "cup"])
+    return rtf.show(batches.map(layer), num_samples=1, num_epochs=num_outcomes, class_names=["cat", "cup"])
   if name in BOXES:
-    return code, rtf.show([layer], (images[0], BOXES[name]), targets={1: "xyxy"}, num_epochs=num_outcomes)
-  return code, rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=num_outcomes)
+    return rtf.show([layer], (images[0], BOXES[name]), targets={1: "xyxy"}, num_epochs=num_outcomes)
+  return rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=num_outcomes)
 
 
 def draw_epochs(source):

@@ -47,7 +47,7 @@ def compose(
 
   A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if nothing of
   it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding. Only layers of
-  `rtf.augment` move targets: other functions must leave pixels in their place. The guides *Masks* and *Boxes* have the details.
+  `rtf.augment` move targets: other functions must leave pixels in their place. The page *Targets* has the details.
 
   Args:
     layers: a list or tuple of callables, or of lists of them, such as a policy returns.

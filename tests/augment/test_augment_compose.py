@@ -311,7 +311,7 @@ class TestBatches:
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
   def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    """As in docs/batches.md. Without seeds TensorFlow refuses to save it."""
+    """As in docs/recipes.md. Without seeds TensorFlow refuses to save it."""
     batched = batched_layers(2, 0.5, 0.25)
 
     def make():

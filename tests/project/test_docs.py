@@ -27,12 +27,15 @@ SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
     "fit(train, epochs=90": "fit(train, epochs=2",
     "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
+    "batch_size=64, step_seconds=0.1": "batch_size=8, step_seconds=0.1, max_seconds=0.5",
     ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
     "layers, batch_size=128": "layers, batch_size=8, max_seconds=0.5",
     "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
     'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+    "imagenet/train-*-of-01024": "data/train-*.tfrecord",
+    "oxford_flowers102": "flowers",
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
@@ -85,9 +88,10 @@ def photographs(tmp_path, monkeypatch):
   (tmp_path / "data").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
     for path in (tmp_path / "photos").rglob("*.jpg"):
+      image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()]))
+      label = tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))
       writer.write(tf.train.Example(features=tf.train.Features(feature={
-          "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()])),
-          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))})).SerializeToString())
+          "image": image, "label": label, "image/encoded": image, "image/class/label": label})).SerializeToString())
   monkeypatch.chdir(tmp_path)
 
 
@@ -120,6 +124,32 @@ def few_and_small(monkeypatch):
         tf.keras.layers.Dense(classes, activation="softmax")])
 
   monkeypatch.setattr(tf.keras.applications, "MobileNetV3Small", network)
+
+
+@pytest.fixture
+def flowers(photographs, monkeypatch, tmp_path):
+  """A prepared data set of TFDS by this name, where `tfds.load` and `tfds.builder` look for it."""
+  tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+
+  class Flowers(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+      return tfds.core.DatasetInfo(builder=self, supervised_keys=("image", "label"), features=tfds.features.FeaturesDict({
+          "image": tfds.features.Image(encoding_format="jpeg"), "label": tfds.features.ClassLabel(num_classes=5),
+          "file_name": tfds.features.Text()}))
+
+    def _split_generators(self, dl_manager):
+      return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+      for number, path in enumerate(sorted(pathlib.Path("photos").rglob("*.jpg"))):
+        yield number, {"image": path, "label": number % 5, "file_name": path.name}
+
+  Flowers(data_dir=tmp_path / "tfds").download_and_prepare()
+  for name in ("load", "builder"):
+    monkeypatch.setattr(tfds, name, functools.partial(getattr(tfds, name), data_dir=tmp_path / "tfds"))
 
 
 @pytest.fixture
@@ -177,6 +207,8 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
       continue
     if SERVICE in example:
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
+    if "tfds." in example:
+      request.getfixturevalue("flowers")
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
     train, known = names.get("train"), len(final_augmentations)
@@ -196,8 +228,8 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   """As the guide says, and with which values `decode_png` leaves them."""
   from PIL import Image
-  page = (ROOT / "docs" / "masks.md").read_text(encoding="utf-8")
-  assert "of the classes 0, 1 and 15 it makes 0, 38 and 147" in page
+  page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+  assert "turns the classes 0, 1 and 15 into 0, 38 and 147" in " ".join(page.split())
   colors = [[(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)]  # VOC's.
   mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
   for name in ("photos", "masks"):
@@ -208,9 +240,9 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   image.save(tmp_path / "masks" / "a" / "1.png")
   assert np.unique(tf.io.decode_png((tmp_path / "masks" / "a" / "1.png").read_bytes(), channels=1)).tolist() == [0, 38, 147]
   monkeypatch.chdir(tmp_path)
-  programs = [program for _, program, _ in examples(ROOT / "docs" / "masks.md") if "mask_files" in program]
+  programs = [program for _, program, _ in examples(ROOT / "docs" / "targets.md") if "mask_files" in program]
   assert len(programs) == 2 and "Image.open" in programs[1]
-  names = {"tf": tf, "rtf": rtf}
+  names = {"np": np, "tf": tf, "rtf": rtf, "final": [rtf.augment.random_flip()]}
   for program in programs:
     exec(program, names)
   assert [np.array_equal(each, mask) for _, each in names["pairs"]] == [True]
@@ -277,15 +309,34 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
 @cases.only_exhaustive
 def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  lines = [list(map(int, line.split())) for line in run_program_of("python.md", "train_boxes.py").splitlines()]
+  lines = [list(map(int, line.split())) for line in run_program_of("transforms.md", "train_boxes.py").splitlines()]
   assert len(lines) == 3 and all(set(labels) <= {10, 11, 12} for labels in lines) and any(lines)
+
+
+@cases.slow
+def test_the_tutorial_resumes(photographs):
+  """As it says, in the epoch that was interrupted; the folder of its test has two steps an epoch."""
+  # In the second step of the third epoch.
+  stop = "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 and __import__('os')._exit(0))"
+  smaller = {
+      "tf.keras.applications.MobileNetV3Small(": "(lambda classes, **_: tf.keras.Sequential([\n"
+      "    tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(classes, 'softmax')]))(",
+      ".batch(64)": ".batch(8)", "epochs=20": "epochs=4", "save_freq=20": "save_freq=1"}
+  run_program_of("tutorial.md", "train.py", smaller={**smaller, "callbacks=[": f"callbacks=[{stop}, "}.items())
+  printed = run_program_of("tutorial.md", "train.py", smaller=smaller.items())
+  assert re.findall(r"^Epoch (\d)/4$", printed, re.MULTILINE) == ["3", "4"]
+  assert "input_wait_fraction" in printed
+  assert not pathlib.Path("backup").exists() or not list(pathlib.Path("backup").iterdir())
 
 
 @pytest.mark.parametrize("name", ["train_albumentations.py", "train_torchvision.py"])
 def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  printed = [run_program_of("python.md", name, program_arguments=[str(processes)]) for processes in (0, 1, 4)]
-  # Of the second epoch's samples half are cached, and half of these flipped as before.
+  smaller = {
+      "[64, 64, 3], tf.uint8)": "[64, 64, 3], tf.uint8), processes=int(sys.argv[1])", "import numpy as np": "import sys, zlib\nimport numpy as np",
+      ".batch(8).prefetch(tf.data.AUTOTUNE))": ")\nprint(*(zlib.crc32(image.tobytes()) for _ in range(2) for image in train.as_numpy_iterator()))"}
+  printed = [run_program_of("transforms.md", name, program_arguments=[str(processes)], smaller=smaller.items()) for processes in (0, 1, 4)]
+  # Of the second epoch's samples half are cached, and may be cropped and flipped as before.
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
 
@@ -312,9 +363,42 @@ def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
   assert printed == "trained on 2 devices, 1536 images finished there\n"
 
 
+@cases.only_exhaustive
+def test_files_of_a_torchvision_dataset_are_decoded_in_batches(photographs):
+  printed = run_program_of("torch_jax.md", "torchvision_dataset.py")
+  shapes = [f"torch.Size([{number}, 224, 224, 3]) torch.uint8 torch.int64" for number in (8, 8, 4)]
+  assert printed.splitlines() == shapes
+
+
+def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
+  """As `rtf.describe` plans for as many samples."""
+  page = (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")
+  number = 1_281_167
+  source = tf.data.Dataset.range(number).map(lambda index: (tf.zeros([224, 224, 3], tf.uint8), 0))
+  assert f"{number:,}" in page and f"{224 * 224 * 3:,} bytes" in page
+
+  def planned(r, store=None):
+    """Prepared in each epoch in percent, and GB in memory."""
+    plan = str(rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store)))
+    fresh, cached = (int(count.replace(",", "")) for count in re.search("about ([0-9,]+) fresh, ([0-9,]+) cached", plan).groups())
+    assert fresh + cached - number in (0, 1)
+    return f"{100 * fresh / number:.0f} %", f"{cached * 224 * 224 * 3 / 1e9:.0f} GB"
+
+  for r in (2, 3):
+    prepared, memory = planned(r)
+    assert f"| r = {r} | {memory} | {prepared} |" in page
+  for limit in ("128_000_000_000", "64_000_000_000"):
+    prepared, memory = planned(3, rtf.CacheStore(max_bytes=int(limit)))
+    assert f"| r = 3, `CacheStore(max_bytes={limit})` | {memory} | {prepared} |" in page
+  record = -(-(224 * 224 * 3 + 100) // 4096) * 4096
+  assert f"{record:,} bytes" in page and f"All samples take {number * record / 1e9:.0f} GB" in page
+  assert planned(3, rtf.CacheStore(tmp_path / "200", max_bytes=200_000_000_000))[0] == "33 %"
+  assert planned(3, rtf.CacheStore(tmp_path / "100", max_bytes=100_000_000_000))[0] == "67 %" and "prepares 67 %" in page
+
+
 def test_keras_example_takes_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
-  page = ROOT / "docs" / "photographs.md"
+  page = ROOT / "docs" / "migrate.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3
 

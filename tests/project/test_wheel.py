@@ -46,7 +46,7 @@ def test_it_is_for_all_versions_that_are_supported():
 
 
 def test_its_name_is_what_the_pages_say():
-  told = [name for path in ("README.md", "docs/colab.md", "docs/index.md", "build_wheel.py")
+  told = [name for path in ("README.md", "docs/install.md", "build_wheel.py")
           for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))]
   assert len(told) >= 4 and set(told) == {(VERSION, "manylinux_2_35_x86_64")}
 

@@ -1,4 +1,4 @@
-"""Trainers on several machines share one preparation by a tf.data service, as docs/search.md says."""
+"""Trainers on several machines share one preparation by a tf.data service, as docs/workers.md says."""
 import collections
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ from support.services import N, R, Cluster, Job
 
 pytestmark = cases.slow  # A service has processes.
 
-GUIDE = ROOT / "docs" / "search.md"
+GUIDE = ROOT / "docs" / "workers.md"
 TRAINERS = "abcd"
 SHARE = N // 2
 # A trainer after by so many elements of each worker loses none.
@@ -30,7 +30,7 @@ PAYLOAD = 100_000
 
 
 def cache_bytes(lag, element_bytes):
-  """As docs/search.md says."""
+  """As docs/workers.md says."""
   return lag * (element_bytes * 7 // 6 + 1000)
 
 
@@ -88,7 +88,7 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
 
 
 def test_a_trainer_that_falls_behind(cluster):
-  """It loses what the cache of a worker no longer holds. The size that docs/search.md calculates avoids that."""
+  """It loses what the cache of a worker no longer holds. The size that docs/workers.md calculates avoids that."""
   job = Job("after", "OFF", payload=PAYLOAD)
   first = cluster.read(job, {"b": 2})["b"]
   ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
