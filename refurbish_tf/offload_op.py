@@ -1,16 +1,18 @@
 """The `offload` stage: `tf.data.Dataset.offload`, and batches that are finished already."""
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, mistakes, native
+from refurbish_tf._internal import checks, dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
+from refurbish_tf.augment import composition, device_layers, target_kinds, unnamed_targets
 from refurbish_tf.augment import layers as image_layers
-from refurbish_tf.augment import device_layers as device_layers
-from refurbish_tf.augment import target_kinds, unnamed_targets
+from refurbish_tf.augment.native_layers import LayerChain
+from refurbish_tf.augment.targets import Following
 from refurbish_tf.echo_op import AUTOTUNE
 
 # The fractions of a batch that an accelerator may do, in eighths.
@@ -20,9 +22,9 @@ _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
 
 
 def offload(
-    layers: Sequence[Any], batch_size: int, *, device_fraction: float = AUTOTUNE, num_replicas: int | None = None,
-    component: str | int | None = None, seed: int | None = None, drop_remainder: bool = True,
-    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
+    layers: Sequence[Any], batch_size: int, *, targets: dict[str | int, Any] | None = None, clips: bool = False,
+    device_fraction: float = AUTOTUNE, num_replicas: int | None = None, component: str | int | None = None, seed: int | None = None,
+    drop_remainder: bool = True, name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Batches images, and leaves their last layers to the model's first layer, where the model is.
 
   It replaces the final augmentation and `batch`:
@@ -49,6 +51,10 @@ def offload(
       `padding_mode="constant"` and without a size, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and
       `normalize` as the last. Other layers stay on the host, before `offload`.
     batch_size: how many elements a batch has, a whole number.
+    targets: masks, boxes and whatever else moves with the image, as for `rtf.augment.compose`. The host moves them, by the numbers
+      that it draws for the accelerator. Only directly after `refurbish`.
+    clips: whether samples are clips or volumes, uint8 `[frames, height, width, 3]`, whose frames share their draws. Their layers
+      have no policies.
     device_fraction: the fraction of the images whose policy layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1. With
       `rtf.AUTOTUNE` it rises by an eighth while training waits for batches, and falls while batches wait for training.
     num_replicas: into how many equal parts a batch is split, each with the same fraction. None uses the number of replicas of
@@ -62,14 +68,16 @@ def offload(
 
   Returns:
     A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the image:
-    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`; `"draws"`, int32 `[batch, 1 + number]`, 1 if the
-    policy layers are still to be done, then the numbers drawn; `"layers"`, int32 `[batch, 0, number]`, which identifies the layers.
+    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for clips; `"draws"`,
+    int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn; `"layers"`, int32
+    `[batch, 0, number]`, which identifies the layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
     ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or not
-      `[height, width, 3]`; there is no such component, or one that would have to move with the image; `batch_size` is not a
-      multiple of `num_replicas`; `seed` is given after `refurbish`, which has its own.
+      `[height, width, 3]`; there is no such component, or one that would have to move with the image and is not in `targets`;
+      `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has its own; `batch_size` is
+      not a multiple of `num_replicas`.
     tf.errors.InvalidArgumentError: during an epoch, the elements have different shapes.
 
   Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*, VLDB
@@ -84,11 +92,16 @@ def offload(
   if isinstance(component, bool) or not isinstance(component, (str, numbers.Integral, type(None))):
     raise TypeError(
         f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
-  if not isinstance(drop_remainder, bool):
-    raise TypeError(f"drop_remainder must be True or False, got {drop_remainder!r}.")
+  for flag, value in (("drop_remainder", drop_remainder), ("clips", clips)):
+    if not isinstance(value, bool):
+      raise TypeError(f"{flag} must be True or False, got {value!r}.")
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
-  eighths = _checked_eighths(device_fraction)
+  eighths, targets = _checked_eighths(device_fraction), target_kinds.checked_targets(targets, "offload")
+  if targets and component not in (None, 0):
+    raise ValueError(
+        f"targets of offload name what is beside the image in the first component, got component={component!r}. Put the image first "
+        "in Dataset.map before, and leave component out.")
 
   def transformation(source):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
@@ -96,12 +109,13 @@ def offload(
       raise ValueError(
           f"batch_size of offload must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
           f"{batch_size // replicas * replicas or replicas}.")
-    return _OffloadDataset(source, layers, batch_size, eighths, replicas, component, seed, drop_remainder, name)
+    return _OffloadDataset(source, layers, batch_size, targets, clips, eighths, replicas, component, seed, drop_remainder, name)
 
   return transformation
 
 
-def as_offloaded(dataset: tf.data.Dataset[Any], component: str | int | None = None) -> tf.data.Dataset[Any]:
+def as_offloaded(
+    dataset: tf.data.Dataset[Any], component: str | int | None = None, *, clips: bool = False) -> tf.data.Dataset[Any]:
   """Makes validation data for a model that begins with `rtf.keras.Offloaded`: images to which nothing random is to be done.
 
   >>> import numpy as np
@@ -116,7 +130,7 @@ def as_offloaded(dataset: tf.data.Dataset[Any], component: str | int | None = No
   Args:
     dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of known
       height and width.
-    component: the image in the element, as for `offload`.
+    component, clips: as for `offload`. Clips, too, may be batched.
 
   Returns:
     A `tf.data.Dataset` with the entries that `offload` has in place of the image.
@@ -129,15 +143,15 @@ def as_offloaded(dataset: tf.data.Dataset[Any], component: str | int | None = No
     raise TypeError(f"dataset of as_offloaded must be a tf.data.Dataset, got {dataset!r}.")
   path = _path_of_image(dataset.element_spec, component, "as_offloaded")
   spec = _at(dataset.element_spec, path)
-  batched = isinstance(spec, tf.TensorSpec) and spec.shape.rank == 4
-  height, width = _checked_image(spec, "as_offloaded", batched)
+  batched = isinstance(spec, tf.TensorSpec) and spec.shape.rank == 4 + clips
+  *frames, height, width = _checked_image(spec, "as_offloaded", batched, clips)
 
   def entries(image):
     lead = tf.shape(image)[:1] if batched else tf.zeros([0], tf.int32)
     static = spec.shape[:1] if batched else tf.TensorShape([])
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
-        "unfinished_image": tf.reshape(image, tf.concat([lead, [height, width * 3]], 0)),
+        "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
         # By its dtype tf.function tells the batch from those of offload. It would make one trace, of unknown sizes, for
         # batches that differ by their shapes alone.
         "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
@@ -152,16 +166,28 @@ def as_offloaded(dataset: tf.data.Dataset[Any], component: str | int | None = No
 class _OffloadDataset(dataset_ops.UnaryDataset):
   """Yields batches of images that an accelerator finishes."""
 
-  def __init__(self, source, layers, batch_size, eighths, num_replicas, component, seed, drop_remainder, name):
+  def __init__(
+      self, source, layers, batch_size, targets, clips, eighths, num_replicas, component, seed, drop_remainder, name):
     self._name = name
-    self._given, self._batch_size = layers, batch_size
+    self._given, self._batch_size, self._targets = layers, batch_size, targets
     given = source.element_spec
     path = _path_of_image(given, component, "offload")
-    height, width = _checked_image(_at(given, path), "offload", batched=False)
+    *frames, height, width = _checked_image(_at(given, path), "offload", batched=False, clips=clips)
+    self._frames = frames
     numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
     self._layers = device_layers.DeviceLayers.of(layers, "offload")
-    _check_others(given, path, (height, width), device_layers.chain_of(layers, 0).moves_pixels)
-    stage, first_position = _refurbish_stage(source)
+    if clips and self._layers.num_policy_layers:
+      raise ValueError(
+          f"layers of offload with clips=True must have no policies, got {list(layers)}. Put {layers[0].__name__} into partial_fn of "
+          "refurbish.")
+    moves = device_layers.chain_of(layers, 0).moves_pixels
+    _check_others(given, path, targets, moves)
+    mover = functools.partial(_moving, layers, targets, moves) if any((targets or {}).values()) else None
+    stage, first_position = _refurbish_stage(source, mover)
+    if mover and stage is None:
+      raise ValueError(
+          "targets of offload need a refurbish stage without final_fn directly before offload, which moves them. Put "
+          ".refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out.")
     # Whether refurbish yields the seeds, and keeps the state.
     self.seeded = seeded = stage is not None
     if seeded:
@@ -170,6 +196,7 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
             f"seed of offload must be left out after refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
             "refurbish.")
       source = stage
+      given = source.element_spec[0]
     else:
       source = dataset_graph.without_autotuner(source)
       stage_seed = checks.stage_seed(seed)
@@ -180,7 +207,7 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
     self._eighths = eighths if num_policy_layers else 8
     batch = batch_size if drop_remainder else None
     entries = {
-        "unfinished_image": tf.TensorSpec([batch, height, width * 3], tf.uint8),
+        "unfinished_image": tf.TensorSpec([batch, *frames, height, width * 3], tf.uint8),
         "draws": tf.TensorSpec([batch, 1 + self._layers.num_draws], tf.int32),
         "layers": tf.TensorSpec([batch, 0, self._layers.fingerprint], tf.int32)}
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
@@ -192,7 +219,7 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
           source._variant_tensor, stage=self.offload_stage, seed=0 if seeded else stage_seed, layers=chain.texts,
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=device_layers.GROUP,
           tables=self._layers.num_tables, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
-          image_width=width, seeded=seeded, any_seed=seed is None,
+          image_width=width, image_frames=sum(frames), seeded=seeded, any_seed=seed is None,
           components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
     super().__init__(source, variant)
 
@@ -213,21 +240,44 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
     num_policy_layers = self._layers.num_policy_layers
     fraction = "AUTOTUNE" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g}"
     rows = [
-        ("batch", f"{self._batch_size:,} images"),
+        ("batch", f"{self._batch_size:,} " + (f"clips of {self._frames[0]:,} frames" if self._frames else "images")),
         ("policy", f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none"),
-        ("device", ", ".join(names[num_policy_layers:]) or "none")]
+        ("device", ", ".join(names[num_policy_layers:]) or "none"),
+        *[("targets", f"{target_kinds.shown(path)}: {kind}, moved by the host") for path, kind in (self._targets or {}).items() if kind]]
     return "\n".join([dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 
-def _refurbish_stage(source):
-  """The refurbish stage at the end of `source`, with seeds, and how many layers stand before its final augmentation."""
+def _refurbish_stage(source, mover):
+  """The refurbish stage at the end of `source`, with seeds, and how many layers stand before its final augmentation.
+
+  `mover`: None, or makes the final function of that number and of the samples' spec.
+  """
   stage = source
   while type(stage).__name__ == "_OptionsDataset":
     stage, = stage._inputs()
-  seeded = stage.with_final_seeds() if hasattr(stage, "with_final_seeds") else None
+  seeded = None
+  if hasattr(stage, "with_final_seeds"):
+    seeded = stage.with_final_seeds(mover and mover(stage.num_partial_layers))
   if seeded is None:
     return None, 0
   return seeded if stage is source else seeded.with_options(source.options()), stage.num_partial_layers
+
+
+def _moving(layers, targets, moves, first_position):
+  """The final function of a refurbish stage which moves what follows the image, and leaves the image to the accelerator."""
+  # They move a blank image along, of one channel unless a second image follows, which is also normalized.
+  channels = 3 if "image" in targets.values() else 1
+  blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
+  chain = LayerChain([(layer, first_position + i) for i, layer in enumerate(blank_layers)], clips=True) if blank_layers else None
+
+  def move(element, *rest, seed):
+    image = composition.image_of(element)
+    following = Following(targets, element, rest, image, moves)
+    if chain:
+      following.through_layer(chain, tf.zeros([*image.shape[:-1], channels], tf.uint8), seed)
+    return following.beside(composition.with_image(element, image)), seed
+
+  return move
 
 
 def _checked_eighths(device_fraction):
@@ -276,47 +326,45 @@ def _replaced(element, path, entries):
   return type(element)(*parts) if hasattr(element, "_fields") else tuple(parts)
 
 
-def _checked_image(spec, whose, batched):
-  """The height and width of images of this spec."""
+def _checked_image(spec, whose, batched, clips):
+  """The height and width of images of this spec, after the number of frames if they are clips."""
   image_layers.check_is_one(spec, whose)
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
     raise TypeError(f"{whose} takes images of uint8, got {spec}. " + (
         image_layers.way_to_uint8(spec.dtype) if isinstance(spec, tf.TensorSpec) else
         "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."))
-  shape = spec.shape[1:] if batched else spec.shape
-  if shape.rank != 3 or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
-    raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
-        image_layers.way_to_channels(shape) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
-        "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
-        "map" + (".", ", and batch after.")[whose == "offload"]
-        + " For clips, use rtf.augment.compose(layers, clips=True) in place of offload." * (whose == "offload" and shape.rank == 4)))
-  if max(shape[:2]) > device_layers.LARGEST_SIDE:
+  shape, form = spec.shape[1:] if batched else spec.shape, "[frames, height, width, 3]" if clips else "[height, width, 3]"
+  if shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
+    raise ValueError(f"{whose} takes images of one known size, {form}, got shape {spec.shape}. " + (
+        image_layers.way_to_channels(shape) if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3) else
+        f"Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, {form}) in "
+        "map" + (".", ", and batch after.")[whose == "offload"] + " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))))
+  if max(shape[-3:-1]) > device_layers.LARGEST_SIDE:
     raise ValueError(
         f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
         "or resize them in front.")
-  return shape[0], shape[1]
+  return shape[:-1].as_list()
 
 
-def _check_others(spec, path, size, moves):
+def _check_others(spec, path, targets, moves):
   """Raises unless all that is beside the image can be batched with it. `moves`: whether the layers move pixels."""
   image = _at(spec, path)
   if path and isinstance(_at(spec, path[:-1]), dict):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
       raise ValueError(f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
-  for name, each in unnamed_targets.leaves(spec):
-    if each is image:
-      continue
+  others = [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image]
+  for _, each in others:
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
-    kind = unnamed_targets.kind_by_name(name, each) if moves else None
-    if kind or each.shape.rank > 1 and tuple(each.shape[:2]) == size:
-      what = "masks, and a component has the image's height and width" if not kind else (
-          f"{'boxes' if kind == 'xyxy' else 'key points'}, and a component is called so, {name[-1]!r}")
-      raise ValueError(
-          f"offload moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of offload, or, if it is to stay, "
-          f"{'rename it in Dataset.map' if kind else 'flatten it with tf.reshape'}.")
+  if path in ((), (0,)) or path[-1] in target_kinds.IMAGE_NAMES:
+    # Those that move are checked when they are traced.
+    staying = targets if targets is None else {name: kind for name, kind in targets.items() if kind is None}
+    if not any((targets or {}).values()):
+      element, rest = (spec[0], spec[1:]) if isinstance(spec, tuple) else (spec, ())
+      Following(staying, element, rest, image, moves)
+    return
+  unnamed_targets.check_sizes(others, image.shape[:-1].as_list())
   if moves:
-    unnamed_targets.warn_of_companions(
-        [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image], 0,
-        f"use rtf.augment.compose(layers, targets=...) in place of offload; {unnamed_targets.OTHERWISE}, silence this: {mistakes.SILENCE}.")
+    unnamed_targets.check_names(others)
+    unnamed_targets.warn_of_companions(others, image.shape.rank - 3)

@@ -198,12 +198,18 @@ class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
           partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
           batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(of_batches or self)._common_args)
 
-  def with_final_seeds(self):
-    """The same stage, which yields `(sample, seed)`: what a final function would get. None if it has a final function."""
+  def with_final_seeds(self, final_fn=None):
+    """The same stage, which yields `(sample, seed)`: what a final function would get, or what `final_fn` makes of it.
+
+    None if the stage has a final function.
+    """
     if self._final is not None:
       return None
     made = copy.copy(self)
     made._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
+    if final_fn is not None:
+      made._final, _, _ = _trace(final_fn, self._element_spec, "final_fn", "what partial_fn returns")
+      made._element_spec = made._final.output_structure
     made._op_arguments = {**self._op_arguments, "final_seed": True}
     dataset_ops.UnaryDataset.__init__(made, self._input_dataset, made._variant())
     return made

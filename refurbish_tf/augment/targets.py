@@ -103,9 +103,9 @@ class Following:
   """What follows the image of one element, on its way through the layers."""
 
   @_as_it_is
-  def __init__(self, targets, element, rest, image, moves, way_out=None):
+  def __init__(self, targets, element, rest, image, moves):
     """`targets`: of `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if something looks
-    as if it should follow, and is not named. `way_out`: what to do with boxes, where `targets` is not an argument."""
+    as if it should follow, and is not named."""
     self._element, self._rest = element, rest
     self._kinds, self._tensors, self._ragged = {}, {}, {}
     lead = self._lead(image)
@@ -126,7 +126,7 @@ class Following:
     self._check_others_beside_second_images()
     if moves:
       unnamed_targets.check_names(self._others)
-      unnamed_targets.warn_of_companions(self._others, len(lead), way_out)
+      unnamed_targets.warn_of_companions(self._others, len(lead))
 
   @_as_it_is
   def through_layer(self, layer, image, seed):

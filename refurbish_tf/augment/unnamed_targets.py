@@ -7,8 +7,6 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
 
-OTHERWISE = "if it holds anything else, such as labels"
-
 
 def leaves(value, path=()):
   """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own. A list is a tensor."""
@@ -52,10 +50,10 @@ def check_names(found):
           f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
 
 
-def warn_of_companions(found, lead=0, way_out=None):
+def warn_of_companions(found, lead):
   """Warns of components that look as if they should follow: rows of boxes or key points, and pictures of another size.
 
-  `lead`: how many dimensions the image has before its height. `way_out`: what to do if they are, where `targets` is not.
+  `lead`: how many dimensions the image has before its height.
   """
   for path, value in found:
     shape, dtype = tf.TensorShape(getattr(value, "shape", None)), tf.as_dtype(getattr(value, "dtype", tf.string))
@@ -73,8 +71,8 @@ def warn_of_companions(found, lead=0, way_out=None):
     else:
       continue
     mistakes.warn(
-        f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, " + (
-            way_out or f'pass {named(path, kind)}, {form}; {OTHERWISE}, {named(path, None)}.'))
+        f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, "
+        f"pass {named(path, kind)}, {form}; if it holds anything else, such as labels, {named(path, None)}.")
 
 
 def _floating_kinds(path, component, channels):

@@ -42,8 +42,8 @@ class Offloaded(keras.layers.Layer):
   It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do not
   matter:
 
-  - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`. Models for images,
-    which cannot finish them, do not take them by mistake, as they need another rank.
+  - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`, or `[batch, frames,
+    height, 3 * width]` of clips. Models that cannot finish them do not take them by mistake, as they need another rank.
   - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
     still to be done, and those after it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
   - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8 or
@@ -54,7 +54,8 @@ class Offloaded(keras.layers.Layer):
     **kwargs: as for `keras.layers.Layer`.
 
   Returns:
-    When it is called, the images, `[batch, height, width, 3]`: uint8, or the dtype of `normalize`.
+    When it is called, the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the dtype of
+    `normalize`.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a dict
@@ -71,15 +72,20 @@ class Offloaded(keras.layers.Layer):
     self.built = True
 
   def call(self, inputs):
-    height, width, is_finished = self._checked(inputs)
+    *frames, height, width, is_finished = self._checked(inputs)
     images = ops.reshape(inputs[IMAGE], (-1, height, width, 3))
     if is_finished:
-      return offloaded_pixels.without_draws(self._device_layers, images)
-    return offloaded_pixels.finish(self._device_layers, images, ops.cast(inputs[DRAWS], "int32"))
+      made = offloaded_pixels.without_draws(self._device_layers, images)
+    else:
+      # The frames of a clip have the same draws.
+      draws = ops.repeat(ops.cast(inputs[DRAWS], "int32"), sum(frames) or 1, axis=0)
+      made = offloaded_pixels.finish(self._device_layers, images, draws)
+    return ops.reshape(made, (-1, *frames, height, width, 3)) if frames else made
 
   def compute_output_spec(self, inputs):
-    height, width, _ = self._checked(inputs)
-    return keras.KerasTensor((inputs[IMAGE].shape[0], height, width, 3), offloaded_pixels.dtype(self._device_layers))
+    *frames, height, width, _ = self._checked(inputs)
+    return keras.KerasTensor(
+        (inputs[IMAGE].shape[0], *frames, height, width, 3), offloaded_pixels.dtype(self._device_layers))
 
   def get_config(self):
     return {**super().get_config(), "layers": list(self._device_layers.texts)}
@@ -89,7 +95,7 @@ class Offloaded(keras.layers.Layer):
     return cls(**{**config, "layers": DeviceLayers(config["layers"])})
 
   def _checked(self, inputs):
-    """Height, width, and whether nothing random is to be done; raises unless all of that can be read off the shapes."""
+    """The frames of clips, height, width, and whether nothing random is to be done; raises unless the shapes say all of that."""
     if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
       given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else (
           f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
@@ -105,7 +111,8 @@ class Offloaded(keras.layers.Layer):
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
-    height, width = self._checked_sizes(IMAGE, shapes, "[batch, height, 3 * width]")
+    forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
+    *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4])
     is_finished = fingerprint == number == 0
     if not is_finished and fingerprint != self._device_layers.fingerprint:
       raise ValueError(
@@ -119,7 +126,7 @@ class Offloaded(keras.layers.Layer):
       raise ValueError(
           f"{IMAGE} of Offloaded must be [batch, height, 3 * width], with sides of 1 to {device_layers.LARGEST_SIDE:,} pixels, "
           f"got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map.")
-    return height, width // 3, is_finished
+    return *frames, height, width // 3, is_finished
 
   def _checked_sizes(self, name, shapes, allowed):
     """All sizes but that of the batch."""

@@ -161,7 +161,7 @@ class TestUnnamed:
     source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 3], np.int32)))
     with pytest.warns(rtf.PipelineWarning, match="component 1 .*targets={1: \"xyxy\"}, .* targets={1: None}"):
       source.refurbish([augment.random_flip()])
-    with pytest.warns(rtf.PipelineWarning, match="component 1 .* in place of offload"):
+    with pytest.warns(rtf.PipelineWarning, match="component 1 .*targets={1: \"xyxy\"}, .* targets={1: None}"):
       source.offload([augment.random_flip()], 1)
     for layers, targets in (([augment.normalize()], None), ([augment.random_flip()], {}), ([augment.random_flip()], {1: "xyxy"})):
       with warnings.catch_warnings():

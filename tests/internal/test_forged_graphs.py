@@ -37,7 +37,7 @@ def types_of(*specs):
 def offload(dataset=None, seeds=None, **changes):
   given = {
       "layers": LAYERS, "batch_size": 4, "num_parts": 1, "eighths": 8, "group": 8, "tables": 2, "drop_remainder": True,
-      "image": 0, "image_height": 8, "image_width": 8, "seeded": False, "any_seed": False,
+      "image": 0, "image_height": 8, "image_width": 8, "image_frames": 0, "seeded": False, "any_seed": False,
       "components": [-1, -2, -3, 1], **outputs(0), **changes}
   return native.ops().refurbish_tf_offload_dataset(
       (dataset or source(seeds))._variant_tensor, stage=native.ops().refurbish_tf_stage_name(), seed=1, **given)
@@ -76,6 +76,8 @@ OFFLOAD = {
     "an image beyond the input": {"image": 2},
     "seeds that are none": {"seeded": True},
     "seeds of three numbers": {"seeded": True, "seeds": np.zeros([8, 3], np.int32)},
+    "policies of clips": {"image_frames": 2, **outputs(0, shape=[4, 2, 8, 24])},
+    "clips beyond memory": {"image_frames": 2**62},
     "images beyond memory": {"image_height": 2**31 - 1, "image_width": 2**31 - 1},
     "a side beyond 32 bits": {"image_height": 2**40},
     "a batch beyond memory": {"batch_size": 2**62, **outputs(0, shape=[2**62, 8, 24])},

@@ -198,7 +198,7 @@ def test_bad_arguments_are_refused(change, error, message):
     (lambda image, label: tf.cast(image, tf.float32), TypeError, "images of uint8"),
     (lambda image, label: image[..., :1], ValueError, r"\[height, width, 3\]"),
     (lambda image, label: tf.zeros([2049, 1, 3], tf.uint8), ValueError, "at most 2,048 pixels"),
-    (lambda image, label: (image, image[..., 0]), ValueError, "moves no masks"),
+    (lambda image, label: (image, image[..., 0]), ValueError, "`targets` does not name it"),
     (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors of known rank"),
     (lambda image, label: {"image": image, "draws": label}, ValueError, r"have \['draws'\] already"),
     (lambda image, label: {"photo": image}, ValueError, "or an entry 'image'"),

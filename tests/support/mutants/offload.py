@@ -18,6 +18,10 @@ MUTANTS = [
     Mutant("offload counts layers from 0 after a list of layers", OP,
            "source.options()), stage.num_partial_layers", "source.options()), 0",
            SAME + "[1]"),
+    Mutant("what follows an image is moved by the draws of other layers", OP, "[(layer, first_position + i) for i", "[(layer, i) for i",
+           "tests/offload/test_offload_targets.py::test_image_and_targets_are_those_of_refurbish[images]"),
+    Mutant("clips with policies reach the workers", "refurbish_tf/cc/kernels/offload/offload_dataset_op.cc",
+           "if (options.frames > 0 && !options.policy_layers.links().empty()) {", "if (false) {", FORGED + "[offload]"),
     Mutant("every epoch of offload draws the same", STAGE, "*epoch : next_epoch_++,", "*epoch : next_epoch_,",
            OFFLOAD + "test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew[1]"),
     # Who does what.

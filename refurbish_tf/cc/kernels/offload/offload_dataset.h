@@ -35,6 +35,7 @@ struct OffloadArguments {
     visit("image", options.image);
     visit("image_height", options.size.height);
     visit("image_width", options.size.width);
+    visit("image_frames", options.frames);
     visit("seeded", options.seeded);
     visit("any_seed", arguments.any_seed);
     visit("components", options.components);

@@ -40,10 +40,13 @@ absl::Status CheckAttributes(const OffloadArguments& arguments) {
   if (!(made.size == options.size)) {
     return Refused("its layers must not change the size of an image.");
   }
+  if (options.frames > 0 && !options.policy_layers.links().empty()) {
+    return Refused("the layers of clips must have no policies.");
+  }
   TensorShape images, draws;
-  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
-      {options.batch_size, options.size.height, options.size.width, 3},
-      &images));
+  std::vector<int64_t> shape = options.ShapeWith({options.size.width, 3});
+  shape.insert(shape.begin(), options.batch_size);
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(shape, &images));
   return TensorShape::BuildTensorShape(
       {options.batch_size, options.num_columns()}, &draws);
 }
@@ -85,7 +88,7 @@ absl::Status CheckComponents(const DatasetBase& input,
     PartialTensorShape row;
     if (from == OffloadOptions::kImages) {
       type = tensorflow::DT_UINT8;
-      row = PartialTensorShape({options->size.height, options->size.width * 3});
+      row = PartialTensorShape(options->ShapeWith({options->size.width * 3}));
     } else if (from == OffloadOptions::kDraws) {
       row = PartialTensorShape({options->num_columns()});
     } else if (from == OffloadOptions::kLayers) {

@@ -144,12 +144,11 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
         absl::StrCat("offload takes seeds of shape [2], got one of shape ",
                      element.back().shape().DebugString(), "."));
   }
-  if (image.shape() !=
-      TensorShape({options_.size.height, options_.size.width, 3})) {
+  if (const TensorShape one(options_.ShapeWith({options_.size.width, 3}));
+      image.shape() != one) {
     return absl::InvalidArgumentError(
-        absl::StrCat("offload takes images of one size, ", options_.size.height,
-                     " x ", options_.size.width, " x 3, got one of shape ",
-                     image.shape().DebugString(), "."));
+        absl::StrCat("offload takes images of one size, ", one.DebugString(),
+                     ", got one of shape ", image.shape().DebugString(), "."));
   }
   if (current_ == nullptr) TF_RETURN_IF_ERROR(BeginBatch(element));
   OffloadBatch& batch = *current_;

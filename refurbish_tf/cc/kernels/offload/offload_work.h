@@ -1,8 +1,10 @@
 // What a worker of a offload stage does: some images of a batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -40,8 +42,19 @@ struct OffloadOptions {
   // All, and those that either side can do: up to the last policy.
   LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
+  // Of clips, which have no policy layers; 0 for images.
+  int64_t frames = 0;
 
-  int64_t image_bytes() const { return size.height * size.width * 3; }
+  int64_t image_bytes() const {
+    return std::max<int64_t>(frames, 1) * size.height * size.width * 3;
+  }
+  // Of an image or a clip, whose rows have these dimensions.
+  std::vector<int64_t> ShapeWith(std::initializer_list<int64_t> row) const {
+    std::vector<int64_t> shape(frames > 0 ? 1 : 0, frames);
+    shape.push_back(size.height);
+    shape.insert(shape.end(), row);
+    return shape;
+  }
   int64_t num_columns() const { return 1 + layers.num_draws(); }
   int64_t part() const { return batch_size / num_parts; }
 };
