@@ -34,7 +34,7 @@ SMALLER = {
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
     'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
-    "imagenet/train-*-of-01024": "data/train-*.tfrecord",
+    "imagenet/train-*-of-01024": "data/train-*.tfrecord", '"imagenet/train"': '"photos"',
     "oxford_flowers102": "flowers",
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
