@@ -23,6 +23,8 @@ ROUNDS = 9
 ONLY_HITS = 1e12
 COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
 RAND, AUTO, DEEP, CROP_FLIP, NORMALIZED = peers.RAND, peers.AUTO, peers.DEEP, peers.CROP_FLIP, peers.NORMALIZED
+# The layers that README.md has.
+IN_README = (CROP_FLIP, NORMALIZED, peers.RESIZED, peers.JITTER, peers.BLUR, peers.AFFINE, RAND, AUTO)
 # The bars in µs, by side: of single images.
 MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
 # Those beside another row: of single images, and of batches.
@@ -146,7 +148,7 @@ def _section(quick, side, batched, absent):
       + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
       f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
       "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
-      "the output's size. TensorFlow: its operations in the stage.")
+      "the output's size. TensorFlow: its operations in the stage.", side == 224 and not batched)
 
 
 def _smooth(count, side):
@@ -175,7 +177,7 @@ def _add_peers(calls, inputs, batched, absent):
   return why
 
 
-def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition):
+def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition, in_readme):
   """The section of all calls; its bars are those given, and those of the peers."""
   costs, failed = _costs(calls, rounds, count)
   absent = {**absent, **failed}
@@ -214,7 +216,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
       f"{definition} {count:,} at a time. Each row is what the "
       "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
       "what its pipeline takes beyond nothing; torchvision, Pillow and albumentations run in a loop.",
-      rows)
+      rows, in_readme and (lambda row: row.unit.endswith("µs an image") and row.name in IN_README))
 
 
 def _reader(images, function, *, batched, times):

@@ -1,4 +1,5 @@
 """What the benchmarks share: measuring side by side, and results as a table and as JSON."""
+from collections.abc import Callable
 import contextlib
 import ctypes
 import dataclasses
@@ -53,9 +54,25 @@ class Row:
 
   def __str__(self):
     number = "{:,.3f}" if self.limit is not None else "{:,.0f}" if self.median and self.median >= 1000 else "{:,.3g}"
-    told = [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
     verdict = "" if self.met is None else f"; bar {self.limit:g}: {'met' if self.met else 'missed'}"
-    return told[0] + (f" ({told[1]} to {told[2]})" if len(self.values) > 1 else "") + verdict
+    return self._figures(number) + verdict
+
+  @property
+  def brief(self):
+    """The same for README.md: quotients with their range, other figures without, and only bars that are missed."""
+    number = "{:,.0f}" if self.median and abs(self.median) >= 100 else "{:,.3g}"
+    is_quotient = self.limit is not None or re.match("of |over |gain|its limit|$", self.unit)
+    return self._figures(number, with_range=is_quotient) + (f"; bar {self.limit:g}: missed" if self.met is False else "")
+
+  def _figures(self, number, with_range=True):
+    told = [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
+    return told[0] + (f" ({told[1]} to {told[2]})" if with_range and len(self.values) > 1 else "")
+
+
+def every_row(row):
+  """For `Section.in_readme`: README.md has the whole table."""
+  del row
+  return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,20 +83,26 @@ class Section:
     title: what was measured.
     definition: how, in sentences.
     rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
+    in_readme: which of its rows README.md has: a function of a row; None for none.
   """
   title: str
   definition: str
   rows: list
+  in_readme: Callable | None = None
 
-  @property
-  def table(self):
+  def table(self, rows, cell=str):
+    """Rows as a Markdown table."""
     from refurbish_tf.experiments import results
-    names, units = (list(dict.fromkeys(getattr(row, what) for row in self.rows)) for what in ("name", "unit"))
-    cells = {(row.name, row.unit): str(row) for row in self.rows}
+    names, units = (list(dict.fromkeys(getattr(row, what) for row in rows)) for what in ("name", "unit"))
+    cells = {(row.name, row.unit): cell(row) for row in rows}
     return results.markdown([self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names])
 
+  @property
+  def readme_table(self):
+    return self.table(list(filter(self.in_readme, self.rows)), lambda row: row.brief)
+
   def __str__(self):
-    return "\n".join([*textwrap.wrap(f"{self.definition} ({commit()}.)", WIDTH), "", self.table])
+    return "\n".join([*textwrap.wrap(f"{self.definition} ({commit()}.)", WIDTH), "", self.table(self.rows)])
 
 
 class Report:
@@ -101,8 +124,7 @@ class Report:
         f"{machine['processors']} processors ({machine['processor']})"]
     # One process that computes is a load of 1.
     if machine["load"] > 0.5:
-      lines.append(
-          f"Other work is running here (load average {machine['load']:.1f}): expect the figures to vary.")
+      lines.append(f"Other work is running (load average {machine['load']:.1f}).")
     if self._quick:
       lines.append("--quick: too small to mean anything.")
     return "\n".join(lines)
@@ -114,10 +136,10 @@ class Report:
         f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}" for section, row in missed)])
 
   def write_readme(self):
-    """Puts heading and tables into README.md, without the definitions."""
+    """Puts heading and tables into README.md, without the definitions and with the most important rows."""
     from refurbish_tf.experiments import results
     path = ROOT / "benchmarks" / "README.md"
-    content = "\n\n".join([self.heading(), *(section.table for section in self._sections)])
+    content = "\n\n".join([self.heading(), *(section.readme_table for section in self._sections if section.in_readme)])
     path.write_text(results.filled(path.read_text(), self._name, content))
 
   def write_json(self, path):

@@ -76,7 +76,7 @@ def _beyond_next(quick):
        _row("beyond_own", "its own", "jax_loader", "µs beyond next", beyond("own", "jax_loader"), MOST_MICROSECONDS),
        _row("beyond_cached", "of a cache", "jax_loader", "µs beyond next", beyond("cached", "jax_loader"), MOST_MICROSECONDS),
        _row("copied", "of a cache", "torch_loader", "of a memcpy, beyond next", copied and common.quotients(copied, memcpy),
-            MOST_OF_MEMCPY)])
+            MOST_OF_MEMCPY)], lambda row: "_loader" in row.key)
 
 
 def _medians(functions, rounds, calls):
@@ -128,4 +128,4 @@ def _state(quick):
   return common.Section(
       _state.__doc__,
       f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time behind another "
-      "batch. Loading is in a pipeline made anew, as in a new process.", rows)
+      "batch. Loading is in a pipeline made anew, as in a new process.", rows, lambda row: not row.key.startswith("state_load"))

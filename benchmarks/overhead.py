@@ -52,7 +52,7 @@ def hits(quick):
        common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
        common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
        common.Row("hit", "refurbish, all hits", "of cache().shuffle(N)",
-                  common.quotients(costs["hits"], costs["baseline"]), limit=0.6)])
+                  common.quotients(costs["hits"], costs["baseline"]), limit=0.6)], common.every_row)
 
 
 def trivial(quick):
@@ -74,7 +74,8 @@ def trivial(quick):
        common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
        common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
        common.Row("trivial", "refurbish(x + 1, r=1)", "of the map",
-                  common.quotients(costs["partial"], costs["map"]), limit=0.7)])
+                  common.quotients(costs["partial"], costs["map"]), limit=0.7)],
+      lambda row: row.key != "trivial_both")
 
 
 def epoch_end(quick):
@@ -95,7 +96,8 @@ def epoch_end(quick):
              common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
              common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50)]
   return common.Section(
-      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
+      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows,
+      lambda row: row.key.endswith("_95"))
 
 
 def first_element(quick):
@@ -120,7 +122,7 @@ def first_element(quick):
       first_element.__doc__,
       f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
       [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
-       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50)])
+       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50)], common.every_row)
 
 
 def memory(quick):
@@ -146,7 +148,7 @@ def memory(quick):
       "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
       "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = " +
       ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases) + ".",
-      rows)
+      rows, lambda row: row.key.startswith("image_32"))
 
 
 def _resident_growth(kind, count, r, epochs):

@@ -30,19 +30,20 @@ PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
     TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
     JAX_LOADER: ("refurbish, r = 3, jax_loader", ("jax",)),
-    TF_DATA: ("tf.data alone", ()),
-    "tf_data_ops": ("tf.data alone, TensorFlow-op layers", ()),
+    TF_DATA: ("tf.data", ()),
+    "tf_data_ops": ("tf.data, TensorFlow-op layers", ()),
     "dali": ("NVIDIA DALI", ("nvidia.dali",)),
     "grain": ("Grain", ("grain", "PIL")),
     "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
-    "tf_data_decoded": ("tf.data with cache() of decoded images", ()),
-    "refurbish_decoded": ("both: refurbish, r = 3, behind cache() of decoded images", ()),
+    "tf_data_decoded": ("cache() of decoded images", ()),
+    "refurbish_decoded": ("both: r = 3 after cache()", ()),
 }
 # Small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
 OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
 # By loader: what its users would have otherwise, and the most that may have of the loader's images per second.
 IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
+PER_CPU_SECOND = "images/CPU s"
 ROUNDS = 5
 # Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
@@ -77,7 +78,7 @@ def _section(quick, kind, size, images, whence, augmentation):
   speed = {key: [epoch["count"] / epoch["wall"] for epoch in measured] for key, measured in epochs.items()}
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
-  for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s")):
+  for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", PER_CPU_SECOND)):
     rows += [common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}" if key in absent else name, unit, speeds.get(key, []))
              for key, (name, _) in _pipelines(kind).items()]
   if REFURBISH in speed:
@@ -92,15 +93,16 @@ def _section(quick, kind, size, images, whence, augmentation):
     rows += [
         common.Row(f"{kind}_{key}_of_tf_data_{suffix}", PIPELINES[key][0], f"of tf.data's {unit}",
                    common.quotients(speeds[key], speeds[TF_DATA]))
-        for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s"))
+        for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", PER_CPU_SECOND))
         for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded") if key in speeds]
   return common.Section(
-      f"{size}: images per second and per CPU second",
+      f"{size}: speed",
       f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCHES[kind]}, read without a model. Each "
       "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
       f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
-      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows)
+      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
+      lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}"))
 
 
 def _loader_rows(kind, speed):

@@ -58,6 +58,8 @@ def _phases(number):
   return sharing_jobs.Case(f"{number} at random phases", (1,) * number, PHASES[number])
 
 
+# The topics whose tables README.md has.
+IN_README = ("phases",)
 TOPICS = (
     Topic("together", "Started together, paced", ((_together(4), OF_ONE_USE),), 1.05),
     Topic("phases", "At random phases, paced", (
@@ -109,7 +111,7 @@ def cells(quick, topic):
       "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, "
       "over what the fastest would make alone in that time; images a second of all; the "
       "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
-      f"uniform shuffle. {pace}", rows)
+      f"uniform shuffle. {pace}", rows, topic.key in IN_README and (lambda row: row.unit != "images/s"))
 
 
 def photographs(quick):
@@ -138,7 +140,8 @@ def photographs(quick):
        common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
        common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
        common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
-       common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))])
+       common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))],
+      lambda row: not row.unit.startswith("MB"))
 
 
 def _run(path, files, epochs, max_bytes):

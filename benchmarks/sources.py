@@ -85,7 +85,8 @@ def bytes_read(quick, directory, written):
   return common.Section(
       bytes_read.__doc__,
       "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes of "
-      "the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.", rows)
+      "the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.", rows,
+      lambda row: row.unit.endswith("r = 3") and row.name.startswith("150 kB"))
 
 
 def times(quick, directory, written):
@@ -113,7 +114,8 @@ def times(quick, directory, written):
   return common.Section(
       times.__doc__,
       "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing else is "
-      "done with them. What the device reads is read_bytes of /proc/self/io.", rows)
+      "done with them. What the device reads is read_bytes of /proc/self/io.", rows,
+      lambda row: row.unit.endswith("cold") and row.name.startswith("150 kB"))
 
 
 def index(quick, directory, written):

@@ -26,8 +26,11 @@ MAGNITUDE = 9
 MODULES = rtf.augment, common.tensorflow_layers()
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
-OVER = "over t_p / r + t_f"
+REFURBISHED, CACHED = "refurbish, r = {}", "cache after augmentation"
+GAIN, LIMIT, OVER = "gain", "its limit", "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
+# The columns of README.md.
+IN_README = ("RandAugment, images/CPU s", "Deep AutoAugment, images/CPU s")
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
 # compared with another way.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
@@ -119,20 +122,22 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
   layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
   end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
   yield common.Section(
-      f"{size}: images per second and per CPU second",
+      f"{size}: speed",
       f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
       f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
       f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
       f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: the policies and "
       "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
-      "the augmentation holds never changes.", speeds)
+      "the augmentation holds never changes.", speeds,
+      lambda row: row.unit in IN_README and row.name in (STANDARD, STANDARD_OPS, REFURBISHED.format(1), REFURBISHED.format(3), CACHED))
   yield common.Section(
-      f"{size}: the gain, and its limit",
+      f"{size}: gain",
       "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
       "the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
       "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
-      "augmented samples in memory. Making an iterator is not in the epochs.", gains)
+      "augmented samples in memory. Making an iterator is not in the epochs.", gains,
+      lambda row: row.unit in (GAIN, LIMIT) and row.name in ("RandAugment, r = 3", "Deep AutoAugment, r = 3"))
 
 
 def _gains(key, name, count, cpu):
@@ -141,13 +146,13 @@ def _gains(key, name, count, cpu):
   rows = [common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
           common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final])]
   for r in REUSE_FACTORS:
-    if f"refurbish, r = {r}" not in cpu:
+    if REFURBISHED.format(r) not in cpu:
       continue
-    refurbished = cpu[f"refurbish, r = {r}"]
+    refurbished = cpu[REFURBISHED.format(r)]
     parts = [p / r + f for p, f in zip(partial, final)]
     rows += [common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
              for what, unit, one, other, limit in (
-                 ("gain", "gain", standard, refurbished, None), ("limit", "its limit", standard, parts, None),
+                 ("gain", GAIN, standard, refurbished, None), ("limit", LIMIT, standard, parts, None),
                  # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
                  ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
                  ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
@@ -171,7 +176,7 @@ def pipelines(images, augmentation, complete, batch):
 
   datasets = {STANDARD: standard(layers), STANDARD_OPS: standard(augmentation.in_ops)}
   for r in REUSE_FACTORS if complete else (3,):
-    datasets[f"refurbish, r = {r}"] = source.refurbish(partial_fn, final_fn, r=r).batch(batch)
+    datasets[REFURBISHED.format(r)] = source.refurbish(partial_fn, final_fn, r=r).batch(batch)
   if augmentation.key == "rand":
     of_ops = rtf.augment.split(augmentation.in_ops, at)
     for r in (1, 3):
@@ -191,7 +196,7 @@ def pipelines(images, augmentation, complete, batch):
           ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
           shuffle_buffer_size=count)
     full_fn = rtf.augment.compose(layers)
-    datasets["cache after augmentation"] = seeded.map(
+    datasets[CACHED] = seeded.map(
         lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count).batch(batch)
     if compressed:
       decoded = source.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS).cache()

@@ -294,19 +294,14 @@ def main(argv=None):
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing
-  chosen, compared, varied, echoed_on_gpu, trained, speed, echoed, timed = (results.read(name) for name in (
-      "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing", "echoing_time"))
+  compared, echoed_on_gpu, echoed, timed = (results.read(name) for name in (
+      "comparison", "echoing_resnet18", "echoing", "echoing_time"))
   # It grows with each visit to a machine with a GPU, and there has to be a first one.
   of_all = results.read("cifar10") if (results.DIRECTORY / "cifar10.csv").exists() else []
   pages = {
       "README.md": {"reuse": tables.reuse(compared, of_all)},
-      "docs/results.md": {"comparison": f"{tables.comparison(compared)}\n\n{tables.precision_reached(compared)}".strip(),
-                          "pairs": tables.pairs(compared), "prices": tables.prices(compared),
-                          "choice": tables.choice(chosen), "hyperparameters": tables.hyperparameters(varied),
-                          "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed),
-                          "times": f"{tables.headline(timed)}\n\n{tables.times(timed)}",
-                          "budget": tables.budget(timed), "tuned": tables.tuned(timed, "tuning"),
-                          "tunedbudget": tables.tuned(timed, "budget tuning"), "allimages": tables.all_images(of_all)}}
+      "docs/results.md": {"comparison": tables.comparison(compared), "allimages": tables.all_images(of_all),
+                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed)}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():

@@ -140,16 +140,6 @@ def precision_reached(rows, wanted=0.3):
   return " ".join([f"The interval was to be ± {wanted} points or less.", *sentences] if sentences else [])
 
 
-def choice(rows):
-  """Standard training beside crop and flip only, for each candidate of the choice.
-
-  Args:
-    rows: with "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting" and "accuracy".
-  """
-  return _accuracies(rows, ("images", "epochs", "width", "precision", "learning_rate", "magnitude"),
-                     ("standard", "simplified by 2"))
-
-
 def hyperparameters(rows):
   """Standard training beside reuse, for each learning rate and magnitude (Lee et al., 2021, Figure 15).
 
@@ -233,21 +223,20 @@ def headline(rows, ratio=4, e=4):
           f"baseline, and {predicted:.2f} times were predicted. The paper measured 3.25 times, with e = 5 and R of about 6.")
 
 
-def tuned(rows, what):
-  """What each learning rate of a tuning came to: steps to the target, or the best accuracy where it was not reached.
+def gains(rows, ratio=4):
+  """How many times as fast as the baseline each echo reached the target. `rows` of `echoing_time`, of which those with R count."""
+  def cell(where, e):
+    of_way = ways.get((where, e), ())
+    if found := faster(rows, ratio, where, e):
+      return _quotient(*found[0])
+    return f"{sum(row['fresh'] >= 0 for row in of_way)} of {len(of_way)} reached it" if of_way else ""
 
-  Args:
-    rows: of `echoing_time`.
-    what: "tuning" or "budget tuning".
-  """
-  chosen = [row for row in rows if row["what"] == what]
-  rates = sorted({row["learning_rate"] for row in chosen})
-  cells = {(row["where"], row["e"], row["learning_rate"]): (
-      f"{row['steps']:,}" if row["fresh"] >= 0 else f"{100 * row['accuracy']:.1f} %") for row in chosen}
+  ways = {(where, e): of_way for (of_ratio, where, e), of_way in of_ways(rows).items()
+          if of_ratio == ratio and where in PLACE_NAMES and where != "baseline" and e != "AUTOTUNE"}
+  factors = sorted({e for _, e in ways})
   return results.markdown(
-      ["", *(f"{rate:g}" for rate in rates)],
-      [[_way(*way), *(cells.get((*way, rate), "") for rate in rates)]
-       for way in dict.fromkeys((row["where"], row["e"]) for row in chosen)])
+      ["", *(f"e = {e}" for e in factors)],
+      [[name, *(cell(where, e) for e in factors)] for where, name in PLACE_NAMES.items() if any(where == place for place, _ in ways)])
 
 
 def budget(rows):
@@ -281,30 +270,6 @@ def _way(where, e):
 
 def _quotient(middle, low, high):
   return f"{middle:.2f}" if low is None else f"{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def small(trained, speed):
-  """The accuracies and the speeds of all ways in small trainings.
-
-  Args:
-    trained: rows with "augmentation", "setting" and "accuracy".
-    speed: rows with "augmentation", "setting" and "images_per_second".
-  """
-  def of(rows, augmentation, column):
-    return results.summary([row for row in rows if row["augmentation"] == augmentation], "setting", column)
-
-  def cell(found, shown):
-    return shown(*found[:2]) if found else ""
-
-  percent = lambda mean, spread: f"{100 * mean:.1f} ± {100 * spread:.1f} %"
-  rate = lambda mean, spread: f"{round(mean, -2):,.0f} ± {round(spread, -2):,.0f}"
-  columns = [
-      column for augmentation in ("RandAugment", "AutoAugment") for column in (
-          (of(speed, augmentation, "images_per_second"), rate), (of(trained, augmentation, "accuracy"), percent))]
-  return results.markdown(
-      ["", "RandAugment: images/s", "accuracy", "AutoAugment: images/s", "accuracy"],
-      [[name, *(cell(found.get(setting), shown) for found, shown in columns)]
-       for setting, name in NAMES.items() if any(setting in found for found, _ in columns)])
 
 
 def differences(rows):

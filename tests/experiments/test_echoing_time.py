@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf.experiments import echoing_time, images, plots, results, slow_disk, tables, training
 from support import cases
-from test_full_length import cells, plain
+from test_full_length import cells
 
 pytestmark = cases.slow
 
@@ -126,9 +126,7 @@ def timed():
   rows += [{"what": "budget", "where": where, "e": e, "learning_rate": 0.01, "seed": seed, "accuracy": accuracy}
            for where, e, accuracies in (("baseline", 1, (0.5, 0.51, 0.52)), ("before_augment", 4, (0.55, 0.56, 0.57)))
            for seed, accuracy in enumerate(accuracies)]
-  return rows + [
-      {"what": "tuning", "where": "after_batch", "e": 8, "learning_rate": rate, "fresh": fresh, "steps": 1_248, "accuracy": 0.456}
-      for rate, fresh in ((0.02, -1), (0.01, 9))]
+  return rows
 
 
 def test_the_tables_of_the_clock(timed):
@@ -148,7 +146,9 @@ def test_the_tables_of_the_clock(timed):
   assert cells(tables.budget(timed)) == [
       ["baseline", "0.01", "51.0 ± 1.0 %", "3", "", ""],
       ["example echoing before augmentation, e = 4", "0.01", "56.0 ± 1.0 %", "3", "+5.00 ± 2.27", "**higher**"]]
-  assert plain(tables.tuned(timed, "tuning")).split("\n")[::2] == ["|  | 0.01 | 0.02 |", "| batch echoing, e = 8 | 1,248 | 45.6 % |"]
+  before = "example echoing before augmentation"
+  assert cells(tables.gains(timed)) == [[before, "2.50 (1.99 to 3.14)", "1.60 (1.27 to 2.01)"], ["batch echoing", "", "2 of 3 reached it"]]
+  assert cells(tables.gains(timed, ratio=2)) == [[before, "2.00 (1.59 to 2.51)"]]
 
 
 def test_the_tables_of_a_part_of_the_trainings(timed):

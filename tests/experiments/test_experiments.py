@@ -294,8 +294,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
   for name, found in (("README.md", ["reuse"]),
-                      ("docs/results.md", ["comparison", "pairs", "prices", "choice", "allimages", "hyperparameters", "echoes", "small",
-                                           "times", "budget", "tuned", "tunedbudget"])):
+                      ("docs/results.md", ["comparison", "allimages", "echoes", "gains"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()
@@ -309,12 +308,12 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   plots.main(["--root", str(tmp_path)])
   assert [text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])] == [2, 3]
   # Where a page has lost a place for a table, all are left as they are.
-  lost = pages["docs/results.md"].replace("<!-- small -->", "")
+  lost = pages["docs/results.md"].replace("<!-- gains -->", "")
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
   (tmp_path / "README.md").write_text(pages["README.md"], encoding="utf-8")
   with pytest.raises(SystemExit):
     plots.main(["--root", str(tmp_path)])
-  assert "one table between <!-- small --> and <!-- end -->, got 0" in capsys.readouterr().err
+  assert "one table between <!-- gains --> and <!-- end -->, got 0" in capsys.readouterr().err
   for name, text in (("README.md", pages["README.md"]), ("docs/results.md", lost)):
     assert (tmp_path / name).read_text(encoding="utf-8") == text
   with pytest.raises(SystemExit):

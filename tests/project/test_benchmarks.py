@@ -89,11 +89,11 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
   with pytest.raises(SystemExit):
     run.main()
   assert "of one benchmark" in capsys.readouterr().err
-  for arguments in (["throughput", "--quick"], ["augment"]):  # Its tables are not written into the page.
+  for arguments in (["throughput", "--quick"], ["scaling"]):  # Its tables are not written into the page.
     monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
     with pytest.raises(SystemExit):
       run.main()
-    assert "loaders, overhead, peers, sharing, sources, throughput" in capsys.readouterr().err
+    assert "augment, loaders, overhead, peers, sharing, sources, throughput" in capsys.readouterr().err
   monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
   with pytest.raises(SystemExit, match="2"):
     run.main()
@@ -101,7 +101,7 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
 
 
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
-  """With the commit and the machine, in place of what stood there of this benchmark."""
+  """With the commit and the machine, in place of the earlier tables of this benchmark: few rows, ranges of quotients, missed bars."""
   monkeypatch.syspath_prepend(str(RUN.parent))
   import common
   page = (RUN.parent / "README.md").read_text(encoding="utf-8")
@@ -109,7 +109,9 @@ def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
   (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")
   report = common.Report("overhead", quick=False)
   report.add(common.Section("Some", "How.", [
-      common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000])]))
+      common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000]),
+      common.Row("four", "b", "of b", [0.8, 0.7, 1.0], 0.75), common.Row("five", "c", "µs", [5])], lambda row: row.name != "c"))
+  report.add(common.Section("More", "How.", [common.Row("six", "d", "µs", [6])]))
   monkeypatch.setattr(common, "ROOT", tmp_path)
   report.write_readme()
   written = (tmp_path / "benchmarks" / "README.md").read_text(encoding="utf-8")
@@ -117,4 +119,4 @@ def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
   assert written.startswith(before) and written.endswith(after)
   told = written[len(before):len(written) - len(after)]
   assert common.commit() in told and told.endswith(
-      "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 (1 to 3) | 0.500; bar 0.75: met |\n| b | 2,000 |  |\n\n<!-- end -->")
+      "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 | 0.5 |\n| b | 2,000 | 0.8 (0.7 to 1); bar 0.75: missed |\n\n<!-- end -->")

@@ -62,6 +62,8 @@ MUTANTS = [
     Mutant("a cache of decoded images decodes them again in theory", "refurbish_tf/cli/demo.py",
            "max(0.0, costs.partial - costs.decode) if self.keeps_decoded else costs.partial", "costs.partial",
            "tests/cli/test_demo.py::test_theory"),
+    Mutant("benchmarks: README.md gets every row", "benchmarks/common.py", "list(filter(self.in_readme, self.rows))", "self.rows",
+           "tests/project/test_benchmarks.py::test_the_tables_go_into_the_page"),
     Mutant("offline: a damaged part is put together", "benchmarks/offline.py", ' or hashlib.sha256(content).hexdigest() != part["sha256"]', "",
            "tests/project/test_offline.py::test_parts_that_do_not_fit_are_refused"),
     Mutant("offline: wheels for this Python travel to another", "benchmarks/offline.py", '"--python-version", python, ', "",
