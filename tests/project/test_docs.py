@@ -370,6 +370,7 @@ def test_files_of_a_torchvision_dataset_are_decoded_in_batches(photographs):
   assert printed.splitlines() == shapes
 
 
+@cases.slow
 def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
   """As `rtf.describe` plans for as many samples."""
   page = (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")
