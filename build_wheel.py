@@ -146,7 +146,8 @@ def merge(wheels, directory, tools):
 
 def check(wheel, machine, output, tools):
   """Has auditwheel check and name the wheel for its platform, and moves it to `output`. Returns its path."""
-  auditwheel = (tools, "-m", "auditwheel")
+  # By itself it checks wheels for other machines, but offers names of platforms only for this one.
+  auditwheel = (tools, "-c", f"import platform; platform.machine = lambda: {machine!r}; from auditwheel.main import main; main()")
   repaired = wheel.parent / "repaired"
   run(*auditwheel, "repair", "--plat", f"{PLATFORM}_{machine}", "--only-plat", "--wheel-dir", repaired,
       *(f"--exclude={name}" for name in TENSORFLOW_LIBRARIES), wheel)
