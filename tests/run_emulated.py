@@ -7,6 +7,7 @@ It runs on Debian and needs `apt-get install qemu-user`. The system stays as it 
 folder, and pip puts the wheel and the packages for aarch64 beside it. The wheel is not built again, as no compiler is found.
 """
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
@@ -65,10 +66,10 @@ def new_environment(directory, *packages):
   python.parent.mkdir()
   python.write_text(INTERPRETER.format(root=directory / "debian", python=program), encoding="utf-8")
   python.chmod(0o755)
-  platforms = [f"--platform=manylinux_2_{minor}_aarch64" for minor in range(17, 36)]
   subprocess.run(
-      [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *platforms, "--python-version",
-       program.name.removeprefix("python"), "--target", site, *packages], check=True)
+      [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version",
+       program.name.removeprefix("python"), "--target", site, *packages], check=True,
+      env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64"})  # pip then takes wheels for aarch64.
   return python
 
 
