@@ -50,8 +50,10 @@ GROUPS = ("[a-o]*", "*")
 # An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
 # files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
-# GCC 12 does not suppress this warning for functions inlined from TensorFlow's headers.
+# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22 deprecates what
+# earlier ones have only: a lock's constructor that takes a pointer.
 GROUP_HEAD = """\
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
