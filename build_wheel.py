@@ -51,7 +51,7 @@ def main(argv=None):
   """Builds and checks. Returns the path of the wheel."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)")
-  parser.add_argument("--machine", choices=MACHINES, default=HERE, help="the processors that it is for (default: this machine's)")
+  parser.add_argument("--machine", choices=MACHINES, default=HERE, help="the machine that it is for (default: this one)")
   args = parser.parse_args(argv)
   find_compiler(args.machine)
   with tempfile.TemporaryDirectory() as scratch:
@@ -79,7 +79,8 @@ def find_compiler(machine=HERE):
     sys.exit(f"build_wheel.py needs a C++ compiler, and {error}.")
   target = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, check=False).stdout.strip()
   if not target.startswith(f"{machine}-"):
-    sys.exit(f"build_wheel.py needs a C++ compiler for {machine}, and {' '.join(command)} is for {target or 'none'}: set CXX to one.")
+    sys.exit(
+        f"build_wheel.py needs a C++ compiler for {machine}, and {' '.join(command)} is for {target or 'none'}: set CXX to one.")
 
 
 def create_environment(directory, *packages):
@@ -99,8 +100,8 @@ def build(minor, machine, directory):
   # pip, the wheel's tag and `native.machine` then take this for the machine.
   pretended = {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
   if machine != HERE:
-    run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", directory / "download", tensorflow,
-        **pretended)
+    run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", directory / "download",
+        tensorflow, **pretended)
     unpack_tensorflow(next((directory / "download").iterdir()), next((directory / "venv").glob("lib/*/site-packages")))
   copy_sources(directory / "sources")
   say(f"building the library for TensorFlow {minor} on {machine}")

@@ -96,8 +96,9 @@ def run(wheel, minor, tests, directory):
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("wheel", type=pathlib.Path, help="the wheel for aarch64")
-  parser.add_argument("--tensorflow", choices=build_wheel.MINORS, default=build_wheel.MINORS[-1], help="a minor version (default: the last)")
-  parser.add_argument("--tests", nargs="+", default=TESTS, metavar="FILE", help="test files, relative to tests/ (default: a selection)")
+  parser.add_argument(
+      "--tensorflow", choices=build_wheel.MINORS, default=build_wheel.MINORS[-1], help="a minor version (default: the last)")
+  parser.add_argument("--tests", nargs="+", default=TESTS, metavar="FILE", help="files, relative to tests/ (default: a part of all)")
   arguments = parser.parse_args()
   if not shutil.which("qemu-aarch64"):
     sys.exit("run_emulated.py needs qemu-aarch64, which is not installed: `apt-get install qemu-user`.")

@@ -29,7 +29,7 @@ ALSO = {"2.19": ["tensorflow-metadata<1.18"]}
 
 
 def run(version):
-  """Runs the tests with a minor version or a release candidate. Returns the exit status of the first command that failed, or 0."""
+  """Runs the tests with a minor version or release candidate. Returns the exit status of the first command that failed, or 0."""
   minor = ".".join(version.split(".")[:2])
   with tempfile.TemporaryDirectory() as scratch:
     checkout = pathlib.Path(scratch, "checkout")
@@ -59,13 +59,15 @@ def run(version):
 
 def version_of(argument):
   if argument not in build_wheel.MINORS and not re.fullmatch(r"\d+\.\d+\.\d+rc\d+", argument):
-    raise argparse.ArgumentTypeError(f"{argument} is not one of {', '.join(build_wheel.MINORS)} or a release candidate, such as 2.22.0rc0")
+    raise argparse.ArgumentTypeError(
+        f"{argument} is not one of {', '.join(build_wheel.MINORS)} or a release candidate, such as 2.22.0rc0")
   return argument
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("version", nargs="*", type=version_of, metavar="VERSION", help="which minor versions or release candidates; default: all minors")
+  parser.add_argument(
+      "version", nargs="*", type=version_of, metavar="VERSION", help="minor versions or release candidates (default: all minors)")
   failed = [version for version in parser.parse_args().version or build_wheel.MINORS if run(version) != 0]
   sys.exit(f"Not with TensorFlow {', '.join(failed)}." if failed else 0)
 

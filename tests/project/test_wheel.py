@@ -108,12 +108,14 @@ def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
 
 
 def sdist(directory, address=""):
-  """Makes a source distribution, of a repository with this address. Returns the folder that it unpacks to."""
+  """Makes a source distribution, with this line more in setup.cfg. Returns it and the folder that it unpacks to."""
   build_wheel.copy_sources(directory / "sources")
   settings = directory / "sources" / "setup.cfg"
-  settings.write_text(settings.read_text(encoding="utf-8").replace("[options]", f"{address}\n[options]", 1), encoding="utf-8")
+  text = settings.read_text(encoding="utf-8")
+  settings.write_text(text.replace("[options]", f"{address}\n[options]", 1), encoding="utf-8")
   subprocess.run(
-      [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", directory], cwd=directory / "sources", capture_output=True, check=True)
+      [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", directory], cwd=directory / "sources", capture_output=True,
+      check=True)
   archive, = directory.glob("*.tar.gz")
   shutil.unpack_archive(archive, directory)
   return archive, directory / archive.name.removesuffix(".tar.gz")
@@ -124,7 +126,8 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
   """With an address of the repository, links lead there. Without one their text remains, and that of the pictures."""
   _, unpacked = sdist(tmp_path, address and f"url = {address}")
   metadata = email.message_from_string((unpacked / "PKG-INFO").read_text(encoding="utf-8"))
-  assert metadata["Author"] and metadata["Keywords"] and metadata["Requires-Python"] and "Typing :: Typed" in metadata.get_all("Classifier")
+  assert all(metadata[name] for name in ("Author", "Keywords", "Requires-Python", "Summary", "License"))
+  assert {"Programming Language :: Python :: 3.13", "Typing :: Typed"} <= set(metadata.get_all("Classifier"))
   page, readme = metadata.get_payload(), (ROOT / "README.md").read_text(encoding="utf-8")
   targets = re.findall(r"\]\(([^)\s]+)\)", page)
   assert all(target.startswith(f"{address}/" if address else "https:") for target in targets)
@@ -146,8 +149,9 @@ def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
   found = subprocess.run([sys.executable, "-c", fingerprint], cwd=unpacked, capture_output=True, text=True, check=True).stdout
   assert found.strip() == native.fingerprint()
-  package = {path.relative_to(ROOT / "refurbish_tf") for path in (ROOT / "refurbish_tf").rglob("*") if path.suffix in (".py", ".csv", ".typed")}
-  assert {path.relative_to(unpacked / "refurbish_tf") for path in (unpacked / "refurbish_tf").rglob("*.*")} >= package
+  files = lambda root: {
+      path.relative_to(root) for path in (root / "refurbish_tf").rglob("*") if path.suffix in (".py", ".csv", ".typed")}
+  assert files(unpacked) == files(ROOT)
   pytest.importorskip("twine", reason="twine is not installed: `pip install twine` does it")
   subprocess.run([sys.executable, "-m", "twine", "check", "--strict", archive], check=True)
 
@@ -155,9 +159,11 @@ def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
 @cases.only_exhaustive
 def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
   archive, _ = sdist(tmp_path)
-  binaries, environment = with_compiler(new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1"))
+  binaries, environment = with_compiler(
+      new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1"))
   for command in (["-m", "pip", "install", "--quiet", "--no-build-isolation", archive], ["-c", TRAINING]):
-    done = subprocess.run([binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(
+        [binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
   assert json.loads(done.stdout.splitlines()[-1])["fresh"] == [256, 128, 128]
 
