@@ -1,6 +1,8 @@
 """Builds the C++ part, with the function that also rebuilds it for another TensorFlow. Metadata is in setup.cfg."""
+import configparser
 import importlib.util
 import pathlib
+import re
 import runpy
 import sys
 
@@ -8,8 +10,9 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+ROOT = pathlib.Path(__file__).parent
 # Loaded by path: importing the package would load the library that is to be built.
-INTERNAL = pathlib.Path(__file__).parent / "refurbish_tf" / "_internal"
+INTERNAL = ROOT / "refurbish_tf" / "_internal"
 runpy.run_path(str(INTERNAL / "linux_only.py"))
 spec = importlib.util.spec_from_file_location("native", INTERNAL / "native.py")
 native = importlib.util.module_from_spec(spec)
@@ -62,7 +65,25 @@ class PlatformWheel(bdist_wheel):
     return ("py3", "none", super().get_tag()[2])
 
 
+def long_description():
+  """README.md for the package index, where relative links lead nowhere.
+
+  They become links to the release's tag at `url` of setup.cfg. Without a `url`, their texts remain.
+  """
+  config = configparser.ConfigParser()
+  config.read(ROOT / "setup.cfg", encoding="utf-8")
+  url, version = config.get("metadata", "url", fallback=None), runpy.run_path(str(INTERNAL / "version.py"))["VERSION"]
+
+  def absolute(link):
+    picture, text, target = link.groups()
+    return f"{picture}[{text}]({url}/{'raw' if picture else 'blob'}/v{version}/{target})" if url else text
+
+  # Not in programs: nothing else there looks like a link.
+  return re.sub(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)", absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
 setup(
+    long_description=long_description(),
     # Stands for the library, so that build_ext runs and the wheel depends on the platform.
     ext_modules=[Extension("refurbish_tf._native", sources=[])],
     cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel})

@@ -3,7 +3,8 @@
 tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
 another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
 `_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
-installed TensorFlow. A record beside each library says against which TensorFlow and from which sources it was built.
+installed TensorFlow. A record beside each library says for which machine, against which TensorFlow and from which sources
+it was built.
 `library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the
 packaged sources again, into a per-version directory of the user's cache.
 
@@ -20,12 +21,12 @@ import hashlib
 import json
 import os
 import pathlib
-import platform
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from concurrent import futures
@@ -49,8 +50,10 @@ GROUPS = ("[a-o]*", "*")
 # An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
 # files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
-# GCC 12 does not suppress this warning for functions inlined from TensorFlow's headers.
+# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22 deprecates what
+# earlier ones have only: a lock's constructor that takes a pointer.
 GROUP_HEAD = """\
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -150,7 +153,7 @@ def build(directory):
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
   # Taken first: a source edited while it is compiled must not pass for the compiled one.
-  record = {"tensorflow": tf.__version__, "sources": fingerprint()}
+  record = {"machine": machine(), "tensorflow": tf.__version__, "sources": fingerprint()}
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(prefix=".build-", dir=directory) as scratch:
@@ -182,9 +185,14 @@ def compiler():
       "there is no C++ compiler: install one (`apt-get install g++`)")
 
 
-def fingerprint():
-  """A hash of all inputs of the build except TensorFlow: sources, our flags, the processor's architecture."""
-  digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, platform.machine())).encode())
+def machine():
+  """The architecture that is built for, such as "aarch64". Python's variable _PYTHON_HOST_PLATFORM sets it, for a cross build."""
+  return sysconfig.get_platform().removeprefix("linux-")
+
+
+def fingerprint(architecture=None):
+  """A hash of all inputs of the build except TensorFlow: sources, our flags, the architecture (default: `machine()`)."""
+  digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, architecture or machine())).encode())
   for path in _sources():
     content = path.read_bytes()
     digest.update(f"{path.relative_to(PACKAGE).as_posix()} {len(content)}\n".encode() + content)
@@ -240,7 +248,7 @@ def _read_record(directory):
   """The record of the library in `directory`, or None if the library or its record is missing or broken."""
   try:
     record = json.loads((directory / RECORD).read_text())
-    if (directory / LIBRARY).is_file() and record.keys() >= {"tensorflow", "sources"}:
+    if (directory / LIBRARY).is_file() and record.keys() >= {"machine", "tensorflow", "sources"}:
       return record
   except (OSError, ValueError, AttributeError):
     pass
@@ -248,9 +256,9 @@ def _read_record(directory):
 
 
 def _packaged_versions():
-  """The versions of TensorFlow for which the package has a library, the newest last."""
-  records = map(_read_record, sorted((PACKAGE / "_native").glob("*")))
-  return sorted((record["tensorflow"] for record in records if record), key=_numbers)
+  """The versions of TensorFlow for which the package has a library, the newest last, and the machines that they are for."""
+  records = list(filter(None, map(_read_record, (PACKAGE / "_native").glob("*"))))
+  return sorted((record["tensorflow"] for record in records), key=_numbers), {record["machine"] for record in records}
 
 
 def _numbers(version):
@@ -260,9 +268,11 @@ def _numbers(version):
 
 def _mismatch(version):
   """Why no packaged library fits, as the middle of a sentence that begins with the package's name."""
-  record, versions = _read_record(packaged_directory(version)), _packaged_versions()
+  record, (versions, machines) = _read_record(packaged_directory(version)), _packaged_versions()
   if not versions:
     return f"has no library built yet (TensorFlow {version} is installed)"
+  if machine() not in machines:
+    return f"was built for {' and '.join(sorted(machines))} but this machine is {machine()} (TensorFlow {version} is installed)"
   if record is not None and _interface(record["tensorflow"]) == _interface(version):
     return f"was built against TensorFlow {record['tensorflow']} from other C++ sources ({version} is installed)"
   return f"was built against TensorFlow {' and '.join(versions)} but {version} is installed"
@@ -270,7 +280,9 @@ def _mismatch(version):
 
 def _way_back(version):
   """A command that helps without a compiler, if there is one, as the end of a sentence."""
-  versions = _packaged_versions()
+  versions, machines = _packaged_versions()
+  if versions and machine() not in machines:
+    return f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
   if not versions or _interface(version) in map(_interface, versions):
     return ""
   return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"

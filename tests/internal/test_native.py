@@ -56,13 +56,13 @@ class Package:
     spec.loader.exec_module(module)
     return module
 
-  def pretend_built(self, version, directory_of=None):
+  def pretend_built(self, version, directory_of=None, machine=None):
     """Puts a library that would fail to load into the package, with a record, and returns its directory."""
     directory = native.packaged_directory(directory_of or version, self.directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / native.LIBRARY).write_bytes(b"no library at all")
     (directory / native.RECORD).write_text(
-        json.dumps({"tensorflow": version, "sources": self.native().fingerprint()}))
+        json.dumps({"machine": machine or native.machine(), "tensorflow": version, "sources": self.native().fingerprint(machine)}))
     return directory
 
   def compilations(self):
@@ -161,6 +161,17 @@ def test_without_compiler_one_sentence_names_all_versions_and_the_remedy(package
   assert said in message and VERSION in message and "`apt-get install g++`" in message
   assert (f"`pip install tensorflow=={OTHER}`" in message) == bool(built)
   assert package.cached() == []
+
+
+def test_a_library_for_another_machine_is_named_and_not_loaded(package, no_compiler, monkeypatch):
+  """A wheel that was copied from one machine to another."""
+  monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
+  package.pretend_built(VERSION, machine="riscv64")
+  with pytest.raises(ImportError) as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert f"was built for riscv64 but this machine is {native.machine()}" in message and "`apt-get install g++`" in message
+  assert message.endswith(f"or install the wheel for this machine, refurbish_tf-*_{native.machine()}.whl.")
 
 
 def test_compiler_that_is_not_there(package, monkeypatch):

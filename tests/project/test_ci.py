@@ -75,11 +75,19 @@ def test_ci_passes_with_each_minor_of_tensorflow(minor):
   assert run_minors.run(minor) == 0
 
 
-def test_each_tag_has_its_wheel_attached():
-  """As README.md says; made by one command, with no step before it."""
+def test_each_tag_has_its_wheels_attached():
+  """As README.md says; made by one command, with no step before it; and the source distribution."""
   workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text(encoding="utf-8")
-  assert "tags: [" in workflow and 'gh release upload "$TAG" --clobber ./*.whl' in workflow
+  assert "tags: [" in workflow and 'gh release upload "$TAG" --clobber ./*.whl ./*.tar.gz' in workflow
   assert "pip install" not in workflow[:workflow.index("python build_wheel.py")]
+
+
+def test_workflows_build_install_and_test_on_each_machine():
+  """On a native runner; the oldest one builds."""
+  systems = {name: re.findall(r"system: \[(.*)\]", (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+             for name in ("wheel", "tests")}
+  assert systems == {"wheel": ["ubuntu-22.04, ubuntu-22.04-arm", "ubuntu-24.04, ubuntu-24.04-arm"],
+                     "tests": ["ubuntu-24.04, ubuntu-24.04-arm"]}
 
 
 def test_workflows_are_valid():

@@ -1,5 +1,6 @@
 """The wheel of build_wheel.py: one file, libraries for all supported minors of TensorFlow, no compiler."""
 import configparser
+import email
 import json
 import os
 import re
@@ -9,11 +10,12 @@ import sys
 import zipfile
 
 import pytest
+import tensorflow as tf
 
 from refurbish_tf._internal import native
 from refurbish_tf._internal.version import VERSION
 from support import cases
-from support.wheels import LIMIT, ROOT, build_wheel, new_environment
+from support.wheels import LIMIT, ROOT, build_wheel, new_environment, with_compiler
 
 TRAINING = """
 import json, os, sys
@@ -48,7 +50,26 @@ def test_it_is_for_all_versions_that_are_supported():
 def test_its_name_is_what_the_pages_say():
   told = [name for path in ("README.md", "docs/install.md", "build_wheel.py")
           for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))]
-  assert len(told) >= 4 and set(told) == {(VERSION, "manylinux_2_35_x86_64")}
+  assert len(told) >= 4 and set(told) == {(VERSION, f"{build_wheel.PLATFORM}_x86_64")}
+
+
+def test_a_cross_build_has_the_flags_of_tensorflow():
+  """It cannot ask the TensorFlow of another machine. A wrong one would change the layout of classes."""
+  assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
+
+
+@pytest.mark.parametrize("compiler, told", [
+    (None, "and there is no {other}-linux-gnu-g..: install it"), ("g++", "and g.. is for {here}.*: set CXX to one")])
+def test_a_compiler_for_another_machine_is_told_at_once(tmp_path, monkeypatch, compiler, told):
+  other, = set(build_wheel.MACHINES) - {build_wheel.HERE}
+  monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
+  monkeypatch.setenv("CXX", compiler or "")
+  if compiler is None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+  elif not shutil.which(compiler):
+    pytest.skip("no g++: `apt-get install g++` and run again")
+  with pytest.raises(SystemExit, match=f"needs a C.. compiler for {other}, {told.format(other=other, here=build_wheel.HERE)}"):
+    build_wheel.main(["--machine", other, "--output", str(tmp_path)])
 
 
 def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
@@ -84,6 +105,84 @@ def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
   last = said.strip().splitlines()[-1].strip()
   assert done.returncode != 0 and "ERROR: Failed" in pips
   assert last.startswith("refurbish_tf was not built: there is no C++ compiler") and "g++" in last and "refurbish_tf-*.whl" in last
+
+
+def sdist(directory, address=""):
+  """Makes a source distribution, with this line more in setup.cfg. Returns it and the folder that it unpacks to."""
+  build_wheel.copy_sources(directory / "sources")
+  settings = directory / "sources" / "setup.cfg"
+  text = settings.read_text(encoding="utf-8")
+  settings.write_text(text.replace("[options]", f"{address}\n[options]", 1), encoding="utf-8")
+  subprocess.run(
+      [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", directory], cwd=directory / "sources", capture_output=True,
+      check=True)
+  archive, = directory.glob("*.tar.gz")
+  shutil.unpack_archive(archive, directory)
+  return archive, directory / archive.name.removesuffix(".tar.gz")
+
+
+@pytest.mark.parametrize("address", ["", "https://example.com/repository"])
+def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
+  """With an address of the repository, links lead there. Without one their text remains, and that of the pictures."""
+  _, unpacked = sdist(tmp_path, address and f"url = {address}")
+  metadata = email.message_from_string((unpacked / "PKG-INFO").read_text(encoding="utf-8"))
+  assert all(metadata[name] for name in ("Author", "Keywords", "Requires-Python", "Summary", "License"))
+  assert {"Programming Language :: Python :: 3.13", "Typing :: Typed"} <= set(metadata.get_all("Classifier"))
+  page, readme = metadata.get_payload(), (ROOT / "README.md").read_text(encoding="utf-8")
+  targets = re.findall(r"\]\(([^)\s]+)\)", page)
+  assert all(target.startswith(f"{address}/" if address else "https:") for target in targets)
+  assert len(targets) == (len(re.findall(r"\]\(\w", readme)) if address else 0)
+  assert "One photograph over six epochs." in page and "[decoded data" in page if address else "your decoded data\nset fits" in page
+  blocks = re.compile("^```.*?^```$", re.MULTILINE | re.DOTALL)
+  assert blocks.findall(page) == blocks.findall(readme)
+  pytest.importorskip("cmarkgfm", reason="not installed: `pip install 'readme_renderer[md]'` does it")
+  from readme_renderer import markdown
+  links = re.findall(r'(?:src|href)="([^"]*)"', markdown.render(page))
+  # Beside a heading's link to itself.
+  assert [link for link in links if not link.startswith("#user-content-")] == targets
+
+
+@cases.slow
+def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
+  """It has all sources, as its fingerprint is theirs; twine accepts it."""
+  archive, unpacked = sdist(tmp_path)
+  fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
+  found = subprocess.run([sys.executable, "-c", fingerprint], cwd=unpacked, capture_output=True, text=True, check=True).stdout
+  assert found.strip() == native.fingerprint()
+  files = lambda root: {
+      path.relative_to(root) for path in (root / "refurbish_tf").rglob("*") if path.suffix in (".py", ".csv", ".typed")}
+  assert files(unpacked) == files(ROOT)
+  pytest.importorskip("twine", reason="twine is not installed: `pip install twine` does it")
+  subprocess.run([sys.executable, "-m", "twine", "check", "--strict", archive], check=True)
+
+
+@cases.only_exhaustive
+def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
+  archive, _ = sdist(tmp_path)
+  binaries, environment = with_compiler(
+      new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1"))
+  for command in (["-m", "pip", "install", "--quiet", "--no-build-isolation", archive], ["-c", TRAINING]):
+    done = subprocess.run(
+        [binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+  assert json.loads(done.stdout.splitlines()[-1])["fresh"] == [256, 128, 128]
+
+
+@cases.only_exhaustive
+def test_a_cross_build_is_for_the_other_machine(tmp_path, monkeypatch):
+  """pip must be able to fetch TensorFlow; tests/run_emulated.py runs the wheel."""
+  other, = set(build_wheel.MACHINES) - {build_wheel.HERE}
+  if not shutil.which(f"{other}-linux-gnu-g++"):
+    pytest.skip(f"there is no {other}-linux-gnu-g++: `apt-get install g++-{other.replace('_', '-')}-linux-gnu`")
+  monkeypatch.delenv("CXX", raising=False)
+  made = build_wheel.main(["--machine", other, "--output", str(tmp_path)])
+  assert made.name == f"refurbish_tf-{VERSION}-py3-none-{build_wheel.PLATFORM}_{other}.whl"
+  with zipfile.ZipFile(made) as archive:
+    for minor in build_wheel.MINORS:
+      record = json.loads(archive.read(f"refurbish_tf/_native/{minor}/{native.RECORD}"))
+      assert (record["machine"], record["sources"]) == (other, native.fingerprint(other))
+      # e_machine of the ELF header.
+      assert archive.read(f"refurbish_tf/_native/{minor}/{native.LIBRARY}")[18] == {"x86_64": 62, "aarch64": 183}[other]
 
 
 @cases.only_exhaustive
