@@ -1,5 +1,5 @@
-// The loops in AVX2. Only these functions are compiled for it; whether the
-// processor has AVX2 and F16C is asked at run time.
+// The loops in AVX2, or in NEON. Only these functions are compiled for AVX2;
+// whether the processor has it and F16C is asked at run time.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"

@@ -1,4 +1,4 @@
-// What the loops in AVX2 have in common. On aarch64 the same loops are of NEON.
+// What the loops in AVX2 have in common. On aarch64 they are made of NEON.
 #pragma once
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
