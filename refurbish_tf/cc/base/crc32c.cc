@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #define REFURBISH_TF_CRC32C __attribute__((target("sse4.2")))
 #elif defined(__aarch64__)
+#include <arm_acle.h>
 #include <sys/auxv.h>
 #define REFURBISH_TF_CRC32C __attribute__((target("+crc")))
 #endif
@@ -70,14 +71,12 @@ REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
 #else
 bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 
-// The compiler's own functions, as those of <arm_acle.h> are there only if all
-// of a file is compiled for processors that have the instruction.
 REFURBISH_TF_CRC32C inline uint64_t ExtendBy8(uint64_t crc, uint64_t word) {
-  return __builtin_aarch64_crc32cx(static_cast<uint32_t>(crc), word);
+  return __crc32cd(static_cast<uint32_t>(crc), word);
 }
 
 REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
-  return __builtin_aarch64_crc32cb(crc, byte);
+  return __crc32cb(crc, byte);
 }
 #endif
 

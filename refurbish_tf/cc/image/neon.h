@@ -76,8 +76,8 @@ RTF_OF_TWO(max_epu8, i, uint8x16_t, vmaxq_u8(a, b))
 RTF_OF_TWO(min_epi16, i, int16x8_t, vminq_s16(a, b))
 RTF_OF_TWO(max_epi16, i, int16x8_t, vmaxq_s16(a, b))
 // The second one, if there is no order.
-RTF_OF_TWO(min_ps, , float32x4_t, a < b ? a : b)
-RTF_OF_TWO(max_ps, , float32x4_t, a > b ? a : b)
+RTF_OF_TWO(min_ps, , float32x4_t, vbslq_f32(vcltq_f32(a, b), a, b))
+RTF_OF_TWO(max_ps, , float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 RTF_OF_TWO(unpacklo_epi8, i, uint8x16_t, vzip1q_u8(a, b))
 RTF_OF_TWO(unpackhi_epi8, i, uint8x16_t, vzip2q_u8(a, b))
 // All indices are below 16, or negative, which yields 0.
