@@ -5,6 +5,11 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#define REFURBISH_TF_CRC32C __attribute__((target("sse4.2")))
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#define REFURBISH_TF_CRC32C __attribute__((target("+crc")))
 #endif
 
 namespace refurbish_tf {
@@ -51,7 +56,29 @@ uint32_t ExtendByTable(uint32_t crc, const uint8_t* data, size_t size) {
   return crc;
 }
 
+#if defined(REFURBISH_TF_CRC32C)
+
 #if defined(__x86_64__)
+bool HasInstruction() { return __builtin_cpu_supports("sse4.2"); }
+
+REFURBISH_TF_CRC32C inline uint64_t ExtendBy8(uint64_t crc, uint64_t word) {
+  return _mm_crc32_u64(crc, word);
+}
+
+REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
+  return _mm_crc32_u8(crc, byte);
+}
+#else
+bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+
+REFURBISH_TF_CRC32C inline uint64_t ExtendBy8(uint64_t crc, uint64_t word) {
+  return __crc32cd(static_cast<uint32_t>(crc), word);
+}
+
+REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
+  return __crc32cb(crc, byte);
+}
+#endif
 
 // The instruction has a throughput of one a cycle and a latency of three. So
 // three stretches are computed side by side and joined: the register is linear,
@@ -76,8 +103,9 @@ const std::array<Table, 4>& StretchTables() {
   return *tables;
 }
 
-__attribute__((target("sse4.2"))) uint32_t
-ExtendByInstruction(uint32_t crc, const uint8_t* data, size_t size) {
+REFURBISH_TF_CRC32C uint32_t ExtendByInstruction(uint32_t crc,
+                                                 const uint8_t* data,
+                                                 size_t size) {
   const auto word = [](const uint8_t* at) {
     uint64_t value;
     std::memcpy(&value, at, 8);
@@ -95,13 +123,12 @@ ExtendByInstruction(uint32_t crc, const uint8_t* data, size_t size) {
       uint64_t third = 0;
       // Three streams are more than the processor prefetches by itself.
       for (size_t i = 0; i < 3 * kStretch; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(data + 3 * kStretch + i),
-                     _MM_HINT_T0);
+        __builtin_prefetch(data + 3 * kStretch + i);
       }
       for (size_t i = 0; i < kStretch; i += 8) {
-        first = _mm_crc32_u64(first, word(data + i));
-        second = _mm_crc32_u64(second, word(data + kStretch + i));
-        third = _mm_crc32_u64(third, word(data + 2 * kStretch + i));
+        first = ExtendBy8(first, word(data + i));
+        second = ExtendBy8(second, word(data + kStretch + i));
+        third = ExtendBy8(third, word(data + 2 * kStretch + i));
       }
       first = move(move(static_cast<uint32_t>(first)) ^
                    static_cast<uint32_t>(second)) ^
@@ -109,10 +136,10 @@ ExtendByInstruction(uint32_t crc, const uint8_t* data, size_t size) {
     }
   }
   for (; size >= 8; data += 8, size -= 8) {
-    first = _mm_crc32_u64(first, word(data));
+    first = ExtendBy8(first, word(data));
   }
   for (; size > 0; ++data, --size) {
-    first = _mm_crc32_u8(static_cast<uint32_t>(first), *data);
+    first = ExtendBy1(static_cast<uint32_t>(first), *data);
   }
   return static_cast<uint32_t>(first);
 }
@@ -123,8 +150,8 @@ ExtendByInstruction(uint32_t crc, const uint8_t* data, size_t size) {
 
 std::vector<Crc32cWay> Crc32cWays() {
   std::vector<Crc32cWay> ways;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) ways.push_back(ExtendByInstruction);
+#if defined(REFURBISH_TF_CRC32C)
+  if (HasInstruction()) ways.push_back(ExtendByInstruction);
 #endif
   ways.push_back(ExtendByTable);
   return ways;

@@ -1,4 +1,5 @@
-// The loops of the distortions: a plain version of each, and one in AVX2.
+// The loops of the distortions: a plain version of each, and one in AVX2
+// or NEON.
 #pragma once
 
 #include <algorithm>

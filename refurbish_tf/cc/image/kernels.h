@@ -1,6 +1,6 @@
-// The loops over pixels: a plain version of each, and one in AVX2, chosen at
-// run time. Both give the same bytes. Nothing beyond the given pixels is read
-// or written, except where it is said.
+// The loops over pixels: a plain version of each, and one in AVX2 or NEON,
+// chosen at run time. Both give the same bytes. Nothing beyond the given pixels
+// is read or written, except where it is said.
 #pragma once
 
 #include <array>

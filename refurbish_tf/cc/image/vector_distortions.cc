@@ -2,12 +2,11 @@
 #include "refurbish_tf/cc/image/vector_distortions.h"
 
 #include "refurbish_tf/cc/image/vector_rows.h"
+#include "refurbish_tf/cc/image/vectors.h"
 
-#if defined(__x86_64__)
+#if defined(REFURBISH_TF_VECTORS)
 
 #include <cstring>
-
-#include "refurbish_tf/cc/image/vectors.h"
 
 namespace refurbish_tf {
 namespace vectors::distortions {
@@ -70,9 +69,8 @@ struct Unpacked {
 
 REFURBISH_TF_AVX2_INLINE inline Words Stretched(Words words, __m256i whole,
                                                 __m256i multiplier) {
-  const __m256i value = __m256i(words);
-  return Words(_mm256_add_epi16(_mm256_mullo_epi16(value, whole),
-                                _mm256_mulhi_epu16(value, multiplier)));
+  return words * Words(whole) +
+         Words(_mm256_mulhi_epu16(__m256i(words), multiplier));
 }
 
 REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
@@ -135,7 +133,6 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
 
 REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
                              const BlendPlan& plan, uint8_t* to) {
-  const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   // Each grey value three times.
   const __m256i first =
       _mm256_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5,  //
@@ -148,11 +145,9 @@ REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
       10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15);
   const auto block = [&](const auto& by, const uint8_t* from,
                          uint8_t* to) REFURBISH_TF_AVX2_INLINE {
-    const __m256i greys = _mm256_permutevar8x32_epi32(
-        _mm256_packus_epi16(
-            _mm256_packs_epi32(Greys(from), Greys(from + 24)),
-            _mm256_packs_epi32(Greys(from + 48), Greys(from + 72))),
-        in_order);
+    const __m256i greys = Interleaved32(_mm256_packus_epi16(
+        _mm256_packs_epi32(Greys(from), Greys(from + 24)),
+        _mm256_packs_epi32(Greys(from + 48), Greys(from + 72))));
     const __m256i low = _mm256_permute2x128_si256(greys, greys, 0x00);
     const __m256i high = _mm256_permute2x128_si256(greys, greys, 0x11);
     Store(to, BlendBytes(by, _mm256_shuffle_epi8(low, first), Load(from)));
@@ -168,10 +163,13 @@ REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
   });
 }
 
+#if defined(__x86_64__)
+
 // Subtracting 16 again and again makes an index negative, for which a shuffle
 // yields 0, just when its 16 values are over.
-REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(__m256i value,
-                                               const uint8_t (*steps)[32]) {
+REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(const ValueTables& tables,
+                                               int channel, __m256i value) {
+  const auto& steps = tables.steps[channel];
   const __m256i sixteen = Repeated(16);
   __m256i at = value & Repeated(127);
   __m256i low = _mm256_shuffle_epi8(Load(steps[0]), at);
@@ -179,11 +177,20 @@ REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(__m256i value,
 #pragma GCC unroll 7
   for (int k = 1; k < 8; ++k) {
     at = _mm256_sub_epi8(at, sixteen);
-    low ^= _mm256_shuffle_epi8(Load(steps[k]), at);
-    high ^= _mm256_shuffle_epi8(Load(steps[k + 8]), at);
+    low = low ^ _mm256_shuffle_epi8(Load(steps[k]), at);
+    high = high ^ _mm256_shuffle_epi8(Load(steps[k + 8]), at);
   }
   return _mm256_blendv_epi8(low, high, value);
 }
+
+#else
+
+inline __m256i LookUp(const ValueTables& tables, int channel, __m256i value) {
+  const uint8_t* const table = tables.of[channel];
+  return {LookUpIn(table, value.low), LookUpIn(table, value.high)};
+}
+
+#endif
 
 REFURBISH_TF_AVX2_INLINE inline __m256i Merged(__m256i a, __m256i b,
                                                __m256i from_b, __m256i c,
@@ -206,53 +213,31 @@ REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
         const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
         // Byte i is of channel i % 3 in a, (i + 2) % 3 in b, (i + 1) % 3 in c.
-        const __m256i red = LookUp(Merged(c, b, one, a, zero), tables.steps[0]);
-        const __m256i green =
-            LookUp(Merged(c, b, two, a, one), tables.steps[1]);
-        const __m256i blue =
-            LookUp(Merged(c, b, zero, a, two), tables.steps[2]);
+        const __m256i red = LookUp(tables, 0, Merged(c, b, one, a, zero));
+        const __m256i green = LookUp(tables, 1, Merged(c, b, two, a, one));
+        const __m256i blue = LookUp(tables, 2, Merged(c, b, zero, a, two));
         Store(to, Merged(blue, green, one, red, zero));
         Store(to + 32, Merged(blue, green, two, red, one));
         Store(to + 64, Merged(blue, green, zero, red, two));
       });
 }
 
-// Byte i becomes what byte i + 1 was, the last one what the first was.
-REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
-  return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
-                            value, 1);
-}
-
-// The other way.
-REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
-  return _mm256_alignr_epi8(value,
-                            _mm256_permute2x128_si256(value, value, 0x01), 15);
-}
-
 struct Pixels {
   Words red, green, blue;
 };
-
-REFURBISH_TF_AVX2_INLINE inline Words Least(Words a, Words b) {
-  return a < b ? a : b;
-}
-
-REFURBISH_TF_AVX2_INLINE inline Words Most(Words a, Words b) {
-  return a > b ? a : b;
-}
 
 // As `plain::TurnHue`.
 REFURBISH_TF_AVX2_INLINE inline Pixels HueTurned(Pixels pixels, __m256i turn) {
   const auto [red, green, blue] = pixels;
   const Words most = Most(Most(red, green), blue);
   const Words spread = most - Least(Least(red, green), blue);
-  Words hue = most == red     ? green - blue
-              : most == green ? 2 * spread + blue - red
-                              : 4 * spread + red - green;
+  Words hue = Chosen(
+      most == red, green - blue,
+      Chosen(most == green, 2 * spread + blue - red, 4 * spread + red - green));
   hue = 16 * hue + Words(_mm256_mulhrs_epi16(__m256i(128 * spread), turn));
   const Words zero = {}, sixth = 16 * spread, circle = 6 * sixth;
-  hue += hue < 0 ? circle : zero;
-  hue -= hue >= circle ? circle : zero;
+  hue = hue + ((hue < 0) & circle);
+  hue = hue - ((hue >= circle) & circle);
   const auto channel = [&](Words distance) REFURBISH_TF_AVX2_INLINE {
     return (16 * most + 8 - Least(Most(distance - sixth, zero), sixth)) >> 4;
   };

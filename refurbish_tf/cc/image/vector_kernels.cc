@@ -1,23 +1,24 @@
-// The loops in AVX2. Only these functions are compiled for it; whether the
-// processor has AVX2 and F16C is asked at run time.
+// The loops in AVX2, or in NEON. Only these functions are compiled for AVX2;
+// whether the processor has it and F16C is asked at run time.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
 #include "refurbish_tf/cc/image/vector_distortions.h"
 #include "refurbish_tf/cc/image/vector_noise.h"
+#include "refurbish_tf/cc/image/vectors.h"
 
-#if defined(__x86_64__)
+#if defined(REFURBISH_TF_VECTORS)
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
 
-#include "refurbish_tf/cc/image/vectors.h"
-
 namespace refurbish_tf {
 namespace vectors {
 namespace {
+
+#if defined(__x86_64__)
 
 // memcpy uses an instruction for many bytes that is slow on some processors
 // where the addresses are not multiples of 32: 58 µs for 150 kB, and this takes
@@ -39,6 +40,8 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   for (; i + 32 <= bytes; i += 32) copy(i);
   copy(bytes - 32);
 }
+
+#endif
 
 // The byte that each byte of a vector takes, so that the last pixels become the
 // first.
@@ -82,7 +85,7 @@ __attribute__((always_inline)) inline void AskFor(const uint8_t* row,
                                                   int64_t bytes) {
   // The nearest cache must hold it.
   for (int64_t i = 0; i < std::min<int64_t>(bytes, 1 << 14); i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T0);
+    __builtin_prefetch(row + i);
   }
 }
 
@@ -113,14 +116,13 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, float* to) {
 }
 
 REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
-  const __m256i bits = _mm256_castps_si256(value);
+  const __m256i bits = __m256i(value);
   const __m256i odd = _mm256_srli_epi32(bits, 16) & _mm256_set1_epi32(1);
   const __m256i sum =
       _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   // What is no number is not rounded, but made quiet.
   const __m256i quiet = bits | _mm256_set1_epi32(0x400000);
-  const __m256i is_none =
-      _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  const __m256i is_none = __m256i(value != value);
   const __m256i rounded =
       _mm256_srli_epi32(_mm256_blendv_epi8(sum, quiet, is_none), 16);
   StoreHalf(to, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
@@ -342,7 +344,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
     const int64_t i = std::min(begin, count - 8);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
-      sum += _mm256_set1_ps(weights[k]) * Floats(from + k * count + i);
+      sum = sum + _mm256_set1_ps(weights[k]) * Floats(from + k * count + i);
     }
     _mm256_storeu_ps(to + i, sum);
   }
@@ -372,8 +374,8 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
     }
     // Truncated behind the clamp, a sum and a half is rounded down.
     const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
-      return _mm_cvttps_epi32(_mm_min_ps(
-          _mm_max_ps(_mm_add_ps(value, half), _mm_setzero_ps()), highest));
+      return _mm_cvttps_epi32(
+          _mm_min_ps(_mm_max_ps(value + half, _mm_setzero_ps()), highest));
     };
     const __m128i words = _mm_packs_epi32(rounded(sum), rounded(next_sum));
     const uint64_t both = static_cast<uint64_t>(
@@ -432,7 +434,9 @@ REFURBISH_TF_AVX2 void MixFloats(const float* from, const float* partner,
 const PixelKernels* VectorKernels() {
   static const PixelKernels kKernels = [] {
     PixelKernels kernels = PlainKernels();
+#if defined(__x86_64__)
     kernels.copy = vectors::Copy;
+#endif
     kernels.mirrors[0] = vectors::MirrorAny;
     kernels.mirrors[1] = vectors::Mirror<1>;
     kernels.mirrors[2] = vectors::Mirror<2>;
@@ -463,9 +467,12 @@ const PixelKernels* VectorKernels() {
     kernels.distortions = &VectorDistortions();
     return kernels;
   }();
+#if defined(__x86_64__)
   static const bool kThere =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  return kThere ? &kKernels : nullptr;
+  if (!kThere) return nullptr;
+#endif
+  return &kKernels;
 }
 
 }  // namespace refurbish_tf

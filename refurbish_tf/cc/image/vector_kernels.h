@@ -4,7 +4,7 @@
 
 namespace refurbish_tf {
 
-// Null where the processor has no AVX2.
+// Null where the processor has neither AVX2 nor NEON.
 const PixelKernels* VectorKernels();
 
 inline const PixelKernels& BestKernels() {

@@ -2,10 +2,9 @@
 #include "refurbish_tf/cc/image/vector_noise.h"
 
 #include "refurbish_tf/cc/image/noise.h"
-
-#if defined(__x86_64__)
-
 #include "refurbish_tf/cc/image/vectors.h"
+
+#if defined(REFURBISH_TF_VECTORS)
 
 namespace refurbish_tf::vectors {
 namespace {
@@ -18,16 +17,14 @@ REFURBISH_TF_AVX2_INLINE inline __m256 NoiseFrom(uint32_t place,
   const auto times = [&bits](int k) REFURBISH_TF_AVX2_INLINE {
     return _mm256_mullo_epi32(bits, Repeated32(kNoiseHash[k]));
   };
-  bits ^= _mm256_srli_epi32(bits, 16);
+  bits = bits ^ _mm256_srli_epi32(bits, 16);
   bits = times(0);
   bits = _mm256_add_epi32(bits ^ _mm256_srli_epi32(bits, 15),
                           Repeated32(plan.key[1]));
   bits = times(1);
-  bits ^= _mm256_srli_epi32(bits, 15);
-  const __m256i sum = _mm256_madd_epi16(_mm256_maddubs_epi16(bits, Repeated(1)),
-                                        _mm256_set1_epi16(1));
+  bits = bits ^ _mm256_srli_epi32(bits, 15);
   const __m256i whole =
-      _mm256_slli_epi32(sum, 8) | _mm256_srli_epi32(times(2), 24);
+      _mm256_slli_epi32(SumsOfFour(bits), 8) | _mm256_srli_epi32(times(2), 24);
   const __m256 at = (_mm256_cvtepi32_ps(whole) - _mm256_set1_ps(kNoiseMiddle)) *
                     _mm256_set1_ps(kNoiseScale);
   const __m256 square = at * at;
@@ -57,13 +54,11 @@ REFURBISH_TF_AVX2 float AddNoiseToBytes(const void* untyped_from, int64_t count,
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i)));
     return _mm256_cvttps_epi32(WithNoise(_mm256_cvtepi32_ps(values), i, plan));
   };
-  const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     const __m256i low = _mm256_packs_epi32(eight(i), eight(i + 8));
     const __m256i high = _mm256_packs_epi32(eight(i + 16), eight(i + 24));
-    Store(to + i, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high),
-                                              in_order));
+    Store(to + i, Interleaved32(_mm256_packus_epi16(low, high)));
   }
   return plain::AddNoiseFrom(i, from, count, plan, to);
 }

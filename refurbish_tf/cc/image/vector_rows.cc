@@ -1,11 +1,11 @@
 // The distortions that read other points in AVX2.
 #include "refurbish_tf/cc/image/vector_rows.h"
 
-#if defined(__x86_64__)
+#include "refurbish_tf/cc/image/vectors.h"
+
+#if defined(REFURBISH_TF_VECTORS)
 
 #include <cstring>
-
-#include "refurbish_tf/cc/image/vectors.h"
 
 namespace refurbish_tf::vectors::distortions {
 namespace {
@@ -143,8 +143,7 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
               ? _mm256_slli_epi32(column, 2)
               : _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
       Store(points + i, point);
-      is_last =
-          _mm256_or_si256(is_last, _mm256_cmpeq_epi32(point, Repeated32(last)));
+      is_last = is_last | _mm256_cmpeq_epi32(point, Repeated32(last));
       from_x = _mm256_add_epi32(from_x, step_x);
       from_y = _mm256_add_epi32(from_y, step_y);
     }
@@ -155,7 +154,7 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // Four bytes in place of three: not of the last pixel of the image, and
     // not to the last of the chunk.
     int64_t wide = n;
-    if (pixel == 3) wide = _mm256_movemask_epi8(is_last) != 0 ? 0 : n - 1;
+    if (pixel == 3) wide = _mm256_testz_si256(is_last, is_last) ? n - 1 : 0;
     // Faster than a gather; a third slower if it isn't unrolled.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {

@@ -1,14 +1,18 @@
-// What the loops in AVX2 have in common.
+// What the loops in AVX2 have in common. On aarch64 they are made of NEON.
 #pragma once
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
-
-#include <cstdint>
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 
+#if defined(__aarch64__)
+
+#include "refurbish_tf/cc/image/neon.h"
+#define REFURBISH_TF_VECTORS
+
+#elif defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define REFURBISH_TF_VECTORS
 // Only these functions, and lambdas in them, are compiled for AVX2.
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 #define REFURBISH_TF_AVX2_INLINE \
@@ -18,6 +22,41 @@ namespace refurbish_tf::vectors {
 
 // Added and multiplied by operators, of which none may overflow.
 using Words = int16_t __attribute__((vector_size(32)));
+
+// Byte i becomes what byte i + 1 was, the last one what the first was.
+REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
+  return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
+                            value, 1);
+}
+
+// The other way.
+REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
+  return _mm256_alignr_epi8(value,
+                            _mm256_permute2x128_si256(value, value, 0x01), 15);
+}
+
+// Parts of so many bits of the lower lane and of the higher one in turn.
+REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved64(__m256i value) {
+  return _mm256_permute4x64_epi64(value, 0xd8);
+}
+
+REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved32(__m256i value) {
+  return _mm256_permutevar8x32_epi32(value,
+                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+REFURBISH_TF_AVX2_INLINE inline __m256i SumsOfFour(__m256i bytes) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, _mm256_set1_epi8(1)),
+                           _mm256_set1_epi16(1));
+}
+
+}  // namespace refurbish_tf::vectors
+
+#endif
+
+#if defined(REFURBISH_TF_VECTORS)
+
+namespace refurbish_tf::vectors {
 
 REFURBISH_TF_AVX2_INLINE inline __m256i Load(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -47,6 +86,18 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Repeated32(int64_t word) {
   return _mm256_set1_epi32(static_cast<int32_t>(word));
 }
 
+REFURBISH_TF_AVX2_INLINE inline Words Chosen(Words which, Words a, Words b) {
+  return Words(_mm256_blendv_epi8(__m256i(b), __m256i(a), __m256i(which)));
+}
+
+REFURBISH_TF_AVX2_INLINE inline Words Least(Words a, Words b) {
+  return Words(_mm256_min_epi16(__m256i(a), __m256i(b)));
+}
+
+REFURBISH_TF_AVX2_INLINE inline Words Most(Words a, Words b) {
+  return Words(_mm256_max_epi16(__m256i(a), __m256i(b)));
+}
+
 // Each lane's first eight bytes as words, its last ones, and both as bytes
 // again: at least 0, at most 255.
 REFURBISH_TF_AVX2_INLINE inline Words Low(__m256i bytes) {
@@ -68,7 +119,7 @@ REFURBISH_TF_AVX2_INLINE inline Words InOrder(const uint8_t* bytes) {
 
 REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
                                                   Words second) {
-  Store(to, _mm256_permute4x64_epi64(Packed(first, second), 0xd8));
+  Store(to, Interleaved64(Packed(first, second)));
 }
 
 // Blends 16 words each; the result is beyond 0 to 255 in part.
@@ -99,7 +150,7 @@ struct FloatBlend {
                              _mm256_castsi256_si128(__m256i(to)));
     const __m256i high = Half(_mm256_extracti128_si256(__m256i(from), 1),
                               _mm256_extracti128_si256(__m256i(to), 1));
-    return Words(_mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8));
+    return Words(Interleaved64(_mm256_packs_epi32(low, high)));
   }
   __m256 factor;
 };

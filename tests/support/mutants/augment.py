@@ -145,7 +145,7 @@ MUTANTS = [
            "      if (turn == Turn::kExact) {",
            "      if (turn != Turn::kExact) {", DISTORTIONS),
     Mutant("four bytes are read of an image's last pixel", "refurbish_tf/cc/image/vector_rows.cc",
-           "if (pixel == 3) wide = _mm256_movemask_epi8(is_last) != 0 ? 0 : n - 1;",
+           "if (pixel == 3) wide = _mm256_testz_si256(is_last, is_last) ? n - 1 : 0;",
            "if (pixel == 3) wide = n - 1;", DISTORTIONS),
     Mutant("shear_x begins at the border of the first row", "refurbish_tf/cc/image/distortions.cc",
            "Fixed(prepared.parameter * 0.5 + 0.5)",

@@ -17,6 +17,11 @@ BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 MUTANTS = [
     Mutant("of many that are looked up none is removed", "refurbish_tf/cc/store/memory/memory_store.h",
            "      if (lookup.last_use) {", "      if (false) {", MEMORY),
+    Mutant("what is cut while a file is mended stays so", "refurbish_tf/cc/store/disk/mapped_file.cc",
+           "  cut_.exchange(false);\n  absl::Status mended = MapAgain();\n", "  absl::Status mended = MapAgain();\n  cut_.exchange(false);\n",
+           "tests/cc/test_cc.py::test_cc[address_undefined-mapped_file_test]"),
+    Mutant("what holes leave of large records is not given back", "refurbish_tf/cc/store/disk/compaction.cc",
+           "if (!segment.sealed) continue;", "if (!segment.sealed || segment.key.first) continue;", DISK),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory/memory_store.h",
            "result = room_.Offer(stats_.bytes + bytes)", "result = room_.Offer(stats_.bytes)",

@@ -89,6 +89,7 @@ class Index {
 
   static constexpr uint64_t kWords = 1 << 16;  // In a chunk.
   static constexpr uint64_t kChunks = kMaxSamples / kWords;
+  static_assert(kWords * sizeof(Word) % (64 << 10) == 0, "The largest page.");
 
   explicit Index(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
 

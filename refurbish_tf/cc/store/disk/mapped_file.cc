@@ -64,7 +64,8 @@ void MappedFile::HandleBusErrors() {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1) {
         break;
       }
-      *mapping->cut.load() = true;
+      // Pairs with `Mend`.
+      mapping->cut.load()->exchange(true);
       errno = error;
       return;
     }
@@ -176,6 +177,15 @@ absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
 }
 
 absl::Status MappedFile::Mend() {
+  // First, as it may be cut again. It reads what the signal handler has set, so
+  // that all chunks that were mapped before are seen here: on aarch64 too.
+  cut_.exchange(false);
+  absl::Status mended = MapAgain();
+  if (!mended.ok()) cut_ = true;
+  return mended;
+}
+
+absl::Status MappedFile::MapAgain() {
   uint64_t end = 0;
   for (uint64_t chunk = 0; chunk < max_chunks_; ++chunk) {
     if (chunks_[chunk].load(std::memory_order_relaxed) != nullptr)
@@ -183,7 +193,6 @@ absl::Status MappedFile::Mend() {
   }
   RTF_RETURN_IF_ERROR(Grow(end * chunk_bytes_, /*whole=*/true));
   std::lock_guard<std::mutex> lock(mu_);
-  cut_ = false;  // First, as it may be cut again.
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
@@ -192,7 +201,6 @@ absl::Status MappedFile::Mend() {
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {
-      cut_ = true;
       return absl::ErrnoToStatus(errno, "Cannot map a file");
     }
   }

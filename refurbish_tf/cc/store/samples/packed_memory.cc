@@ -16,9 +16,11 @@ using tensorflow::Tensor;
 namespace {
 
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
-// A smaller tensor is no larger than what is noted of it. A larger one leaves
-// whole pages free, which go back to the system.
-constexpr size_t kLeastPacked = 512, kMostPacked = 8192;
+// A smaller tensor is no larger than what is noted of it.
+constexpr size_t kLeastPacked = 512;
+// Larger tensors, if pages are large, are packed if they have few sizes. Where
+// they have many, the C library fills holes, and slots of each would be empty.
+constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 
 }  // namespace
@@ -75,7 +77,7 @@ PackedMemory::~PackedMemory() {
 Tensor PackedMemory::Copy(const Tensor& tensor) {
   const size_t bytes = tensor.TotalBytes();
   if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) ||
-      bytes < kLeastPacked || bytes > kMostPacked) {
+      bytes < kLeastPacked || bytes > most_packed_) {
     return tensor;
   }
   char* slot;
@@ -92,6 +94,10 @@ PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
   const size_t slot_bytes =
       (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   absl::MutexLock lock(&mu_);
+  if (bytes > kMostOfAnySize && with_room_.size() >= kFewSizes &&
+      with_room_.count(slot_bytes) == 0) {
+    return nullptr;
+  }
   std::vector<Slab*>& slabs = with_room_[slot_bytes];
   if (slabs.empty()) {
     auto made = std::make_unique<Slab>(slot_bytes);

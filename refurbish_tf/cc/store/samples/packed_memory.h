@@ -1,6 +1,8 @@
 // Memory for many small samples that come and go.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -18,6 +20,9 @@ namespace refurbish_tf {
 // Thread-safe. Must be held by a shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
+  // `page_bytes`: of what goes back to the system.
+  explicit PackedMemory(size_t page_bytes = sysconf(_SC_PAGESIZE))
+      : most_packed_(2 * page_bytes) {}
   ~PackedMemory();
 
   // The tensor, in a slot. Unchanged if it is not small.
@@ -28,9 +33,12 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   class Buffer;
   struct Slab;
 
-  // Null if there is no memory.
+  // Null if there is no memory, or it is one size too many.
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A larger tensor leaves whole pages free, which go back to the system.
+  const size_t most_packed_;
 
   absl::Mutex mu_;
   // By the size of a slot: those that have one to give. Others are known to the

@@ -147,11 +147,30 @@ TEST_F(DiskStoreTest, TwoProcessesSeeEachOther) {
   EXPECT_EQ(Get(*two, 2), "of two");
 }
 
+// A file system that frees whole blocks of this size.
+class BlockEnv : public StoreEnv {
+ public:
+  explicit BlockEnv(uint64_t block) : block_(block) {}
+  void Free(int fd, uint64_t offset, uint64_t size) override {
+    const uint64_t begin = (offset + block_ - 1) / block_ * block_;
+    const uint64_t end = (offset + size) / block_ * block_;
+    if (begin < end) StoreEnv::Free(fd, begin, end - begin);
+  }
+
+ private:
+  const uint64_t block_;
+};
+
 // Balanced eviction of r = 2: each epoch puts newer ones for every other sample,
 // in a random order. The first epoch's segments hold both kinds.
 TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
-  for (const size_t size : {3'000, 40'000}) {
+  // Where pages have 64 KiB, file systems may free no less at a time.
+  constexpr uint64_t kPage = 4096, kLargePage = 64 << 10;
+  for (const auto& [size, block] :
+       {std::pair<size_t, uint64_t>(3'000, kPage), {40'000, kPage}, {40'000, kLargePage}, {150'000, kLargePage}}) {
+    BlockEnv env(block);
     DiskStoreOptions options;
+    options.env = &env;
     options.overwrite = true;
     auto store = Open(std::move(options));
     std::vector<uint64_t> order(20'000'000 / size);
@@ -174,11 +193,11 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
     store->Flush();
     const DiskStore::Counts counts = store->Stats();
     EXPECT_EQ(counts.store.entries, static_cast<int64_t>(order.size()));
-    EXPECT_LT(most, 1.8) << size;
+    EXPECT_LT(most, block == kPage ? 1.8 : 2.5) << size << ", " << block;
     const double amplification = 1.0 * (counts.bytes_put + counts.bytes_moved) / counts.bytes_put;
-    EXPECT_LT(amplification, 2) << size;
-    // The space of large records is given back one by one.
-    EXPECT_EQ(counts.compactions > 0, size < kLargeRecord);
+    EXPECT_LT(amplification, 2) << size << ", " << block;
+    // The space of large records is given back one by one, as far as blocks are not shared.
+    EXPECT_EQ(counts.compactions > 0, size < kLargeRecord || size < block);
     for (const uint64_t index : order) {
       const Generation generation = index % 2 == 1 ? 5 : 4;
       ASSERT_EQ(Get(*store, index), Content(index, generation, size)) << index;

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -69,6 +71,36 @@ TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
     EXPECT_FALSE(two->WasCut());
     std::filesystem::remove(path());
   }
+}
+
+// Does something while the file is made longer.
+class GrowingEnv : public StoreEnv {
+ public:
+  absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
+    if (doing != nullptr) std::exchange(doing, nullptr)();
+    return StoreEnv::Allocate(fd, offset, size);
+  }
+  std::function<void()> doing;
+};
+
+TEST_F(MappedFileTest, WhatIsMappedAndCutWhileItIsMendedIsMendedNextTime) {
+  GrowingEnv env;
+  opened_ = *Directory::Open(directory_, &env);
+  auto one = OpenFile();
+  auto two = OpenFile();
+  std::filesystem::resize_file(path(), 0);
+  one->Find(0)[0] = 'x';
+  env.doing = [&] {
+    ASSERT_TRUE(one->Reserve(1).ok());
+    std::filesystem::resize_file(path(), kChunk);
+    one->Find(1)[0] = 'x';
+  };
+  ASSERT_TRUE(one->Mend().ok());
+  EXPECT_TRUE(one->WasCut());
+  ASSERT_TRUE(one->Mend().ok());
+  EXPECT_FALSE(one->WasCut());
+  one->Find(1)[0] = 'y';
+  EXPECT_EQ(two->Find(1)[0], 'y');
 }
 
 // A file system that cannot set space aside.
