@@ -1,0 +1,300 @@
+"""Clips of video files, read by index: `rtf.sources.video_clips`."""
+from __future__ import annotations
+
+import concurrent.futures
+import fractions
+import functools
+import importlib.util
+import json
+import operator
+import os
+import pathlib
+import pickle
+import runpy
+import threading
+from typing import Any, Literal, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, machine
+from refurbish_tf._internal.processes import pool
+from . import class_folders
+from .data_source import _DataSourceDataset, as_array
+
+FORMATS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm")
+_FRAMES = str(pathlib.Path(__file__).with_name("video_frames.py"))
+# How many files an error names.
+_MOST_NAMED = 5
+_MOST_PROCESSES = 1023
+# PyAV's objects are not for several threads.
+_here = threading.Lock()
+
+
+def video_clips(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], num_frames: int, *, frame_step: int = 1,
+    step_between_clips: int | None = None, frame_rate: float | None = None, labels: Any = None, windows: Any = None,
+    class_names: Sequence[str] | None = None, validation_split: float | None = None,
+    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None, processes: int | None = None) -> Any:
+  """A `tf.data.Dataset` of clips of video files, uint8 `[num_frames, height, width, 3]`, read by index.
+
+  >>> import av, os, tempfile
+  >>> path = os.path.join(tempfile.mkdtemp(), "one.mp4")
+  >>> with av.open(path, "w") as file:
+  ...   stream = file.add_stream("mpeg4", rate=25, width=64, height=48)
+  ...   for frame in [*(av.VideoFrame(64, 48) for _ in range(50)), None]:
+  ...     file.mux(stream.encode(frame))
+  >>> source = rtf.sources.video_clips([path], num_frames=16, labels=[3])
+  >>> source.windows.tolist()
+  [[0, 0], [0, 16], [0, 32]]
+  >>> train = source.refurbish([rtf.augment.random_resized_crop(32)], [rtf.augment.random_flip()], r=3, seed=7)
+  >>> [(clip.shape.as_list(), int(label)) for clip, label in train.take(1)]
+  [([16, 32, 32, 3], 3)]
+
+  A clip is a window of `num_frames` frames, `frame_step` apart. The windows of a file begin at its first frame, and then every
+  `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows, ahead of what is asked
+  for, each from the last key frame before it. Frame k is the one that a decoder shows as its k-th, whatever the format seeks by,
+  turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which brings FFmpeg.
+
+  A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth of the
+  memory. A process takes about 100 MB, and keeps two files open.
+
+  Args:
+    files: a directory on this machine with a directory for each class, as for `rtf.sources.image_folder`, of files whose names
+      end in .avi, .m4v, .mkv, .mov, .mp4, .mpeg, .mpg, .ts or .webm; or a list of paths.
+    num_frames: frames of a clip, a whole number of at least 1.
+    frame_step: 2 takes every second frame.
+    step_between_clips: frames from the beginning of a window to that of the next one. None: as many as a window spans, so that
+      no frame is in two.
+    frame_rate: frames per second, as if each file had this rate: `num_frames` and the steps count those frames, each of which is
+      the one whose time is nearest. None: the frames as they are, also of files whose rate varies.
+    labels: of a list of paths, an array or list with a label for each.
+    windows: `[clips, 2]` whole numbers, the position of a file and of the first frame of its window, in place of
+      `step_between_clips`: the clips in this order. Files are then not looked at before they are needed.
+    class_names, validation_split, subset, seed: of a directory, as for `rtf.sources.image_folder`. Files are split, not clips.
+    processes: how many decode. Layers of `rtf.augment.numpy_layer` with the same number share them. None: one for each
+      processor. 0: none, for debugging.
+
+  Returns:
+    A `tf.data.Dataset` of `(clip, label)`, or of clips if a list has no labels. Its attributes are `class_names`, `video_paths`,
+    and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` tells of files that have no clip.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only such as are too short.
+      Files that cannot be read, have no video or end before the frames in their header; all are looked at first.
+    ImportError: PyAV is not installed.
+    tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes it has
+      died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does not notice
+      shows in the pixels.
+  """
+  for name, value in (("num_frames", num_frames), ("frame_step", frame_step)):
+    checks.check_whole_number(name, value, 1)
+  span = (num_frames - 1) * frame_step + 1
+  if step_between_clips is None:
+    step_between_clips = span
+  checks.check_whole_number("step_between_clips", step_between_clips, 1)
+  if frame_rate is not None:
+    checks.check_real("frame_rate", frame_rate, lambda value: 0 < value <= 10_000, "frames per second, above 0 and at most 10,000, or None")
+  processes = _checked_processes(processes)
+  if importlib.util.find_spec("av") is None:
+    raise ImportError("video_clips needs PyAV, which decodes video: pip install 'refurbish_tf[video]'.")
+  if isinstance(files, (str, os.PathLike)):
+    if labels is not None or windows is not None:
+      raise ValueError("labels and windows of video_clips are for a list of paths, got a directory. Pass a list, such as sorted(glob.glob(...)).")
+    if checks.scheme_of(files):
+      raise ValueError(f"files of video_clips must be on this machine, got {checks.printable_path(files)}. Copy or mount them.")
+    found = class_folders.find(
+        files, class_names, validation_split, subset, seed, class_folders.Kind("video_clips", "videos", FORMATS))
+  else:
+    if not all(each is None for each in (class_names, validation_split, subset, seed)):
+      raise ValueError(
+          "class_names, validation_split, subset and seed of video_clips are for a directory, got a list of paths. Give their labels, "
+          "and split the list.")
+    paths = _checked_paths(files)
+    found = [(paths, _checked_labels(labels, len(paths)), None, None)]
+  decoders = _Decoders(processes, frame_rate)
+  read = functools.partial(_Clips, decoders=decoders, num_frames=num_frames, frame_step=frame_step)
+  made = []
+  for paths, values, names, description in found:
+    if windows is None:
+      counts = decoders.counts(paths)
+      clips = read(paths, values, counts=counts, num_windows=np.maximum(0, (counts - span) // step_between_clips + 1), step=step_between_clips)
+    else:
+      clips = read(paths, values, given=_checked_windows(windows, len(paths)))
+    made.append(_VideoClipsDataset(clips, names, description))
+  return tuple(made) if subset == "both" else made[0]
+
+
+def _checked_processes(processes):
+  if processes is None:
+    return machine.processors()
+  checks.check_whole_number("processes", processes, 0)
+  if processes > _MOST_PROCESSES:
+    raise ValueError(f"processes must be at most {_MOST_PROCESSES:,}, got {processes:,}. Leave it out for one on each processor.")
+  return operator.index(processes)
+
+
+def _checked_paths(files):
+  if not isinstance(files, (list, tuple, np.ndarray)) or not all(isinstance(path, (str, os.PathLike)) for path in files):
+    raise TypeError(f"files of video_clips must be a directory or a list of paths, got {files!r:.200}. Pass a list, such as sorted(glob.glob(...)).")
+  paths = [os.fsdecode(path) for path in files]
+  if not paths:
+    raise ValueError("files of video_clips must have at least one path, got an empty list. Check the pattern that finds them.")
+  away = next(filter(checks.scheme_of, paths), None)
+  if away:
+    raise ValueError(f"files of video_clips must be on this machine, got {checks.printable_path(away)}. Copy or mount them.")
+  return paths
+
+
+def _checked_labels(labels, number):
+  if labels is None:
+    return None
+  labels = as_array(labels, "labels of video_clips")
+  if labels.shape[:1] != (number,):
+    raise ValueError(f"labels of video_clips must have one for each of {number:,} files, got shape {labels.shape}. Pass a list as long as files.")
+  return labels
+
+
+def _checked_windows(windows, num_files):
+  windows = np.asarray(windows)
+  if windows.dtype.kind not in "iu" or windows.ndim != 2 or windows.shape[1] != 2 or not len(windows):
+    raise TypeError(
+        f"windows of video_clips must be [clips, 2] whole numbers, got dtype {windows.dtype} and shape {windows.shape}. Pass pairs of the "
+        "position of a file and of its first frame.")
+  if windows.min() < 0 or windows[:, 0].max() >= num_files:
+    raise ValueError(
+        f"windows of video_clips must have files from 0 to {num_files - 1:,} and frames from 0, got files from {windows[:, 0].min()} to "
+        f"{windows[:, 0].max():,} and frames from {windows[:, 1].min()}. Count both from 0.")
+  return windows.astype(np.int64)
+
+
+class _Module:
+  """Pickled as what `video_frames.py` defines, without the package, which imports TensorFlow."""
+
+  def __reduce__(self):
+    return runpy.run_path, (_FRAMES,)
+
+
+class _Call:
+
+  def __reduce__(self):
+    return operator.getitem, (_Module(), "call")
+
+
+class _Decoders:
+  """Processes that count and decode frames."""
+
+  def __init__(self, processes, frame_rate):
+    self.processes, self._sent = processes, pool.Sent(pickle.dumps(_Call()))
+    # As exact as people mean 29.97 and 23.976.
+    self.rate = frame_rate if frame_rate is None else str(fractions.Fraction(frame_rate).limit_denominator(1001))
+    # Processes stay as long as this lives.
+    self._sent.traced.add(self)
+
+  def call(self, path, **wanted):
+    """An array; ValueError says what is wrong with the file, RuntimeError that its processes die."""
+    request = json.dumps({"path": path, "rate": self.rate, **wanted}).encode()
+    whose = f"video_clips: {checks.printable_path(path)}"
+    if not self.processes:
+      from . import video_frames
+      with _here:
+        made = video_frames.call(request, None)
+    else:
+      try:
+        with pool.UnderWay():
+          (made,), _, _ = pool.apart(pool.pool_of(self.processes).call, self.processes, self._sent, (0, 0), None, [request])
+      except pool.Raised as raised:
+        raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
+      except pool.Died as died:
+        raise RuntimeError(
+            f"{whose} has ended the process that decodes it twice, with {pool.told(died.code)}. Pass fewer processes if memory is short, "
+            "or leave the file out.") from None
+    if isinstance(made, bytes):
+      raise ValueError(f"{whose} {made.decode()}. Replace the file, or leave it out.")
+    return made
+
+  def counts(self, paths):
+    """The numbers of frames of files, int64. ValueError names those that cannot be used."""
+
+    def count(path):
+      try:
+        return int(self.call(path)), None
+      except (ValueError, RuntimeError) as error:
+        return 0, error
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, self.processes)) as threads:
+      counted = list(threads.map(count, paths))
+    errors = [error for _, error in counted if error]
+    if errors:
+      more = f"\nAnd {len(errors) - _MOST_NAMED:,} files more." if len(errors) > _MOST_NAMED else ""
+      raise ValueError("\n".join(map(str, errors[:_MOST_NAMED])) + more)
+    return np.array([number for number, _ in counted], np.int64)
+
+
+class _Clips:
+  """A source in Python, whose element i is clip i."""
+
+  def __init__(self, paths, labels, *, decoders, num_frames, frame_step, counts=None, num_windows=None, step=1, given=None):
+    self.paths, self._labels, self.decoders = paths, labels, decoders
+    self._offsets = frame_step * np.arange(num_frames)
+    self._counts, self._step, self._given = counts, step, given
+    self.num_windows = num_windows
+    # After the windows of each file.
+    self._ends = None if num_windows is None else np.cumsum(num_windows)
+    if not len(self):
+      raise ValueError(
+          f"files of video_clips must have {self._offsets[-1] + 1:,} frames for one clip, got {len(paths):,} files of at most "
+          f"{counts.max():,}. Pass a smaller num_frames or frame_step.")
+
+  def __len__(self):
+    return len(self._given) if self._given is not None else int(self._ends[-1])
+
+  def windows(self, clips):
+    """The files and first frames of these clips."""
+    if self._given is not None:
+      return self._given[clips]
+    file = np.searchsorted(self._ends, clips, "right")
+    return np.stack([file, (clips - self._ends[file] + self.num_windows[file]) * self._step], axis=-1)
+
+  def __getitem__(self, clip):
+    file, first = self.windows(np.int64(clip)).tolist()
+    count = None if self._counts is None else int(self._counts[file])
+    made = self.decoders.call(os.path.abspath(self.paths[file]), numbers=(first + self._offsets).tolist(), count=count)
+    return made if self._labels is None else (made, self._labels[file])
+
+  def element_spec(self):
+    spec = tf.TensorSpec([len(self._offsets), None, None, 3], tf.uint8)
+    if self._labels is None:
+      return spec
+    return spec, tf.TensorSpec(self._labels.shape[1:], tf.string if self._labels.dtype == object else self._labels.dtype)
+
+  def fingerprint(self):
+    # Of names relative to a directory that all are in, which may be moved.
+    paths = list(map(os.path.abspath, self.paths))
+    common = os.path.commonpath(list(map(os.path.dirname, paths)))
+    names = (os.fsencode(os.path.relpath(path, common)) for path in paths)
+    facts = [self.decoders.rate, self._offsets.tolist(), self._step, *(
+        None if each is None else np.asarray(each).tolist() for each in (self._labels, self._counts, self._given))]
+    return fingerprint.of_strings(repr(facts).encode(), *names)
+
+
+class _VideoClipsDataset(_DataSourceDataset):
+  """Yields clips and labels, by index."""
+
+  def __init__(self, clips, class_names, description):
+    self._clips, self.video_paths, self.class_names = clips, list(clips.paths), class_names and list(class_names)
+    num_short = 0 if clips.num_windows is None else int((clips.num_windows == 0).sum())
+    if num_short:
+      description = (description or f"{dataset_graph.stage_title('video_clips', None)}\n  files   {len(clips.paths):,}") + (
+          f"\n  short   {num_short:,} files are shorter than a clip, and have none")
+    if description:
+      self.source_description = description
+    # One more than processes: it brings a clip here while they decode.
+    super().__init__(clips, clips.element_spec(), 1, clips.decoders.processes + 1)
+
+  @property
+  def windows(self):
+    return self._clips.windows(np.arange(len(self._clips)))
+
+  def files_fingerprint(self):
+    return self._clips.fingerprint()
