@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import fractions
-import functools
 import importlib.util
 import json
 import operator
@@ -17,7 +16,7 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, fingerprint, machine
+from refurbish_tf._internal import checks, fingerprint, machine
 from refurbish_tf._internal.processes import pool
 from . import class_folders
 from .data_source import _DataSourceDataset, as_array
@@ -26,7 +25,6 @@ FORMATS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".web
 _FRAMES = str(pathlib.Path(__file__).with_name("video_frames.py"))
 # How many files an error names.
 _MOST_NAMED = 5
-_MOST_PROCESSES = 1023
 # PyAV's objects are not for several threads.
 _here = threading.Lock()
 
@@ -87,63 +85,50 @@ def video_clips(
       died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does not notice
       shows in the pixels.
   """
-  for name, value in (("num_frames", num_frames), ("frame_step", frame_step)):
-    checks.check_whole_number(name, value, 1)
-  span = (num_frames - 1) * frame_step + 1
-  if step_between_clips is None:
-    step_between_clips = span
-  checks.check_whole_number("step_between_clips", step_between_clips, 1)
+  span = _checked_span(num_frames, frame_step)
+  step_between_clips = span if step_between_clips is None else step_between_clips
+  processes = machine.processors() if processes is None else processes
+  for name, value, least in (("step_between_clips", step_between_clips, 1), ("processes", processes, 0)):
+    checks.check_whole_number(name, value, least)
   if frame_rate is not None:
     checks.check_real("frame_rate", frame_rate, lambda value: 0 < value <= 10_000, "frames per second, above 0 and at most 10,000, or None")
-  processes = _checked_processes(processes)
   if importlib.util.find_spec("av") is None:
     raise ImportError("video_clips needs PyAV, which decodes video: pip install 'refurbish_tf[video]'.")
-  if isinstance(files, (str, os.PathLike)):
-    if labels is not None or windows is not None:
-      raise ValueError("labels and windows of video_clips are for a list of paths, got a directory. Pass a list, such as sorted(glob.glob(...)).")
-    if checks.scheme_of(files):
-      raise ValueError(f"files of video_clips must be on this machine, got {checks.printable_path(files)}. Copy or mount them.")
-    found = class_folders.find(
-        files, class_names, validation_split, subset, seed, class_folders.Kind("video_clips", "videos", FORMATS))
+  of_directory = [class_names, validation_split, subset, seed]
+  is_directory = isinstance(files, (str, os.PathLike))
+  if any(each is not None for each in ([labels, windows] if is_directory else of_directory)):
+    raise ValueError(
+        "labels and windows of video_clips are for a list of paths; class_names, validation_split, subset and seed are for a directory, got "
+        f"{'a directory' if is_directory else 'a list'}. Leave them out, or list the files with glob.glob.")
+  _check_local([files] if is_directory else files)
+  if is_directory:
+    found = class_folders.find(files, *of_directory, class_folders.Kind("video_clips", "videos", FORMATS))
   else:
-    if not all(each is None for each in (class_names, validation_split, subset, seed)):
-      raise ValueError(
-          "class_names, validation_split, subset and seed of video_clips are for a directory, got a list of paths. Give their labels, "
-          "and split the list.")
-    paths = _checked_paths(files)
-    found = [(paths, _checked_labels(labels, len(paths)), None, None)]
-  decoders = _Decoders(processes, frame_rate)
-  read = functools.partial(_Clips, decoders=decoders, num_frames=num_frames, frame_step=frame_step)
-  made = []
+    found = [(list(map(os.fsdecode, files)), _checked_labels(labels, len(files)), None, None)]
+  decoders, made = _Decoders(processes, frame_rate), []
   for paths, values, names, description in found:
+    counts = None
     if windows is None:
       counts = decoders.counts(paths)
-      clips = read(paths, values, counts=counts, num_windows=np.maximum(0, (counts - span) // step_between_clips + 1), step=step_between_clips)
+      each = _windows_of(counts, span, step_between_clips)
     else:
-      clips = read(paths, values, given=_checked_windows(windows, len(paths)))
-    made.append(_VideoClipsDataset(clips, names, description))
+      each = _checked_windows(windows, len(paths))
+    made.append(_VideoClipsDataset(_Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames)), names, description))
   return tuple(made) if subset == "both" else made[0]
 
 
-def _checked_processes(processes):
-  if processes is None:
-    return machine.processors()
-  checks.check_whole_number("processes", processes, 0)
-  if processes > _MOST_PROCESSES:
-    raise ValueError(f"processes must be at most {_MOST_PROCESSES:,}, got {processes:,}. Leave it out for one on each processor.")
-  return operator.index(processes)
+def _checked_span(num_frames, frame_step):
+  checks.check_whole_number("num_frames", num_frames, 1)
+  checks.check_whole_number("frame_step", frame_step, 1)
+  return (num_frames - 1) * frame_step + 1
 
 
-def _checked_paths(files):
-  if not isinstance(files, (list, tuple, np.ndarray)) or not all(isinstance(path, (str, os.PathLike)) for path in files):
-    raise TypeError(f"files of video_clips must be a directory or a list of paths, got {files!r:.200}. Pass a list, such as sorted(glob.glob(...)).")
-  paths = [os.fsdecode(path) for path in files]
-  if not paths:
-    raise ValueError("files of video_clips must have at least one path, got an empty list. Check the pattern that finds them.")
-  away = next(filter(checks.scheme_of, paths), None)
+def _check_local(files):
+  if not isinstance(files, (list, tuple, np.ndarray)) or not len(files) or not all(isinstance(path, (str, os.PathLike)) for path in files):
+    raise TypeError(f"files of video_clips must be a directory or a list of at least one path, got {files!r:.200}. Pass sorted(glob.glob(...)).")
+  away = next(filter(checks.scheme_of, files), None)
   if away:
     raise ValueError(f"files of video_clips must be on this machine, got {checks.printable_path(away)}. Copy or mount them.")
-  return paths
 
 
 def _checked_labels(labels, number):
@@ -157,15 +142,23 @@ def _checked_labels(labels, number):
 
 def _checked_windows(windows, num_files):
   windows = np.asarray(windows)
-  if windows.dtype.kind not in "iu" or windows.ndim != 2 or windows.shape[1] != 2 or not len(windows):
-    raise TypeError(
-        f"windows of video_clips must be [clips, 2] whole numbers, got dtype {windows.dtype} and shape {windows.shape}. Pass pairs of the "
-        "position of a file and of its first frame.")
-  if windows.min() < 0 or windows[:, 0].max() >= num_files:
+  if windows.dtype.kind not in "iu" or windows.shape != (len(windows), 2) or not len(windows) or windows.min() < 0 or (
+      windows[:, 0].max() >= num_files):
     raise ValueError(
-        f"windows of video_clips must have files from 0 to {num_files - 1:,} and frames from 0, got files from {windows[:, 0].min()} to "
-        f"{windows[:, 0].max():,} and frames from {windows[:, 1].min()}. Count both from 0.")
+        f"windows of video_clips must be [clips, 2] whole numbers, pairs of a file from 0 to {num_files - 1:,} and a frame from 0, got dtype "
+        f"{windows.dtype}, shape {windows.shape} and {windows[:3].tolist()}. Count both from 0.")
   return windows.astype(np.int64)
+
+
+def _windows_of(counts, span, step):
+  """All windows of files with so many frames: pairs of a file and a frame."""
+  numbers = np.maximum(0, (counts - span) // step + 1)
+  if not numbers.sum():
+    raise ValueError(
+        f"files of video_clips must have {span:,} frames for one clip, got {len(counts):,} files of at most {counts.max():,}. Pass a smaller "
+        "num_frames or frame_step.")
+  first = np.repeat(np.cumsum(numbers) - numbers, numbers)
+  return np.stack([np.repeat(np.arange(len(counts)), numbers), step * (np.arange(len(first)) - first)], axis=1)
 
 
 class _Module:
@@ -232,69 +225,42 @@ class _Decoders:
 
 
 class _Clips:
-  """A source in Python, whose element i is clip i."""
+  """A source in Python, whose element i is the clip of window i."""
 
-  def __init__(self, paths, labels, *, decoders, num_frames, frame_step, counts=None, num_windows=None, step=1, given=None):
-    self.paths, self._labels, self.decoders = paths, labels, decoders
-    self._offsets = frame_step * np.arange(num_frames)
-    self._counts, self._step, self._given = counts, step, given
-    self.num_windows = num_windows
-    # After the windows of each file.
-    self._ends = None if num_windows is None else np.cumsum(num_windows)
-    if not len(self):
-      raise ValueError(
-          f"files of video_clips must have {self._offsets[-1] + 1:,} frames for one clip, got {len(paths):,} files of at most "
-          f"{counts.max():,}. Pass a smaller num_frames or frame_step.")
+  def __init__(self, paths, labels, windows, counts, decoders, offsets):
+    self.paths, self.labels, self.windows, self.decoders = list(map(os.path.abspath, paths)), labels, windows, decoders
+    # How many frames each file has, None if nobody has looked; and the frames of a clip, from its first one on.
+    self.counts, self.offsets = counts, offsets
 
   def __len__(self):
-    return len(self._given) if self._given is not None else int(self._ends[-1])
-
-  def windows(self, clips):
-    """The files and first frames of these clips."""
-    if self._given is not None:
-      return self._given[clips]
-    file = np.searchsorted(self._ends, clips, "right")
-    return np.stack([file, (clips - self._ends[file] + self.num_windows[file]) * self._step], axis=-1)
+    return len(self.windows)
 
   def __getitem__(self, clip):
-    file, first = self.windows(np.int64(clip)).tolist()
-    count = None if self._counts is None else int(self._counts[file])
-    made = self.decoders.call(os.path.abspath(self.paths[file]), numbers=(first + self._offsets).tolist(), count=count)
-    return made if self._labels is None else (made, self._labels[file])
-
-  def element_spec(self):
-    spec = tf.TensorSpec([len(self._offsets), None, None, 3], tf.uint8)
-    if self._labels is None:
-      return spec
-    return spec, tf.TensorSpec(self._labels.shape[1:], tf.string if self._labels.dtype == object else self._labels.dtype)
-
-  def fingerprint(self):
-    # Of names relative to a directory that all are in, which may be moved.
-    paths = list(map(os.path.abspath, self.paths))
-    common = os.path.commonpath(list(map(os.path.dirname, paths)))
-    names = (os.fsencode(os.path.relpath(path, common)) for path in paths)
-    facts = [self.decoders.rate, self._offsets.tolist(), self._step, *(
-        None if each is None else np.asarray(each).tolist() for each in (self._labels, self._counts, self._given))]
-    return fingerprint.of_strings(repr(facts).encode(), *names)
+    file, first = self.windows[clip].tolist()
+    count = None if self.counts is None else int(self.counts[file])
+    made = self.decoders.call(self.paths[file], numbers=(first + self.offsets).tolist(), count=count)
+    return made if self.labels is None else (made, self.labels[file])
 
 
 class _VideoClipsDataset(_DataSourceDataset):
   """Yields clips and labels, by index."""
 
   def __init__(self, clips, class_names, description):
-    self._clips, self.video_paths, self.class_names = clips, list(clips.paths), class_names and list(class_names)
-    num_short = 0 if clips.num_windows is None else int((clips.num_windows == 0).sum())
-    if num_short:
-      description = (description or f"{dataset_graph.stage_title('video_clips', None)}\n  files   {len(clips.paths):,}") + (
-          f"\n  short   {num_short:,} files are shorter than a clip, and have none")
+    self._clips, self.video_paths, self.windows, self.class_names = clips, clips.paths, clips.windows, class_names
+    num_without = len(set(range(len(clips.paths))) - set(clips.windows[:, 0].tolist()))
+    if num_without:
+      description = (description or f"video_clips\n  files   {len(clips.paths):,}") + f"\n  short   {num_without:,} files have no clip"
     if description:
       self.source_description = description
+    spec, labels = tf.TensorSpec([len(clips.offsets), None, None, 3], tf.uint8), clips.labels
+    if labels is not None:
+      spec = spec, tf.TensorSpec(labels.shape[1:], tf.string if labels.dtype == object else labels.dtype)
     # One more than processes: it brings a clip here while they decode.
-    super().__init__(clips, clips.element_spec(), 1, clips.decoders.processes + 1)
-
-  @property
-  def windows(self):
-    return self._clips.windows(np.arange(len(self._clips)))
+    super().__init__(clips, spec, 1, clips.decoders.processes + 1)
 
   def files_fingerprint(self):
-    return self._clips.fingerprint()
+    # Of names relative to a directory that all are in, which may be moved.
+    common = os.path.commonpath(list(map(os.path.dirname, self.video_paths)))
+    names = (os.fsencode(os.path.relpath(path, common)) for path in self.video_paths)
+    facts = (None if each is None else np.asarray(each).tolist() for each in (self._clips.labels, self._clips.counts))
+    return fingerprint.of_strings(repr([self._clips.decoders.rate, *facts]).encode() + self._clips.offsets.tobytes() + self.windows.tobytes(), *names)
