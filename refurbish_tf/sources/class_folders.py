@@ -14,8 +14,8 @@ SUBSETS = ("training", "validation", "both")
 # Where a name has a date or a number after its dot, each file has an extension of its own.
 EXTENSIONS_SHOWN = 5
 
-# The function that asks, what the files are, and the ends of their names.
-Kind = collections.namedtuple("Kind", "method what formats")
+# The function that asks, what the files are, the ends of their names, and what to do without directories.
+Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=[""])
 
 
 def find(directory, class_names, validation_split, subset, seed, kind):
@@ -44,7 +44,7 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   if not paths:
     raise ValueError(
         f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
-        f"files whose names end in {', '.join(kind.formats)}.")
+        f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}")
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)

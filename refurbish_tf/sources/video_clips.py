@@ -22,6 +22,7 @@ from . import class_folders
 from .data_source import _DataSourceDataset, as_array
 
 FORMATS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm")
+_AS_A_LIST = " Pass files without classes as a list, such as sorted(glob.glob(...))."
 _FRAMES = str(pathlib.Path(__file__).with_name("video_frames.py"))
 # How many files an error names.
 _MOST_NAMED = 5
@@ -55,7 +56,7 @@ def video_clips(
   turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which brings FFmpeg.
 
   A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth of the
-  memory. A process takes about 100 MB, and keeps two files open.
+  memory. A process takes about 200 MB, and keeps two files open.
 
   Args:
     files: a directory on this machine with a directory for each class, as for `rtf.sources.image_folder`, of files whose names
@@ -102,7 +103,7 @@ def video_clips(
         f"{'a directory' if is_directory else 'a list'}. Leave them out, or list the files with glob.glob.")
   _check_local([files] if is_directory else files)
   if is_directory:
-    found = class_folders.find(files, *of_directory, class_folders.Kind("video_clips", "videos", FORMATS))
+    found = class_folders.find(files, *of_directory, class_folders.Kind("video_clips", "videos", FORMATS, _AS_A_LIST))
   else:
     found = [(list(map(os.fsdecode, files)), _checked_labels(labels, len(files)), None, None)]
   decoders, made = _Decoders(processes, frame_rate), []

@@ -158,7 +158,7 @@ class _Video:
     times = self._index().times
     found = self._num_at(times, rate)
     if count not in (None, found) or max(numbers) >= found:
-      raise _Refused(f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, or is damaged")
+      raise _Refused(f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a window reaches beyond its end")
     if rate:
       numbers = [_nearest(times, times[0] + number / rate / self._stream.time_base) for number in numbers]
     wanted = sorted(set(numbers))

@@ -11,11 +11,11 @@ X264 = {"bf": "2", "x264-params": "scenecut=0:log-level=none"}
 OPEN = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0:keyint=12:min-keyint=12:log-level=none"}
 # By the ends of their names: codec, its options, and the layout of pixels.
 FORMATS = {
-    "closed.mp4": ("libx264", X264, "yuv420p"), "open.mp4": ("libx264", OPEN, "yuv420p"), "open.mkv": ("libx264", OPEN, "yuv420p"),
-    "open.ts": ("libx264", OPEN, "yuv420p"), "no_times.h264": ("libx264", X264, "yuv420p"),
+    "closed.mp4": ("libx264", X264, "yuv420p"), "open.mkv": ("libx264", OPEN, "yuv420p"), "open.ts": ("libx264", OPEN, "yuv420p"),
+    "no_times.h264": ("libx264", X264, "yuv420p"), "open.mp4": ("libx264", OPEN, "yuv420p"),
     "refresh.mp4": ("libx264", {"x264-params": "intra-refresh=1:keyint=12:bframes=0:log-level=none"}, "yuv420p"),
     "short.mp4": ("libx264", {"x264-params": "open-gop=1:bframes=2:b-adapt=0:keyint=3:min-keyint=1:log-level=none"}, "yuv420p"),
-    "vp8.webm": ("libvpx", {"cpu-used": "8"}, "yuv420p"), "vp9.webm": ("libvpx-vp9", {"cpu-used": "8"}, "yuv420p"),
+    "vp9.webm": ("libvpx-vp9", {"cpu-used": "8"}, "yuv420p"), "vp8.webm": ("libvpx", {"cpu-used": "8"}, "yuv420p"),
     "b_frames.avi": ("mpeg4", {"bf": "2"}, "yuv420p"), "mpeg2.mpg": ("mpeg2video", {"bf": "2"}, "yuv420p"),
     "hevc.mp4": ("libx265", {"x265-params": "keyint=12:min-keyint=12:bframes=3:open-gop=1:log-level=none"}, "yuv420p")}
 

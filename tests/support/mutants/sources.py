@@ -6,6 +6,7 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
 INDEXED = "refurbish_tf/cc/kernels/sources/indexed_dataset.cc"
 OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
+FRAMES, CLIPS = "refurbish_tf/sources/video_frames.py", "tests/sources/test_video_clips.py::"
 INDEX = "tests/cc/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
@@ -100,4 +101,15 @@ MUTANTS = [
            """  options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
 """, "", "tests/refurbish/test_dataset_sources.py::test_sources"),
+    Mutant("a phone's clips lie on their other side", FRAMES, "::-1 if a + c < 0", "::-1 if a + b < 0",
+           CLIPS + "test_frames_are_turned_as_the_file_says"),
+    Mutant("what FFmpeg has painted over is taken for frames", FRAMES, 'codec.options = {"err_detect": "explode"}', "codec.options = {}",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_a_damaged_one_costs_its_own_clips"),
+    Mutant("a file that is cut off is noticed in training", FRAMES, "    if max(each.pos + each.size for each in entries) >", "    if 0 >",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_are_named_before_training"),
+    Mutant("open groups of frames are decoded from the beginning of the file", FRAMES, "packet.pts >= key_time:", "key_time:",
+           CLIPS + "test_frames_are_those_of_a_sequential_decoder"),
+    Mutant("frames by time are those before it", FRAMES, "after - (after > 0 and ", "after - (after > 0 or ", CLIPS + "test_a_frame_rate_is_of_the_times"),
+    Mutant("a file that has other frames than before is used", FRAMES, "count not in (None, found)", "count == 0",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_one_that_has_changed"),
 ]
