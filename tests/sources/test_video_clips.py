@@ -92,7 +92,7 @@ def test_a_frame_rate_is_of_the_times(kind, tmp_path):
 
 
 @pytest.mark.parametrize("matrix", cases.some(itertools.chain(
-    ((a, 0, 0, d) for a in (1, -1) for d in (1, -1)), ((0, b, c, 0) for b in (1, -1) for c in (1, -1))), 3))
+    ((a, 0, 0, d) for a in (1, -1) for d in (1, -1)), ((0, b, c, 0) for b in (1, -1) for c in (1, -1))), 5))
 def test_frames_are_turned_as_the_file_says(matrix, tmp_path):
   path = videos.write(tmp_path / "phone.mp4", 3)
   (a, b, c, d), plain = matrix, videos.decoded(path)[0]
@@ -136,12 +136,13 @@ class TestFilesThatAreNotAsTheyShouldBe:
     for place, clip in enumerate(source.take(len(source) - 1).as_numpy_iterator()):
       np.testing.assert_array_equal(clip, frames[4 * place:4 * place + 4])
 
-  def test_a_damaged_one_costs_its_own_clips(self, tmp_path):
-    path = videos.write(tmp_path / "damaged.mp4")
+  @pytest.mark.parametrize("kind, damage", [("closed.mp4", bytes(1000)), ("b_frames.avi", np.random.default_rng(7).bytes(30))])
+  def test_a_damaged_one_costs_its_own_clips(self, tmp_path, kind, damage):
+    path = videos.write(tmp_path / kind, kind=kind)
     frames, _ = videos.decoded(path)
     with open(path, "r+b") as file:
       file.seek(len(file.read()) // 2)
-      file.write(bytes(1000))
+      file.write(damage)
     found, iterator = 0, iter(video_clips([path], 4, processes=0))
     for begin in range(0, 60, 4):
       try:
