@@ -108,7 +108,8 @@ def video_clips(
     found = [(list(map(os.fsdecode, files)), _checked_labels(labels, len(files)), None, None)]
   decoders, made = _Decoders(processes, frame_rate), []
   for paths, values, names, description in found:
-    counts = None
+    # Processes may have another working directory.
+    paths, counts = list(map(os.path.abspath, paths)), None
     if windows is None:
       counts = decoders.counts(paths)
       each = _windows_of(counts, span, step_between_clips)
@@ -229,7 +230,7 @@ class _Clips:
   """A source in Python, whose element i is the clip of window i."""
 
   def __init__(self, paths, labels, windows, counts, decoders, offsets):
-    self.paths, self.labels, self.windows, self.decoders = list(map(os.path.abspath, paths)), labels, windows, decoders
+    self.paths, self.labels, self.windows, self.decoders = paths, labels, windows, decoders
     # How many frames each file has, None if nobody has looked; and the frames of a clip, from its first one on.
     self.counts, self.offsets = counts, offsets
 

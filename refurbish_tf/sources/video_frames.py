@@ -88,7 +88,8 @@ class _Video:
   def _open(self):
     if self._container:
       self.close()
-    self._container = av.open(self._path, metadata_errors="ignore")
+    # A playlist in place of a video must not lead to other machines.
+    self._container = av.open(self._path, metadata_errors="ignore", options={"protocol_whitelist": "file"})
     # Not the cover of an audio file.
     streams = [each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
     if not streams:

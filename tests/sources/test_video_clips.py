@@ -75,6 +75,14 @@ def test_sizes_need_not_be_even(tmp_path, monkeypatch):
   np.testing.assert_array_equal(clip, videos.decoded(path)[0])
 
 
+def test_what_is_trimmed_away_is_not_counted(tmp_path):
+  path = videos.write(tmp_path / "trimmed.mp4")
+  whole, _ = videos.decoded(path)
+  videos.trimmed(path, 10, 1000)
+  found = np.concatenate(list(video_clips([path], 5, processes=0).as_numpy_iterator()))
+  np.testing.assert_array_equal(found, whole[10:40])
+
+
 @pytest.mark.parametrize("kind", ["closed.mp4", "open.mkv"])
 def test_a_frame_rate_is_of_the_times(kind, tmp_path):
   """Also if the file's own rate varies, and when it is that of the file."""

@@ -65,3 +65,12 @@ def turned(path, matrix):
   a, b, c, d = (int(each) << 16 for each in matrix)
   content[begin:begin + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
   pathlib.Path(path).write_bytes(content)
+
+
+def trimmed(path, first, milliseconds):
+  """Writes into the header of an .mp4 where playing begins and ends."""
+  content = bytearray(pathlib.Path(path).read_bytes())
+  begin = content.index(b"elst") + 12
+  time, = struct.unpack(">i", content[begin + 4:begin + 8])
+  content[begin:begin + 8] = struct.pack(">Ii", milliseconds, time + first * 512)
+  pathlib.Path(path).write_bytes(content)
