@@ -92,7 +92,7 @@ def video_clips(
   for name, value, least in (("step_between_clips", step_between_clips, 1), ("processes", processes, 0)):
     checks.check_whole_number(name, value, least)
   if frame_rate is not None:
-    checks.check_real("frame_rate", frame_rate, lambda value: 0 < value <= 10_000, "frames per second, above 0 and at most 10,000, or None")
+    checks.check_real("frame_rate", frame_rate, lambda value: 0.01 <= value <= 10_000, "frames per second, from 0.01 to 10,000, or None")
   if importlib.util.find_spec("av") is None:
     raise ImportError("video_clips needs PyAV, which decodes video: pip install 'refurbish_tf[video]'.")
   of_directory = [class_names, validation_split, subset, seed]
@@ -115,6 +115,7 @@ def video_clips(
       each = _windows_of(counts, span, step_between_clips)
     else:
       each = _checked_windows(windows, len(paths))
+    each.setflags(write=False)
     made.append(_VideoClipsDataset(_Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames)), names, description))
   return tuple(made) if subset == "both" else made[0]
 
@@ -182,7 +183,7 @@ class _Decoders:
   def __init__(self, processes, frame_rate):
     self.processes, self._sent = processes, pool.Sent(pickle.dumps(_Call()))
     # As exact as people mean 29.97 and 23.976.
-    self.rate = frame_rate if frame_rate is None else str(fractions.Fraction(frame_rate).limit_denominator(1001))
+    self.rate = frame_rate if frame_rate is None else str(fractions.Fraction(float(frame_rate)).limit_denominator(1001))
     # Processes stay as long as this lives.
     self._sent.traced.add(self)
 

@@ -47,19 +47,26 @@ def call(request, rng):
       return np.int64(video.count(rate))
     finally:
       video.close()
-  except (_Refused, _Lost, av.error.FFmpegError, OSError) as error:
-    if path in _videos:
-      _videos.pop(path).close()
+  except (_Refused, av.error.FFmpegError, OSError) as error:
+    for key in [key for key in _videos if key[0] == path]:
+      _videos.pop(key).close()
     return (str(error) if isinstance(error, _Refused) else f"cannot be read: {_told(error)}").encode("utf-8", "backslashreplace")
 
 
 def _opened(path):
-  if path not in _videos:
+  key = _key_of(path)
+  if key not in _videos:
     while len(_videos) >= _MOST_OPEN:
       _videos.popitem(last=False)[1].close()
-    _videos[path] = _Video(path)
-  _videos.move_to_end(path)
-  return _videos[path]
+    _videos[key] = _Video(path)
+  _videos.move_to_end(key)
+  return _videos[key]
+
+
+def _key_of(path):
+  """Another one once the file has been replaced."""
+  status = os.stat(path)
+  return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _told(error):
@@ -76,7 +83,7 @@ class _Video:
   """An open file. Its frames are numbered as they are shown, from 0."""
 
   def __init__(self, path):
-    self._path, self._container = path, None
+    self._path, self._key, self._container = path, _key_of(path), None
     if not os.path.getsize(path):
       raise _Refused("is empty")
     self._open()
@@ -120,12 +127,12 @@ class _Video:
 
   def _index(self):
     """Reads the whole file and decodes nothing."""
-    if self._path not in _indices:
-      _indices[self._path] = self._read_index()
+    if self._key not in _indices:
+      _indices[self._key] = self._read_index()
       while len(_indices) > 1 and sum(len(each.times) for each in _indices.values()) > _MOST_TIMES:
         _indices.popitem(last=False)
-    _indices.move_to_end(self._path)
-    return _indices[self._path]
+    _indices.move_to_end(self._key)
+    return _indices[self._key]
 
   def _read_index(self):
     listed = self._num_listed()
@@ -159,7 +166,9 @@ class _Video:
     times = self._index().times
     found = self._num_at(times, rate)
     if count not in (None, found) or max(numbers) >= found:
-      raise _Refused(f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a window reaches beyond its end")
+      raise _Refused(
+          f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a window reaches beyond "
+          "its end")
     if rate:
       numbers = [_nearest(times, times[0] + number / rate / self._stream.time_base) for number in numbers]
     wanted = sorted(set(numbers))
