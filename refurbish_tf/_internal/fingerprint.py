@@ -27,7 +27,7 @@ OTHER_FUNCTION = (
     "start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If you mean "
     f"to use these samples, silence this: {mistakes.SILENCE}.")
 OTHER_FILES = (
-    "store {path} holds samples of other files or labels than image_folder finds now: files were added, removed, renamed or "
+    "store {path} holds samples of other files or labels than the source finds now: files were added, removed, renamed or "
     "put into another class. A sample is identified by its position, so refurbish may take the sample of one file for another. "
     "To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If the "
     f"samples are right, silence this: {mistakes.SILENCE}.")

@@ -1,7 +1,6 @@
 """Layers in Python, whose work is done by processes."""
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import io
 import os
@@ -251,14 +250,14 @@ class _Call:
     whose = f"fn of numpy_layer, {self.layer.__name__},"
     try:
       with pool.UnderWay():
-        made = _apart(self.layer.call, self.layer.processes, self.sent, tuple(seed.tolist()), self._names, values)
+        made = pool.apart(self.layer.call, self.layer.processes, self.sent, tuple(seed.tolist()), self._names, values)
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
       raise RuntimeError(
-          f"{whose} has ended its process twice for this sample, with {_told(died.code)}. Look for what it does to memory: "
+          f"{whose} has ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to memory: "
           "processes=0 calls it in this process." if died.in_call else
-          f"{whose} has no process: each ends with {_told(died.code)} before it is ready. Look for what it says above.") from None
+          f"{whose} has no process: each ends with {pool.told(died.code)} before it is ready. Look for what it says above.") from None
     for number in self._has_rows:
       if made[number].shape[:-1] != values[number].shape[:-1]:
         raise ValueError(
@@ -282,26 +281,6 @@ class _Call:
                                 f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
                                 "vary, or convert what it returns."))
     return value
-
-
-def _apart(call, processes, *arguments):
-  """Calls it in another thread, if this is the main one, which Ctrl-C may interrupt anywhere: a process would be lost."""
-  if not processes or threading.current_thread() is not threading.main_thread():
-    return call(*arguments)
-  outcome = concurrent.futures.Future()
-
-  def run():
-    try:
-      outcome.set_result(call(*arguments))
-    except BaseException as error:
-      outcome.set_exception(error)
-
-  threading.Thread(target=run, daemon=True).start()
-  return outcome.result()
-
-
-def _told(code):
-  return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
 
 
 def _of_unknown_sides(image):

@@ -7,5 +7,6 @@ from .cached import cached
 from .data_source import data_source
 from .image_folder import image_folder
 from .tfrecord import tfrecord
+from .video_clips import video_clips
 
-__all__ = ["cached", "data_source", "image_folder", "tfrecord"]
+__all__ = ["cached", "data_source", "image_folder", "tfrecord", "video_clips"]

@@ -133,7 +133,7 @@ def _check_files(store, files):
   before = store._agree({}).get(FILES, files)
   if before != files:
     raise ValueError(
-        f"store {store.path} holds elements of other files or labels than image_folder finds now: files were added, removed, "
+        f"store {store.path} holds elements of other files or labels than the source finds now: files were added, removed, "
         "renamed or put into another class. An element is identified by its position. To start with an empty store, "
         f"write store=rtf.CacheStore({store.path!r}, overwrite=True), or give another directory.")
   store._agree({FILES: files})

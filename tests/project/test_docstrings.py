@@ -14,6 +14,7 @@ MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf
                              if not module.name.startswith("refurbish_tf.cli"))]
 
 NEEDS = {f"refurbish_tf.loaders.{framework}_loader": framework for framework in ("torch", "jax")}
+NEEDS.update(dict.fromkeys(["refurbish_tf.sources.video_clips", "refurbish_tf.sources.video_frames"], "av"))
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import contextlib
 import itertools
 import os
@@ -202,6 +203,27 @@ def _end():
   while quiet < 5 and time.monotonic() < deadline:
     time.sleep(0.02)
     quiet = 0 if _num_under_way else quiet + 1
+
+
+def apart(call, processes, *arguments):
+  """Calls it in another thread, if this is the main one, which Ctrl-C may interrupt anywhere: a process would be lost."""
+  if not processes or threading.current_thread() is not threading.main_thread():
+    return call(*arguments)
+  outcome = concurrent.futures.Future()
+
+  def run():
+    try:
+      outcome.set_result(call(*arguments))
+    except BaseException as error:
+      outcome.set_exception(error)
+
+  threading.Thread(target=run, daemon=True).start()
+  return outcome.result()
+
+
+def told(code):
+  """What a process has ended with, in words."""
+  return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
 
 
 class _Worker:

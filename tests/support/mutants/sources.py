@@ -6,6 +6,7 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
 INDEXED = "refurbish_tf/cc/kernels/sources/indexed_dataset.cc"
 OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
+FRAMES, CLIPS = "refurbish_tf/sources/video_frames.py", "tests/sources/test_video_clips.py::"
 INDEX = "tests/cc/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
@@ -47,15 +48,15 @@ MUTANTS = [
            "  _check_not_of_pyarrow(value, name)\n", "", "tests/sources/test_data_source_elements.py::test_what_numpy_takes_for_something_else"),
     Mutant("a Python source is kept permanently", "refurbish_tf/sources/data_source.py", "    if not tf.executing_eagerly():",
            "    if True:", "tests/sources/test_data_source.py::test_the_source_goes_with_its_dataset"),
-    Mutant("a file system that does not answer raises its own error", "refurbish_tf/sources/image_folder.py",
+    Mutant("a file system that does not answer raises its own error", "refurbish_tf/sources/class_folders.py",
            "  except (OSError, UnicodeEncodeError, tf.errors.OpError) as error:", "  except (OSError, UnicodeEncodeError) as error:",
            "tests/sources/test_image_folder.py::test_a_remote_file_system_that_does_not_answer"),
-    Mutant("a split that is not shuffled", "refurbish_tf/sources/image_folder.py", "  if seed is not None:\n    places",
+    Mutant("a split that is not shuffled", "refurbish_tf/sources/class_folders.py", "  if seed is not None:\n    places",
            "  if seed is None:\n    places", "tests/sources/test_image_folder.py::test_files_are_those_of_keras_in_the_same_order"),
-    Mutant("a class whose files are all left out is taken for an empty one", "refurbish_tf/sources/image_folder.py",
-           "    if not images and not all(", "    if not images and not any(",
+    Mutant("a class whose files are all left out is taken for an empty one", "refurbish_tf/sources/class_folders.py",
+           "    if not taken and not all(", "    if not taken and not any(",
            "tests/sources/test_image_folder.py::test_a_class_whose_files_are_all_left_out_is_an_error"),
-    Mutant("what the last class alone leaves out is told", "refurbish_tf/sources/image_folder.py",
+    Mutant("what the last class alone leaves out is told", "refurbish_tf/sources/class_folders.py",
            "[name for each in left_out for name in each]", "[name for name in left_out[-1]]",
            "tests/sources/test_image_folder.py::test_what_is_left_out_is_counted_by_extension"),
     Mutant("the input is not read to its end", ITERATOR,
@@ -100,4 +101,15 @@ MUTANTS = [
            """  options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
 """, "", "tests/refurbish/test_dataset_sources.py::test_sources"),
+    Mutant("a phone's clips lie on their other side", FRAMES, "::-1 if a + c < 0", "::-1 if a + b < 0",
+           CLIPS + "test_frames_are_turned_as_the_file_says"),
+    Mutant("what FFmpeg has painted over is taken for frames", FRAMES, 'codec.options = {"err_detect": "explode"}', "codec.options = {}",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_a_damaged_one_costs_its_own_clips"),
+    Mutant("a file that is cut off is noticed in training", FRAMES, "    if max(each.pos + each.size for each in entries) >", "    if 0 >",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_are_named_before_training"),
+    Mutant("open groups of frames are decoded from the beginning of the file", FRAMES, "packet.pts >= key_time:", "key_time:",
+           CLIPS + "test_frames_are_those_of_a_sequential_decoder"),
+    Mutant("frames by time are those before it", FRAMES, "after - (after > 0 and ", "after - (after > 0 or ", CLIPS + "test_a_frame_rate_is_of_the_times"),
+    Mutant("a file that has other frames than before is used", FRAMES, "count not in (None, found)", "count == 0",
+           CLIPS + "TestFilesThatAreNotAsTheyShouldBe::test_one_that_has_changed"),
 ]
