@@ -96,8 +96,7 @@ def epoch_end(quick):
              common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
              common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50)]
   return common.Section(
-      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows,
-      lambda row: row.key.endswith("_95"))
+      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
 
 
 def first_element(quick):

@@ -102,7 +102,7 @@ def _section(quick, kind, size, images, whence, augmentation):
       f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
       "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
-      lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}"))
+      lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}") and "_loader" not in row.name)
 
 
 def _loader_rows(kind, speed):

@@ -29,8 +29,8 @@ STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op lay
 REFURBISHED, CACHED = "refurbish, r = {}", "cache after augmentation"
 GAIN, LIMIT, OVER = "gain", "its limit", "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
-# The columns of README.md.
-IN_README = ("RandAugment, images/CPU s", "Deep AutoAugment, images/CPU s")
+# The column of README.md.
+IN_README = "RandAugment, images/CPU s"
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
 # compared with another way.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
@@ -130,14 +130,14 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
       "the augmentation holds never changes.", speeds,
-      lambda row: row.unit in IN_README and row.name in (STANDARD, STANDARD_OPS, REFURBISHED.format(1), REFURBISHED.format(3), CACHED))
+      lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED))
   yield common.Section(
       f"{size}: gain",
       "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
       "the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
       "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
       "augmented samples in memory. Making an iterator is not in the epochs.", gains,
-      lambda row: row.unit in (GAIN, LIMIT) and row.name in ("RandAugment, r = 3", "Deep AutoAugment, r = 3"))
+      lambda row: row.unit in (GAIN, LIMIT) and row.name == "RandAugment, r = 3")
 
 
 def _gains(key, name, count, cpu):

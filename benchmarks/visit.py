@@ -10,7 +10,12 @@ It unpacks what `offline.py pack` wrote, then runs these parts, in the order of 
     scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
 Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is stopped.
-If a part fails, the next one runs all the same, and the exit status is 1.
+If a part fails, the next one runs all the same, and the exit status is 1. Back here, with results/ copied:
+
+    tail -n +2 results/cifar10.csv >> refurbish_tf/experiments/results/cifar10.csv    # the first time, copy it whole
+    mkdir -p benchmarks/results && cp results/*.json benchmarks/results/
+    cp refurbish_tf/experiments/results/cifar10.csv benchmarks/results/*.json offline/landed/    # for the next visit
+    python -m refurbish_tf.experiments.plots    # the tables of accuracy
 """
 import argparse
 import dataclasses

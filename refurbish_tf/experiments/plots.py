@@ -301,7 +301,7 @@ def main(argv=None):
   pages = {
       "README.md": {"reuse": tables.reuse(compared, of_all)},
       "docs/results.md": {"comparison": tables.comparison(compared), "allimages": tables.all_images(of_all),
-                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed)}}
+                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8))}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():

@@ -223,8 +223,13 @@ def headline(rows, ratio=4, e=4):
           f"baseline, and {predicted:.2f} times were predicted. The paper measured 3.25 times, with e = 5 and R of about 6.")
 
 
-def gains(rows, ratio=4):
-  """How many times as fast as the baseline each echo reached the target. `rows` of `echoing_time`, of which those with R count."""
+def gains(rows, ratio=4, factors=None):
+  """How many times as fast as the baseline each echo reached the target.
+
+  Args:
+    rows: of `echoing_time`, of which those with this R count.
+    factors: which e are columns; default: all.
+  """
   def cell(where, e):
     of_way = ways.get((where, e), ())
     if found := faster(rows, ratio, where, e):
@@ -233,7 +238,7 @@ def gains(rows, ratio=4):
 
   ways = {(where, e): of_way for (of_ratio, where, e), of_way in of_ways(rows).items()
           if of_ratio == ratio and where in PLACE_NAMES and where != "baseline" and e != "AUTOTUNE"}
-  factors = sorted({e for _, e in ways})
+  factors = factors or sorted({e for _, e in ways})
   return results.markdown(
       ["", *(f"e = {e}" for e in factors)],
       [[name, *(cell(where, e) for e in factors)] for where, name in PLACE_NAMES.items() if any(where == place for place, _ in ways)])

@@ -148,6 +148,7 @@ def test_the_tables_of_the_clock(timed):
       ["example echoing before augmentation, e = 4", "0.01", "56.0 ± 1.0 %", "3", "+5.00 ± 2.27", "**higher**"]]
   before = "example echoing before augmentation"
   assert cells(tables.gains(timed)) == [[before, "2.50 (1.99 to 3.14)", "1.60 (1.27 to 2.01)"], ["batch echoing", "", "2 of 3 reached it"]]
+  assert cells(tables.gains(timed, factors=(8,))) == [[before, "1.60 (1.27 to 2.01)"], ["batch echoing", "2 of 3 reached it"]]
   assert cells(tables.gains(timed, ratio=2)) == [[before, "2.00 (1.59 to 2.51)"]]
 
 
