@@ -21,7 +21,7 @@ def test_page():
   """Each layer has its part, with its code, and a picture. What is left out makes no images by itself."""
   page = (DOCS / "gallery.md").read_text(encoding="utf-8")
   assert re.findall("^## (.*)", page, re.M) == NAMES == sorted(path.stem for path in (DOCS / "gallery").iterdir())
-  assert {*rtf.augment.__all__} - {*NAMES} == {"compose", "numpy_layer", "sanitize_boxes", "seed_at", "split"}
+  assert {*rtf.augment.__all__} - {*NAMES} == {*SCRIPT.NO_LAYERS}
   assert {*SCRIPT.ARGUMENTS, *SCRIPT.BOXES} <= {*NAMES}
   for name in NAMES:
     assert f"## {name}\n\n`rtf.augment.{name}({SCRIPT.ARGUMENTS.get(name, '')})`\n" in page
