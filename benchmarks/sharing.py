@@ -4,11 +4,14 @@ Each job is a process of its own, with the same functions, `r` and `seed`, and a
 on the cores of this machine, without a model. All sections together take a quarter of an hour: `--only` chooses some.
 """
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
 import pickle
 import re
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -27,6 +30,8 @@ JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
 # The ring, in samples: at least twice what all have under way.
 ROOM = 256
 APART, TOGETHER = "apart", "together"
+# Each with the role of its jobs, and whether there is a producer.
+LOADERS = {"DataLoader, apart": ("alone", False), "DataLoader, TensorSocket": ("consumer", True)}
 PHASES = {
     2: (0, 0.5),
     4: (0, 0.13, 0.47, 0.8),
@@ -119,14 +124,18 @@ def photographs(quick):
   """Images a second with sharing, beside those without."""
   files, whence = samples.photographs(64 if quick else 1500)
   epochs, room = (2, 32) if quick else (4, ROOM)
-  found = {APART: [], TOGETHER: []}
+  found = {APART: [], TOGETHER: [], **{way: [] for way in LOADERS}}
+  has_tensorsocket = all(map(importlib.util.find_spec, ("tensorsocket", "torch", "torchvision")))
   with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
     path = pathlib.Path(path)
     (path / "files").write_bytes(pickle.dumps(files))
     size = sharing_jobs.record_bytes(tf.zeros([SIDE, SIDE, 3], tf.uint8), path / "record")
     for number in range(common.rounds(quick, 3)):
       for way, jobs in found.items():
-        jobs.append(_run(path / f"{way}-{number}", path / "files", epochs, room * size if way == TOGETHER else None))
+        if way not in LOADERS:
+          jobs.append(_run(path / f"{way}-{number}", path / "files", epochs, room * size if way == TOGETHER else None))
+        elif has_tensorsocket:
+          jobs.append(_run_loaders(path / f"loaders-{number}", path / "files", epochs, *LOADERS[way]))
   speed = {way: [_images_per_second(jobs) for jobs in rounds] for way, rounds in found.items()}
 
   def of_all(what, each):
@@ -136,13 +145,42 @@ def photographs(quick):
       PHOTOGRAPHS,
       f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), random_flip() and "
       f"normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
-      f"{room} of them; apart: each in memory.",
-      [*(common.Row(f"photographs_{way}", way, "images/s", values) for way, values in speed.items()),
+      f"{room} of them; apart: each in memory. DataLoaders crop and use RandAugment by torchvision, and hand out uint8; a job has one "
+      "process, and TensorSocket 0.0.5 two for all jobs, which are handed the same batches. The images handed out are those of a job.",
+      [*(common.Row(f"photographs_{common.key(way)}", way + ": not installed" * (not values), "images/s", values)
+         for way, values in speed.items()),
+       *(common.Row(f"photographs_{common.key(way)}_handed", way, "of the images handed out", [
+           count_of(job) / len(files) / epochs for jobs in found[way] for job in jobs]) for way in LOADERS if found[way]),
+       *(common.Row("photographs_tensorsocket_gain", "TensorSocket over DataLoader", "", common.quotients(*(speed[way] for way in reversed(LOADERS))))
+         for _ in range(has_tensorsocket)),
        common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
        common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
        common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
        common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))],
       lambda row: not row.unit.startswith("MB"))
+
+
+def count_of(job):
+  return sum(count for _, count in job["batches"])
+
+
+def _run_loaders(path, files, epochs, role, has_producer):
+  """The jobs' batches, with PyTorch's DataLoader."""
+  path.mkdir(exist_ok=True)
+  script = pathlib.Path(__file__).parent / "peer_pipelines" / "with_tensorsocket.py"
+  processes = [
+      subprocess.Popen([sys.executable, script, each, str(JOBS), files, str(epochs), path / f"{k}.json"],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+      for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)]
+  try:
+    # Consumers wait for ever for what never comes.
+    ended = [process.wait(sharing_jobs.PATIENCE) for process in processes]
+    if any(ended):
+      raise RuntimeError(f"The jobs with DataLoaders ended with {ended}.")
+  finally:
+    for process in processes:
+      process.kill()
+  return [json.loads((path / f"{k}.json").read_text()) for k in range(JOBS)]
 
 
 def _run(path, files, epochs, max_bytes):

@@ -30,7 +30,8 @@ ARGUMENTS = {
     "random_posterize": "(1, 4), p=1", "random_resize": "12, 144", "random_resized_crop": "128, scale=(0.2, 1)",
     "random_rotation": "45", "random_zoom_out": "p=1",
     "resize": "(96, 160)"}
-NO_LAYERS = ("compose", "numpy_layer", "sanitize_boxes", "seed_at", "split")
+# Those of volumes change nothing that can be seen in a photograph.
+NO_LAYERS = ("compose", "numpy_layer", "random_depth_crop", "random_depth_flip", "random_intensity", "sanitize_boxes", "seed_at", "split")
 # The face, in the square that is drawn. A layer that looks at boxes has to be given some.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}
 

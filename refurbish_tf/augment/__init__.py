@@ -21,6 +21,7 @@ from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
+from .depth_layers import random_depth_crop, random_depth_flip
 from .distort_layers import (
     random_adjust_sharpness, random_autocontrast, random_equalize, random_invert, random_posterize)
 from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
@@ -34,6 +35,7 @@ from .random_affine import random_affine
 from .random_apply import random_apply
 from .random_channel_permutation import random_channel_permutation
 from .random_choice import random_choice
+from .random_intensity import random_intensity
 from .random_iou_crop import random_iou_crop
 from .random_order import random_order
 from .random_perspective import random_perspective
@@ -50,8 +52,8 @@ __all__ = [
     "auto_augment", "center_crop", "color_jitter", "compose", "cutmix", "cutout", "decode",
     "decode_random_resized_crop", "deep_auto_augment", "gaussian_blur", "gaussian_noise", "mixup", "mixup_or_cutmix",
     "normalize", "numpy_layer", "pad", "rand_augment", "random_adjust_sharpness", "random_affine", "random_apply",
-    "random_autocontrast", "random_channel_permutation", "random_choice", "random_crop", "random_equalize",
-    "random_erasing", "random_flip", "random_grayscale", "random_invert", "random_iou_crop", "random_order",
-    "random_perspective", "random_photometric_distort", "random_posterize", "random_resize", "random_resized_crop",
-    "random_rotate90", "random_rotation", "random_solarize", "random_transpose", "random_zoom_out", "resize",
-    "sanitize_boxes", "seed_at", "split", "trivial_augment"]
+    "random_autocontrast", "random_channel_permutation", "random_choice", "random_crop", "random_depth_crop",
+    "random_depth_flip", "random_equalize", "random_erasing", "random_flip", "random_grayscale", "random_intensity",
+    "random_invert", "random_iou_crop", "random_order", "random_perspective", "random_photometric_distort",
+    "random_posterize", "random_resize", "random_resized_crop", "random_rotate90", "random_rotation", "random_solarize",
+    "random_transpose", "random_zoom_out", "resize", "sanitize_boxes", "seed_at", "split", "trivial_augment"]

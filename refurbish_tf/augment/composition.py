@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import tracing
 from .decoding import Decoder
+from .depth_layers import DepthLayer
 from .layers import check_is_one, checked_batch, checked_seed, checked_whole, new_seed, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
@@ -15,7 +16,7 @@ from .target_kinds import IMAGE_NAMES, checked_targets
 from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of, warn_of_first_alone
 
 # Layers that are given what follows the image, too.
-_GIVEN_TARGETS = (LayerChain, Decoder, NumpyLayer)
+_GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)
 
 
 def compose(
@@ -178,6 +179,11 @@ class _Part:
     # Layers that are given a seed; a chain makes its own.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
+    for position, layer in steps:
+      if isinstance(layer, DepthLayer) and not clips:
+        raise ValueError(
+            f"clips must be True for layers that choose the slices of a volume, got clips={clips} and {layer_name(layer)} at position "
+            f"{position}. Pass clips=True, and put the layers before batch.")
     own = [layer for _, layer in steps if isinstance(layer, _GIVEN_TARGETS)]
     others = [(layer, position) for position, layer in steps if not isinstance(layer, _GIVEN_TARGETS)]
     if any((targets or {}).values()):

@@ -126,6 +126,8 @@ def way_to_channels(shape, most=None):
     ways.append(
         f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
         f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.')
+  if looks_like_volume_of_channels(shape):
+    ways.append("If it is a volume whose channels come first, put them last: tf.transpose(image, [1, 2, 3, 0]).")
   if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
@@ -137,6 +139,11 @@ def way_to_channels(shape, most=None):
     of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
     ways.append(f"Do it with a function of your own in place of the layer{of_three}.")
   return " ".join(ways)
+
+
+def looks_like_volume_of_channels(shape):
+  """Whether a clip of this shape, a list, is hardly one: few frames of many channels. So are volumes whose channels come first."""
+  return len(shape) == 4 and None not in (shape[0], shape[-1]) and shape[0] <= 4 < shape[-1]
 
 
 def checked_whole(what, value, least, most, advice):

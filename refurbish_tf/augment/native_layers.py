@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes, native, tracing
-from .layers import check_is_one, checked_real, checked_seed, checked_when_it_runs, way_to_channels, way_to_dtype
+from .layers import (
+    check_is_one, checked_real, checked_seed, checked_when_it_runs, looks_like_volume_of_channels, way_to_channels, way_to_dtype)
 from .target_kinds import BOXES, shown
 
 # The most layers of one op. Further layers go to another op.
@@ -306,9 +307,10 @@ class LayerChain:
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    if _has_more_channels_than_rows(shape):
+    if _has_more_channels_than_rows(shape) or self._clips and looks_like_volume_of_channels(list(sizes)):
       mistakes.warn(
-          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {shape[-1]} of them. "
+          f"image of {self._whose} has the shape {shape}, which is taken for {'[frames, ' if self._clips and shape.rank == 4 else '['}"
+          f"height, width, channels], {shape[-1]} of them. "
           f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
     return image
 
@@ -320,7 +322,8 @@ class LayerChain:
     if must.startswith("be "):
       # Of the layer's own image, which another layer may have made.
       dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
-      error, got, way = TypeError, f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
+      error, got = TypeError, f"dtype {dtype.name}"
+      way = advice or way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
       # Policies take fewer than other layers.
       most = (number for number in (64, 3) if not facts_of(

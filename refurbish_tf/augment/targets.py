@@ -10,6 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from . import target_kinds, unnamed_targets
 from .decoding import Decoder
+from .depth_layers import DepthLayer
 from .layers import checked_when_it_runs
 from .native_layers import HalfAugmented
 from .numpy_layer import NumpyLayer
@@ -132,13 +133,17 @@ class Following:
   def through_layer(self, layer, image, seed):
     """Returns the image after native layers, one that decodes, or one in Python: they are given what follows it, too."""
     named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
-    others = []
+    others, is_by_depth = [], isinstance(layer, DepthLayer)
+    if is_by_depth and self._ragged:
+      raise ValueError(
+          f"targets beside {layer_name(layer)} must have as many rows in each slice or frame, got the ragged component "
+          f"{shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map before: tensor.to_tensor(-1).")
     if not isinstance(layer, NumpyLayer):
       others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
     image, moved = layer.with_targets(image, others + named, seed)
     for (path, kind, given), tensor in zip(named, moved[len(others):]):
       # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.
-      if kind not in WITH_SIDES and not isinstance(layer, NumpyLayer):
+      if kind not in WITH_SIDES and not is_by_depth and not isinstance(layer, NumpyLayer):
         tensor.set_shape(given.shape)
       self._tensors[path] = tensor
     if isinstance(layer, Decoder):

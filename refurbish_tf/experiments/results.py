@@ -26,7 +26,7 @@ DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. They stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns that say what came of a row. The others identify it.
-MEASURED = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
+MEASURED = ("steps", "fresh", "dice", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
             "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds", "read", "late_steps")
 # The environment variable that names the commit of a copy without git.
 COMMIT = "REFURBISH_TF_COMMIT"

@@ -20,7 +20,7 @@ def test_page():
   """It is what the script writes: each layer with its code, and a picture. What is left out makes no images by itself."""
   assert (DOCS / "gallery.md").read_text(encoding="utf-8") == SCRIPT.page()
   assert NAMES == sorted(path.stem for path in (DOCS / "gallery").iterdir())
-  assert {*rtf.augment.__all__} - {*NAMES} == {"compose", "numpy_layer", "sanitize_boxes", "seed_at", "split"}
+  assert {*rtf.augment.__all__} - {*NAMES} == {*SCRIPT.NO_LAYERS}
   assert {*SCRIPT.ARGUMENTS, *SCRIPT.BOXES} <= {*NAMES}
   assert sum(path.stat().st_size for path in (DOCS / "gallery").iterdir()) < 450_000
 

@@ -13,7 +13,8 @@ RUN = ROOT / "benchmarks" / "run.py"
 
 # By name: the number of bars.
 BENCHMARKS = {
-    "augment": 22, "offload": 4, "gpu": 0, "loaders": 8, "overhead": 10, "scaling": 15, "sharing": 12, "sources": 8, "throughput": 17, "uneven": 5}
+    "augment": 22, "offload": 4, "gpu": 0, "loaders": 8, "overhead": 10, "scaling": 15, "sharing": 12, "sources": 8, "throughput": 17,
+    "uneven": 5, "volumes": 1}
 
 
 @pytest.mark.parametrize("name", [

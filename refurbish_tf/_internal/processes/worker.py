@@ -225,10 +225,10 @@ class Function:
     if names is None:
       return [_as_array(self._function(values[0], rng))]
     made = self._function(**dict(zip(names, values)), rng=rng)
-    if not isinstance(made, dict) or any(name not in made for name in names):
+    if not isinstance(made, dict) or {*made} != {*names}:
       raise TypeError(
           f"it must return a dict with the entries {list(names)}, got "
-          + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ".")
+          + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ". Nothing else goes on with the sample.")
     return [_as_array(made[name]) for name in names]
 
 
@@ -244,6 +244,10 @@ def _as_array(value):
   """An array of a dtype that TensorFlow has, or bytes."""
   if value is None:
     raise TypeError("it returned None. Let it end with `return`.")
+  if type(value).__name__ == "MetaTensor":
+    raise TypeError(
+        "it returned MONAI's MetaTensor, and a tensor has no affine and no other metadata. Apply all that needs them in this function, "
+        "and return np.asarray(tensor).")
   if isinstance(value, (bytes, str)):
     return value if isinstance(value, bytes) else value.encode()
   if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):

@@ -44,6 +44,8 @@ class Canvas {
   // Takes three channels, or one, which has no color to change.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   virtual void AddNoise(const AddedNoise& noise) = 0;
+  // Makes value * scale + offset of each value, a float32.
+  virtual void Rescale(float scale, float offset) = 0;
   // `normalization` must outlive this.
   virtual void Normalize(const Normalization& normalization) = 0;
 };

@@ -165,6 +165,13 @@ void Painter::AddNoise(const AddedNoise& noise) {
   BeginWith(made, size);
 }
 
+void Painter::Rescale(float scale, float offset) {
+  MakeNormalized();
+  rescaling_ = {ValueType::kFloat32,
+                {{ValueType::kFloat32, Pattern({scale}, {offset})}}};
+  normalization_ = &rescaling_;
+}
+
 void Painter::Normalize(const Normalization& normalization) {
   MakeNormalized();
   normalization_ = &normalization;

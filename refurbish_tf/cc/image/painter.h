@@ -69,6 +69,7 @@ class Painter : private Canvas {
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void AddNoise(const AddedNoise& noise) override;
+  void Rescale(float scale, float offset) override;
   void Normalize(const Normalization& normalization) override;
 
   void Begin(const void* from);
@@ -109,6 +110,8 @@ class Painter : private Canvas {
   Pixel pixel_;
   // What is still to be done behind the walk, or null.
   const Normalization* normalization_ = nullptr;
+  // That of the last `Rescale`.
+  Normalization rescaling_;
   BeyondLimits beyond_;
   // Images between two walks.
   ImageMemory memory_, other_memory_;

@@ -163,13 +163,16 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
   }
   // Without images, and draws, it may be any.
   if (made.size.height == kUnknown) made.size = size;
-  if (channels > 4 && std::min(size.height, size.width) <= channels &&
-      looks_at_channels_.exchange(false)) {
+  // Few frames of many channels are a volume whose channels come first.
+  const bool is_odd = std::min(size.height, size.width) <= channels ||
+                      (clips_ && dims == 4 && images.dim_size(0) <= 4);
+  if (channels > 4 && is_odd && looks_at_channels_.exchange(false)) {
     WarnInPython(absl::StrCat(
         "image of ", chain_.links()[0].name, " has the shape ",
         images.shape().DebugString(),
         ", which is taken for [height, width, channels]. If channels come "
-        "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1). "
+        "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1), "
+        "or -4 for a volume. "
         "If the last axis is the width, add them: image[..., tf.newaxis]. ",
         kSilence));
   }

@@ -15,6 +15,7 @@ class TargetCanvas : public Canvas {
   void CutOut(const Box& /*part*/, FillColor /*color*/) final {}
   void Blur(const Gaussian& /*gaussian*/) final {}
   void AddNoise(const AddedNoise& /*noise*/) final {}
+  void Rescale(float /*scale*/, float /*offset*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
   // Only the image is resized by cubes.
   void ResizeBicubic(const Box& part) final {

@@ -1,0 +1,61 @@
+"""A job with PyTorch's DataLoader, alone or by TensorSocket, for `sharing`: `with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
+
+The producer prepares each batch once, in two processes, and sends uint8 to all consumers: on CPUs by TCP. They start first. It sends two
+batches at a time: one is an error in version 0.0.5, and with more each message has the memory of all of them.
+"""
+import json
+import pathlib
+import pickle
+import sys
+import time
+
+import torch
+from torch.utils import data
+from torchvision import io
+from torchvision.transforms import v2
+
+BATCH = 32
+
+
+class Photographs(data.Dataset):
+
+  def __init__(self, files):
+    self._files = files
+    self._transform = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandAugment(num_ops=2, magnitude=27)])
+
+  def __len__(self):
+    return len(self._files)
+
+  def __getitem__(self, place):
+    file = torch.frombuffer(bytearray(self._files[place]), dtype=torch.uint8)
+    # TensorSocket takes tuples of several tensors.
+    return self._transform(io.decode_jpeg(file, io.ImageReadMode.RGB)), place
+
+
+def main(role, jobs, files, epochs, output):
+  if role == "consumer":
+    from tensorsocket import TensorConsumer
+    loader = TensorConsumer(batch_size=BATCH)
+  else:
+    torch.set_num_threads(1)
+    loader = data.DataLoader(
+        Photographs(pickle.loads(pathlib.Path(files).read_bytes())), BATCH, shuffle=True, drop_last=True, persistent_workers=True,
+        num_workers=2 if role == "producer" else 1)
+  if role == "producer":
+    from tensorsocket import TensorProducer
+    producer = TensorProducer(loader, producer_batch_size=2)
+    while len(producer.hb.consumers) < int(jobs):
+      time.sleep(0.1)
+    for _ in range(int(epochs)):
+      for _ in producer:
+        pass
+    return
+  began, batches = time.monotonic(), []
+  for _ in range(int(epochs)):
+    for images, _ in loader:
+      batches.append((time.monotonic(), len(images)))
+  pathlib.Path(output).write_text(json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches}))
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])

@@ -1,0 +1,128 @@
+"""Volumes a second and CPU time with MONAI's transforms, by r, beside a DataLoader.
+
+Each pipeline has two processes for the transforms, and no model. It runs in a process of its own, so that PyTorch and TensorFlow
+do not meet.
+"""
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import time
+
+import common
+import numpy as np
+
+SIDE, PATCH, BATCH, PROCESSES, ROUNDS = 96, (80, 80, 80), 2, 2, 5
+PIPELINES = {"loader": "DataLoader", **{f"r{r}": f"refurbish, r = {r}" for r in (1, 2, 3)}}
+
+
+def transforms_of(side):
+  """Ten transforms, as MONAI's tutorials and nnU-Net have them, which are cached, and three that are cheap."""
+  from monai import transforms
+  both, modes = ["image", "mask"], ("bilinear", "nearest")
+  partial = transforms.Compose([
+      transforms.SpatialPadd(both, [side] * 3),
+      transforms.RandAffined(both, prob=1, rotate_range=[0.3] * 3, scale_range=[0.2] * 3, mode=modes, padding_mode="border"),
+      transforms.Rand3DElasticd(both, (3, 4), (20, 60), prob=0.2, mode=modes, padding_mode="border"),
+      transforms.RandGaussianSmoothd(["image"], prob=0.2), transforms.RandBiasFieldd(["image"], prob=0.2),
+      transforms.RandSimulateLowResolutiond(["image"], prob=0.25), transforms.RandAdjustContrastd(["image"], prob=0.3),
+      transforms.RandHistogramShiftd(["image"], prob=0.2), transforms.RandGibbsNoised(["image"], prob=0.1),
+      transforms.RandGaussianNoised(["image"], prob=0.2)])
+  final = transforms.Compose([
+      transforms.RandSpatialCropd(both, [side * PATCH[0] // SIDE] * 3, random_size=False),
+      *(transforms.RandFlipd(both, prob=0.5, spatial_axis=axis) for axis in range(3)),
+      transforms.RandScaleIntensityd(["image"], 0.1, prob=1), transforms.RandShiftIntensityd(["image"], 0.1, prob=1)])
+  return partial, final
+
+
+def measure(quick):
+  """Yields the section."""
+  if importlib.util.find_spec("monai") is None:
+    rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]
+    rows.append(common.Row("r1_of_r3", "r = 1: not installed", "of r = 3's volumes/s", [], 0.5))
+    yield common.Section("MONAI's transforms", "MONAI is not installed.", rows)
+    return
+  found = {key: [] for key in PIPELINES}
+  for _ in range(common.rounds(quick, ROUNDS)):
+    for key in random.sample(list(PIPELINES), len(PIPELINES)):
+      common.say(PIPELINES[key])
+      done = subprocess.run([sys.executable, __file__, key, *["quick"] * quick], check=True, capture_output=True, text=True,
+                            env=common.environment())
+      found[key].append(json.loads(done.stdout.splitlines()[-1]))
+  speed = {key: [each["speed"] for each in runs] for key, runs in found.items()}
+  share = [each["share"] for each in found["r1"]]
+  yield common.Section(
+      "MONAI's transforms",
+      f"Drawn volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three axes and an "
+      f"intensity: those of MONAI in the DataLoader, native ones in refurbish. Batches of {BATCH}, {PROCESSES} processes, three epochs "
+      "after the first. CPU seconds are those of all processes.",
+      [*(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
+       *(common.Row(f"{key}_cpu", name, "CPU s/volume", [each["cpu"] for each in found[key]]) for key, name in PIPELINES.items()),
+       common.Row("share", "refurbish, r = 1", "of CPU time in the first list", share),
+       common.Row("r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5)])
+
+
+def run(key, quick):
+  """Prints what a pipeline takes, as JSON."""
+  side, count = (24, 4) if quick else (SIDE, 24)
+  rng = np.random.default_rng(7)
+  images = [rng.normal(0, 300, [side, side, side, 1]).astype(np.float32) for _ in range(4)]
+  samples = [(images[i % 4], (images[i % 4][..., 0] > 400).astype(np.uint8)) for i in range(count)]
+  partial, final = transforms_of(side)  # Before TensorFlow.
+  epoch, seconds_in_first_list = (_loader if key == "loader" else _refurbish)(samples, partial, final, side, int(key[1:]) if key[1:].isdigit() else 0)
+  epoch()
+  from refurbish_tf.experiments.volumes import cpu_of_family
+  began, cpu, first = time.perf_counter(), cpu_of_family(), seconds_in_first_list()
+  for _ in range(3):
+    epoch()
+  seconds, cpu, first = time.perf_counter() - began, cpu_of_family() - cpu, seconds_in_first_list() - first
+  print(json.dumps({"speed": 3 * count / seconds, "cpu": cpu / 3 / count, "share": first / cpu}))
+
+
+def _refurbish(samples, partial, final, side, r):
+  import tensorflow as tf
+  import refurbish_tf as rtf
+  del final
+
+  def prepare(image, mask, rng):
+    made = partial({"image": np.moveaxis(image, -1, 0), "mask": mask[np.newaxis]})
+    return {"image": np.moveaxis(np.asarray(made["image"]), 0, -1), "mask": np.asarray(made["mask"])[0].astype(mask.dtype)}
+
+  size = side * PATCH[0] // SIDE
+  batches = tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*samples)))).refurbish(
+      [rtf.augment.numpy_layer(prepare, processes=PROCESSES)],
+      [rtf.augment.random_depth_crop(size), rtf.augment.random_crop(size), rtf.augment.random_depth_flip(),
+       rtf.augment.random_flip("horizontal_and_vertical"), rtf.augment.random_intensity(0.1, 0.1)],
+      r=r, seed=7, targets={1: "mask"}).batch(BATCH).prefetch(2)
+
+  def epoch():
+    for _ in batches:
+      pass
+
+  return epoch, lambda: sum(each.seconds for each in rtf.stats(batches)[0].processes)
+
+
+def _loader(samples, partial, final, side, r):
+  from torch.utils import data
+  del side, r
+
+  class Volumes(data.Dataset):
+    def __len__(self):
+      return len(samples)
+
+    def __getitem__(self, index):
+      image, mask = samples[index]
+      return final(partial({"image": np.moveaxis(image, -1, 0), "mask": mask[np.newaxis]}))
+
+  loader = data.DataLoader(Volumes(), BATCH, shuffle=True, num_workers=PROCESSES, persistent_workers=True)
+
+  def epoch():
+    for _ in loader:
+      pass
+
+  return epoch, lambda: 0
+
+
+if __name__ == "__main__":
+  run(sys.argv[1], len(sys.argv) > 2)

@@ -1,0 +1,143 @@
+"""Layers along the first axis of a volume, its depth, or of a clip, its time."""
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .layers import checked_real, checked_seed, checked_when_it_runs, checked_whole, way_to_channels
+from .native_layers import of_rank
+from .target_kinds import shown
+
+_LARGEST_DEPTH = 65_535
+# The same numbers on every device.
+_ALGORITHM = "philox"
+
+
+def random_depth_crop(size: int) -> Any:
+  """Returns a layer that keeps `size` consecutive slices of a volume, or frames of a clip, at a random place.
+
+  >>> volume = tf.reshape(tf.range(6, dtype=tf.int16), [6, 1, 1, 1])
+  >>> rtf.augment.random_depth_crop(3)(volume, seed=[7, 0]).numpy().ravel().tolist()
+  [1, 2, 3]
+  >>> patch = [rtf.augment.random_depth_crop(32), rtf.augment.random_crop((64, 64))]
+  >>> rtf.augment.compose(patch, clips=True)(tf.zeros([48, 96, 96, 1]), seed=[7, 0]).shape
+  TensorShape([32, 64, 64, 1])
+
+  With `random_crop` after it, it is MONAI's `RandSpatialCrop` with `random_size=False`. All places are equally likely. Put it first
+  in its list: layers after it have less to do. Every declared target loses the same slices.
+
+  Args:
+    size: how many slices are kept, a whole number from 1 to 65,535.
+
+  Returns:
+    A function `layer(image, seed)` of a volume `[depth, height, width, channels]` of any dtype, and an int32 or int64 seed `[2]`.
+    Beside other layers it needs `clips=True` in `compose` and `split`; `refurbish` needs nothing.
+
+  Raises:
+    TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image is not of four
+      dimensions, or has fewer slices. If that is known only when it runs, `tf.errors.InvalidArgumentError`.
+  """
+  return _DepthCrop(checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, "Pass a number of slices, such as 64."))
+
+
+def random_depth_flip(p: float = 0.5) -> Any:
+  """Returns a layer that reverses the slices of a volume, or the frames of a clip, with probability `p`.
+
+  >>> volume = tf.reshape(tf.range(4, dtype=tf.int16), [4, 1, 1, 1])
+  >>> rtf.augment.random_depth_flip(p=1)(volume, seed=[7, 0]).numpy().ravel().tolist()
+  [3, 2, 1, 0]
+
+  With `random_flip("horizontal_and_vertical")` beside it, it mirrors all three axes of a volume, each with probability 1/2. Every
+  declared target is reversed with the image.
+
+  Args:
+    p: the probability of a flip, a real number from 0 to 1.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_depth_crop` returns.
+
+  Raises:
+    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+  """
+  return _DepthFlip(checked_real("p of random_depth_flip", p, 0, 1, "Pass 0.5 to flip half of the volumes.", "a probability, a real number"))
+
+
+class DepthLayer:
+  """A layer that chooses slices, of the image and of all that follows it."""
+
+  moves_pixels = True
+
+  def __call__(self, image, seed):
+    return self.with_targets(image, [], seed)[0]
+
+  @tf.autograph.experimental.do_not_convert
+  def with_targets(self, image, targets, seed):
+    """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
+    image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
+    form = "[depth, height, width, channels]"
+    if image.shape.rank is None:
+      image = of_rank(image, 4, form, "tf.ensure_shape(image, [None, None, None, 1])")
+    if image.shape.rank != 4:
+      raise ValueError(
+          f"image of {self.__name__} must be a volume {form}, or a clip, got shape {image.shape}. {way_to_channels(image.shape)}"
+          if image.shape.rank != 5 else
+          f"image of {self.__name__} must be one volume {form}, got shape {image.shape}. Put the layer before batch.")
+    chosen = self._chosen(tf.shape(image)[0], image.shape[0], seed)
+    return chosen(image), [self._followed(chosen, image, *target) for target in targets]
+
+  def _followed(self, chosen, image, path, kind, tensor):
+    sides, of_image = tf.shape(tensor)[:3], tf.shape(image)[:3]
+    is_alike = tf.reduce_all(tf.equal(sides, of_image)) if tensor.shape.rank in (3, 4) else False
+    if kind == "unnamed":
+      return checked_when_it_runs(tensor, tf.logical_not(is_alike), (
+          f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that it is a 'mask', "
+          "or None if it stays as it is. Got its sides:"), sides)
+    return chosen(checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), (
+        f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. Got how many "
+        "there are, and how many slices:"), sides[0], of_image[0]))
+
+
+class _DepthCrop(DepthLayer):
+
+  def __init__(self, size):
+    self.__name__, self._size = "random_depth_crop", size
+
+  def __repr__(self):
+    return f"{self.__name__}({self._size})"
+
+  def _chosen(self, depth, known_depth, seed):
+    way = "Pass a smaller size, or pad the volumes before, as by MONAI's SpatialPad"
+    if known_depth is not None and known_depth < self._size:
+      raise ValueError(f"image of {self.__name__} must have at least {self._size} slices, got {known_depth}. {way}.")
+    depth = checked_when_it_runs(depth, depth >= self._size, (
+        f"image of {self.__name__} must have at least {self._size} slices. {way}. Got:"), depth)
+    begin = tf.random.stateless_uniform([], seed, maxval=depth - self._size + 1, dtype=tf.int32, alg=_ALGORITHM)
+
+    def chosen(tensor):
+      made = tensor[begin:begin + self._size]
+      made.set_shape([self._size, *tensor.shape[1:]])
+      return made
+
+    return chosen
+
+
+class _DepthFlip(DepthLayer):
+
+  def __init__(self, p):
+    self.__name__, self._p = "random_depth_flip", p
+
+  def __repr__(self):
+    return f"{self.__name__}(p={self._p:g})"
+
+  def _chosen(self, depth, known_depth, seed):
+    del known_depth
+    flips = tf.random.stateless_uniform([], seed, alg=_ALGORITHM) < self._p
+    order = tf.where(flips, tf.range(depth - 1, -1, -1), tf.range(depth))
+
+    def chosen(tensor):
+      made = tf.gather(tensor, order)
+      made.set_shape(tensor.shape)
+      return made
+
+    return chosen

@@ -1,0 +1,221 @@
+"""Seconds until a small 3-D U-Net segments drawn volumes as well as a target says, for several reuse factors.
+
+    python -m refurbish_tf.experiments.volumes --output volumes.csv
+
+Noisy volumes have ellipsoids, which are to be found, and tubes of the same brightness. MONAI's transforms prepare them in
+processes; crop, flips and intensity are the final augmentation. Only r differs between trainings, and the values of r take
+turns. The program adds a row for each training, and goes on where it was stopped. Seconds are those of training: the clock stands
+while the network is validated. It needs MONAI and cloudpickle, and an otherwise idle machine.
+"""
+import argparse
+import os
+import pathlib
+import resource
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.experiments import positive_number, results
+
+DATASET = "drawn volumes"
+SIDE, VOLUMES, VALIDATION, BATCH_SIZE, WIDTH = 48, 48, 16, 2, 8
+KEY = ("dataset", "images", "side", "batch_size", "r", "learning_rate", "target", "most_epochs", "seed")
+COLUMNS = ("steps", "dice", "seconds", "cpu_seconds", "parameters")
+# The learning rate and the target were chosen with another seed, `TUNING_SEED`.
+REUSE, SEEDS, TUNING_SEED = (1, 2, 3), (0, 1, 2, 3, 4), 100
+LEARNING_RATE, TARGET, MOST_EPOCHS = 0.003, 0.85, 30
+
+
+def draw(count, side, seed):
+  """Returns `count` volumes, int16 `[count, side, side, side, 1]`, and their masks, uint8 without the last axis."""
+  rng = np.random.default_rng(seed)
+  volumes, masks = np.zeros([count, side, side, side], np.float32), np.zeros([count, side, side, side], np.uint8)
+  places = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), -1).astype(np.float32)
+  for volume, mask in zip(volumes, masks):
+    for is_tube in [False] * rng.integers(2, 5) + [True] * rng.integers(3, 6):
+      turned = (places - rng.uniform(0.2 * side, 0.8 * side, 3)) @ np.linalg.qr(rng.normal(size=[3, 3]))[0].astype(np.float32)
+      radii = rng.uniform(0.08, 0.2, 3) * side
+      radii[0] = 10 * side if is_tube else radii[0]
+      radii[1:] *= 0.5 if is_tube else 1
+      inside = ((turned / radii)**2).sum(-1) < 1
+      volume[inside] = rng.uniform(200, 500)
+      mask[inside] = not is_tube
+  noise = rng.normal(0, 250, volumes.shape) + rng.uniform(-200, 200, [count, 1, 1, 1])
+  return (volumes + noise).astype(np.int16)[..., np.newaxis], masks
+
+
+def monai_layer(processes=None):
+  """Returns the partial augmentation: eight transforms of MONAI."""
+  # Made in each process: TensorFlow's and MONAI's libraries do not go together with every version.
+  made = []
+
+  def prepare(image, mask, rng):
+    if not made:
+      from monai import transforms
+      both, modes = ["image", "mask"], ("bilinear", "nearest")
+      made.append(transforms.Compose([
+          transforms.Rand3DElasticd(both, (6, 8), (60, 180), prob=1, mode=modes, padding_mode="border"),
+          transforms.RandRotated(both, 0.3, 0.3, 0.3, prob=0.5, mode=modes),
+          transforms.RandZoomd(both, min_zoom=0.8, max_zoom=1.25, prob=0.5, mode=("trilinear", "nearest")),
+          transforms.RandBiasFieldd(["image"], prob=0.3), transforms.RandGaussianSmoothd(["image"], prob=0.3),
+          transforms.RandGibbsNoised(["image"], prob=0.2, alpha=(0, 0.4)),
+          transforms.RandAdjustContrastd(["image"], prob=0.3, gamma=(0.7, 1.5)),
+          transforms.RandGaussianNoised(["image"], prob=0.3, std=50.0)]))
+    made[0].set_random_state(seed=int(rng.integers(2**31)))
+    result = made[0]({"image": np.moveaxis(image, -1, 0).astype(np.float32), "mask": mask[np.newaxis]})
+    return {"image": np.moveaxis(np.asarray(result["image"]), 0, -1).round().astype(image.dtype),
+            "mask": np.asarray(result["mask"])[0].astype(mask.dtype)}
+
+  return augment.numpy_layer(prepare, processes=processes)
+
+
+def pipeline(volumes, masks, layer, r, seed):
+  """Batches of volumes and masks."""
+  return (tf.data.Dataset.from_tensor_slices((volumes, masks))
+          .refurbish([layer], [augment.random_crop(padding=3), augment.random_depth_flip(), augment.random_flip("horizontal_and_vertical"),
+                               augment.normalize([0], [300]), augment.random_intensity(0.1, 0.1)], r=r, seed=seed, targets={1: "mask"})
+          .batch(BATCH_SIZE, drop_remainder=True).prefetch(2))
+
+
+def unet(side, width):
+  """A U-Net of three levels, the first at half the resolution: Ronneberger et al., MICCAI 2015."""
+
+  def block(x, filters):
+    for _ in range(2):
+      x = keras.layers.Conv3D(filters, 3, padding="same", use_bias=False)(x)
+      x = keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
+    return x
+
+  inputs = keras.Input([side, side, side, 1])
+  fine = block(keras.layers.Conv3D(width, 4, strides=2, padding="same")(inputs), width)
+  middle = block(keras.layers.MaxPooling3D()(fine), 2 * width)
+  coarse = block(keras.layers.MaxPooling3D()(middle), 4 * width)
+  middle = block(keras.layers.Concatenate()([keras.layers.UpSampling3D()(coarse), middle]), 2 * width)
+  fine = block(keras.layers.Concatenate()([keras.layers.UpSampling3D()(middle), fine]), width)
+  return keras.Model(inputs, keras.layers.Conv3DTranspose(1, 2, strides=2)(fine))
+
+
+def loss(masks, logits):
+  """One minus the soft Dice of a batch, and the cross entropy."""
+  masks, logits = tf.cast(masks, tf.float32), logits[..., 0]
+  found = tf.sigmoid(logits)
+  return (1 - (2 * tf.reduce_sum(found * masks) + 1) / (tf.reduce_sum(found) + tf.reduce_sum(masks) + 1)
+          + tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(masks, logits)))
+
+
+def train(row, data, layer, width=WIDTH):
+  """Trains until the target is reached, or for `most_epochs`. Returns the other columns of the row.
+
+  Args:
+    row: a dict with `KEY`.
+    data: volumes and masks to train on, and those to validate on, as two pairs.
+    layer: the partial augmentation.
+    width: of the network.
+  """
+  keras.utils.set_random_seed(row["seed"])
+  batches, (volumes, masks) = pipeline(*data[0], layer, row["r"], row["seed"]), data[1]
+  volumes = (volumes / 300).astype(np.float32)
+  model, optimizer = unet(row["side"], width), keras.optimizers.Adam(row["learning_rate"])
+  optimizer.build(model.trainable_variables)
+
+  @tf.function
+  def step(images, targets):
+    with tf.GradientTape() as tape:
+      value = loss(targets, model(images, training=True))
+    optimizer.apply(tape.gradient(value, model.trainable_variables))
+
+  @tf.function
+  def found(images):
+    return model(images, training=False)[..., 0] > 0
+
+  def dice():
+    right, total = 0, int(masks.sum())
+    for first in range(0, len(volumes), BATCH_SIZE):
+      places = found(volumes[first:first + BATCH_SIZE]).numpy()
+      right, total = right + int(masks[first:first + BATCH_SIZE][places].sum()), total + int(places.sum())
+    return 2 * right / total
+
+  # Traced before the clock starts, and the processes have the function. Then all is as before.
+  variables = [*model.variables, *optimizer.variables]
+  before = [variable.numpy() for variable in variables]
+  step(volumes[:BATCH_SIZE], masks[:BATCH_SIZE])
+  dice()
+  for _ in batches.take(1):
+    pass
+  for variable, value in zip(variables, before):
+    variable.assign(value)
+  batches, reached = pipeline(*data[0], layer, row["r"], row["seed"]), []
+  seconds, cpu, steps = 0.0, 0.0, 0
+  while len(reached) < row["most_epochs"] and max(reached, default=0) < row["target"]:
+    began, cpu_began = time.perf_counter(), cpu_of_family()
+    for images, targets in batches:
+      step(images, targets)
+      steps += 1
+    seconds, cpu = seconds + time.perf_counter() - began, cpu + cpu_of_family() - cpu_began
+    reached.append(dice())
+  keras.backend.clear_session()
+  return {"steps": steps, "dice": " ".join(f"{each:.4f}" for each in reached), "seconds": round(seconds, 2),
+          "cpu_seconds": round(cpu, 2), "parameters": model.count_params()}
+
+
+def cpu_of_family():
+  """CPU seconds of this process and of its children, living and ended."""
+  ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+  total = time.process_time() + ended.ru_utime + ended.ru_stime
+  for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      fields = path.read_text().rpartition(")")[2].split()
+    except OSError:  # It has ended.
+      continue
+    if int(fields[1]) == os.getpid():
+      total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+  return total
+
+
+def table(rows):
+  """What the rows with `SEEDS` say, as Markdown: means with their 95 % intervals."""
+  rows = [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS]
+  lines, of = [], {r: [row for row in rows if row["r"] == r] for r in sorted({row["r"] for row in rows})}
+  for r, group in of.items():
+    reached = [row for row in group if row["dice"][-1] >= row["target"]]
+    cells = [f"{r}", f"{len(reached)} of {len(group)}"]
+    for values in ([len(row["dice"]) for row in reached], *([row[name] for row in reached] for name in ("seconds", "cpu_seconds"))):
+      middle, half = results.mean_interval(values) if values else (None, None)
+      cells.append("" if middle is None else f"{middle:.1f}" + ("" if half is None else f" ± {half:.1f}"))
+    told = ""
+    if r > 1 and len(reached) == len(group) == len(of[1]) and all(row["dice"][-1] >= row["target"] for row in of[1]):
+      middle, low, high = results.quotient([row["seconds"] for row in of[1]], [row["seconds"] for row in group])
+      told = f"{middle:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
+    lines.append([*cells, told])
+  return results.markdown(["r", "reached", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"], lines)
+
+
+def main(argv=None):
+  """Adds the trainings that the table lacks, and prints what it says."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  parser.add_argument("--output", type=pathlib.Path, default="volumes.csv", help="the table; an existing one is completed")
+  parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help=f"{TUNING_SEED} has chosen the learning rate and the target")
+  parser.add_argument("--learning-rate", type=positive_number, default=LEARNING_RATE, help="of Adam")
+  parser.add_argument("--target", type=positive_number, default=TARGET, help="Dice of the validation volumes")
+  parser.add_argument("--most-epochs", type=int, default=MOST_EPOCHS, help="epochs after which a training ends")
+  args = parser.parse_args(argv)
+  layer = monai_layer()
+  opened, data = results.open_table(
+      parser, args.output, KEY, COLUMNS, lambda: (draw(VOLUMES, SIDE, 1), draw(VALIDATION, SIDE, 2)))
+  for number, seed in enumerate(args.seeds):
+    for place in range(len(REUSE)):
+      row = dict(zip(KEY, (DATASET, VOLUMES, SIDE, BATCH_SIZE, REUSE[(number + place) % len(REUSE)], args.learning_rate, args.target,
+                           args.most_epochs, seed)))
+      if not opened.has(row):
+        opened.add([{**row, **train(row, data, layer)}])
+        made = results.read(opened.path)[-1]
+        print(f"r = {row['r']}, seed {seed}: {made['seconds']} s, {made['steps']} steps, Dice {made['dice']}", flush=True)
+  print(table(results.read(opened.path)))
+
+
+if __name__ == "__main__":
+  sys.exit(main())
