@@ -44,9 +44,9 @@ absl::Status CheckAttributes(const OffloadArguments& arguments) {
     return Refused("the layers of clips must have no policies.");
   }
   TensorShape images, draws;
-  std::vector<int64_t> shape = options.ShapeWith({options.size.width, 3});
-  shape.insert(shape.begin(), options.batch_size);
-  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(shape, &images));
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
+      options.ShapeWith({options.size.width, 3}), &images));
+  TF_RETURN_IF_ERROR(images.InsertDimWithStatus(0, options.batch_size));
   return TensorShape::BuildTensorShape(
       {options.batch_size, options.num_columns()}, &draws);
 }

@@ -50,9 +50,11 @@ struct OffloadOptions {
   }
   // Of an image or a clip, whose rows have these dimensions.
   std::vector<int64_t> ShapeWith(std::initializer_list<int64_t> row) const {
-    std::vector<int64_t> shape(frames > 0 ? 1 : 0, frames);
+    std::vector<int64_t> shape;
+    shape.reserve(4);
+    if (frames > 0) shape.push_back(frames);
     shape.push_back(size.height);
-    shape.insert(shape.end(), row);
+    for (const int64_t dim : row) shape.push_back(dim);
     return shape;
   }
   int64_t num_columns() const { return 1 + layers.num_draws(); }
