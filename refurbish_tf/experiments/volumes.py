@@ -44,7 +44,7 @@ def draw(count, side, seed):
       inside = ((turned / radii)**2).sum(-1) < 1
       volume[inside] = rng.uniform(200, 500)
       mask[inside] = not is_tube
-  noise = rng.normal(0, 250, volumes.shape) + rng.uniform(-200, 200, [count, 1, 1, 1])
+  noise = rng.normal(0, 150, volumes.shape) + rng.uniform(-200, 200, [count, 1, 1, 1])
   return (volumes + noise).astype(np.int16)[..., np.newaxis], masks
 
 
