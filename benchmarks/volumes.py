@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 
-import common
 import numpy as np
 
 SIDE, PATCH, BATCH, PROCESSES, ROUNDS = 96, (80, 80, 80), 2, 2, 5
@@ -38,6 +37,7 @@ def transforms_of(side):
 
 def measure(quick):
   """Yields the section."""
+  import common  # It imports TensorFlow, after which MONAI crashes with some versions: `run` is without.
   if importlib.util.find_spec("monai") is None:
     rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]
     rows.append(common.Row("r1_of_r3", "r = 1: not installed", "of r = 3's volumes/s", [], 0.5))
@@ -59,7 +59,7 @@ def measure(quick):
       "after the first. CPU seconds are those of all processes.",
       [*(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
        *(common.Row(f"{key}_cpu", name, "CPU s/volume", [each["cpu"] for each in found[key]]) for key, name in PIPELINES.items()),
-       common.Row("share", "refurbish, r = 1", "of CPU time in the first list", share),
+       common.Row("share", "refurbish, r = 1", "of CPU time in the processes", share),
        common.Row("r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5)])
 
 
@@ -70,42 +70,39 @@ def run(key, quick):
   images = [rng.normal(0, 300, [side, side, side, 1]).astype(np.float32) for _ in range(4)]
   samples = [(images[i % 4], (images[i % 4][..., 0] > 400).astype(np.uint8)) for i in range(count)]
   partial, final = transforms_of(side)  # Before TensorFlow.
-  epoch, seconds_in_first_list = (_loader if key == "loader" else _refurbish)(samples, partial, final, side, int(key[1:]) if key[1:].isdigit() else 0)
+  batches = _loader(samples, partial, final) if key == "loader" else _refurbish(samples, partial, side, int(key[1:]))
+
+  def epoch():
+    for _ in batches:
+      pass
+
   epoch()
   from refurbish_tf.experiments.volumes import cpu_of_family
-  began, cpu, first = time.perf_counter(), cpu_of_family(), seconds_in_first_list()
+  began, cpu, own = time.perf_counter(), cpu_of_family(), time.process_time()
   for _ in range(3):
     epoch()
-  seconds, cpu, first = time.perf_counter() - began, cpu_of_family() - cpu, seconds_in_first_list() - first
-  print(json.dumps({"speed": 3 * count / seconds, "cpu": cpu / 3 / count, "share": first / cpu}))
+  seconds, cpu, own = time.perf_counter() - began, cpu_of_family() - cpu, time.process_time() - own
+  print(json.dumps({"speed": 3 * count / seconds, "cpu": cpu / 3 / count, "share": 1 - own / cpu}))
 
 
-def _refurbish(samples, partial, final, side, r):
+def _refurbish(samples, partial, side, r):
   import tensorflow as tf
   import refurbish_tf as rtf
-  del final
 
   def prepare(image, mask, rng):
     made = partial({"image": np.moveaxis(image, -1, 0), "mask": mask[np.newaxis]})
     return {"image": np.moveaxis(np.asarray(made["image"]), 0, -1), "mask": np.asarray(made["mask"])[0].astype(mask.dtype)}
 
   size = side * PATCH[0] // SIDE
-  batches = tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*samples)))).refurbish(
+  return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*samples)))).refurbish(
       [rtf.augment.numpy_layer(prepare, processes=PROCESSES)],
       [rtf.augment.random_depth_crop(size), rtf.augment.random_crop(size), rtf.augment.random_depth_flip(),
        rtf.augment.random_flip("horizontal_and_vertical"), rtf.augment.random_intensity(0.1, 0.1)],
       r=r, seed=7, targets={1: "mask"}).batch(BATCH).prefetch(2)
 
-  def epoch():
-    for _ in batches:
-      pass
 
-  return epoch, lambda: sum(each.seconds for each in rtf.stats(batches)[0].processes)
-
-
-def _loader(samples, partial, final, side, r):
+def _loader(samples, partial, final):
   from torch.utils import data
-  del side, r
 
   class Volumes(data.Dataset):
     def __len__(self):
@@ -115,13 +112,7 @@ def _loader(samples, partial, final, side, r):
       image, mask = samples[index]
       return final(partial({"image": np.moveaxis(image, -1, 0), "mask": mask[np.newaxis]}))
 
-  loader = data.DataLoader(Volumes(), BATCH, shuffle=True, num_workers=PROCESSES, persistent_workers=True)
-
-  def epoch():
-    for _ in loader:
-      pass
-
-  return epoch, lambda: 0
+  return data.DataLoader(Volumes(), BATCH, shuffle=True, num_workers=PROCESSES, persistent_workers=True)
 
 
 if __name__ == "__main__":

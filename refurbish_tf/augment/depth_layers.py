@@ -17,9 +17,9 @@ _ALGORITHM = "philox"
 def random_depth_crop(size: int) -> Any:
   """Returns a layer that keeps `size` consecutive slices of a volume, or frames of a clip, at a random place.
 
-  >>> volume = tf.reshape(tf.range(6, dtype=tf.int16), [6, 1, 1, 1])
+  >>> volume = tf.reshape(tf.range(6), [6, 1, 1, 1])
   >>> rtf.augment.random_depth_crop(3)(volume, seed=[7, 0]).numpy().ravel().tolist()
-  [1, 2, 3]
+  [3, 4, 5]
   >>> patch = [rtf.augment.random_depth_crop(32), rtf.augment.random_crop((64, 64))]
   >>> rtf.augment.compose(patch, clips=True)(tf.zeros([48, 96, 96, 1]), seed=[7, 0]).shape
   TensorShape([32, 64, 64, 1])
@@ -44,7 +44,7 @@ def random_depth_crop(size: int) -> Any:
 def random_depth_flip(p: float = 0.5) -> Any:
   """Returns a layer that reverses the slices of a volume, or the frames of a clip, with probability `p`.
 
-  >>> volume = tf.reshape(tf.range(4, dtype=tf.int16), [4, 1, 1, 1])
+  >>> volume = tf.reshape(tf.range(4), [4, 1, 1, 1])
   >>> rtf.augment.random_depth_flip(p=1)(volume, seed=[7, 0]).numpy().ravel().tolist()
   [3, 2, 1, 0]
 

@@ -19,7 +19,16 @@ PILLOW = "tests/augment/test_decoding.py::test_pixels_are_pillows"
 
 ASPECT = "tests/augment/test_resize.py::"
 
+VOLUMES = "tests/augment/test_volumes.py::"
+
 MUTANTS = [
+    Mutant("a depth layer leaves what follows", "refurbish_tf/augment/depth_layers.py",
+           "return chosen(checked_when_it_runs(", "return tf.identity(checked_when_it_runs(", VOLUMES + "test_targets_follow_along_all_axes"),
+    Mutant("a depth layer takes a batch for a volume", "refurbish_tf/augment/composition.py",
+           "isinstance(layer, DepthLayer) and not clips", "isinstance(layer, DepthLayer) and False", VOLUMES + "TestDepthErrors"),
+    Mutant("a shift is forgotten", "refurbish_tf/cc/image/painter.cc", "Pattern({scale}, {offset})", "Pattern({scale}, {0})", VOLUMES + "TestIntensity"),
+    Mutant("metadata is dropped", "refurbish_tf/_internal/processes/worker.py", '  if type(value).__name__ == "MetaTensor":\n', "  if False:\n",
+           VOLUMES + "test_nothing_that_monai_returns_is_dropped_silently"),
     Mutant("a resize cuts from the corner", "refurbish_tf/cc/image/layers/resize.cc",
            "return CentredIn(image, crops_ ? Within(image, size()) : image);",
            "return {0, 0, Within(image, size()).height, Within(image, size()).width};", ASPECT + "test_from_the_middle"),
