@@ -274,7 +274,7 @@ MUTANTS = [
            "any(side is not None and side <= channels for side in sides)", "channels == sides[1]",
            "tests/augment/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("channels that come first at run time are taken without a word", "refurbish_tf/cc/kernels/image_layers.cc",
-           "      looks_at_channels_.exchange(false)) {", "      false) {", f"{HARDLY}_and_of_a_shape_that_is_known_when_it_runs"),
+           " && looks_at_channels_.exchange(false)) {", " && false) {", f"{HARDLY}_and_of_a_shape_that_is_known_when_it_runs"),
     Mutant("files of 8 bits become 16 that are not theirs", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits > 8 && type_ != tensorflow::DT_UINT16) {",
            f"{OF_16_BITS}::TestOtherBits::test_8_are_not_spread"),
