@@ -1,4 +1,6 @@
 """Volumes: layers along their depth, and of floats of any range; shapes and results of MONAI that are not what they seem."""
+import importlib.util
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -174,10 +176,11 @@ def test_nothing_that_monai_returns_is_dropped_silently(made, said):
     next(iter(tf.data.Dataset.from_tensors((VOLUME, MASK.astype(np.int16)[..., np.newaxis])).refurbish([layer], targets={1: "mask"})))
 
 
+# Not imported here: after TensorFlow that ends the process with some versions.
 @cases.slow
+@pytest.mark.skipif(importlib.util.find_spec("monai") is None, reason="not installed: monai")
 def test_monai_draws_by_sample_and_epoch_alone():
   """Whichever process it is, and after a restart: the bytes of images and masks."""
-  pytest.importorskip("monai", reason="not installed: monai")
   from refurbish_tf.experiments import volumes
   images, masks = volumes.draw(6, 16, 1)
 
