@@ -68,7 +68,8 @@ class PlatformWheel(bdist_wheel):
 def long_description():
   """README.md for the package index, where relative links lead nowhere.
 
-  They become links to the release's tag at `url` of setup.cfg. Without a `url`, their texts remain.
+  They become links to the release's tag at `url` of setup.cfg. Without a `url`, their texts remain: set it before
+  an upload.
   """
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -78,7 +79,7 @@ def long_description():
     picture, text, target = link.groups()
     return f"{picture}[{text}]({url}/{'raw' if picture else 'blob'}/v{version}/{target})" if url else text
 
-  # Not in programs: nothing else there looks like a link.
+  # Programs stay as they are, as nothing in them looks like a link.
   return re.sub(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)", absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
 
 

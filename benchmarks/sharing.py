@@ -173,7 +173,7 @@ def _run_loaders(path, files, epochs, role, has_producer):
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
       for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)]
   try:
-    # Consumers wait for ever for what never comes.
+    # A consumer whose producer has ended never returns.
     ended = [process.wait(sharing_jobs.PATIENCE) for process in processes]
     if any(ended):
       raise RuntimeError(f"The jobs with DataLoaders ended with {ended}.")

@@ -98,10 +98,6 @@ def offload(
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
   eighths, targets = _checked_eighths(device_fraction), target_kinds.checked_targets(targets, "offload")
-  if targets and component not in (None, 0):
-    raise ValueError(
-        f"targets of offload name what is beside the image in the first component, got component={component!r}. Put the image first "
-        "in Dataset.map before, and leave component out.")
 
   def transformation(source):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
@@ -181,6 +177,10 @@ class _OffloadDataset(dataset_ops.UnaryDataset):
           f"layers of offload with clips=True must have no policies, got {list(layers)}. Put {layers[0].__name__} into partial_fn of "
           "refurbish.")
     moves = device_layers.chain_of(layers, 0).moves_pixels
+    if any((targets or {}).values()) and not _is_usual(path):
+      raise ValueError(
+          f"targets of offload move what is beside an image that is first, or called 'image', got component={component!r}. Rename it to "
+          "'image', or put it first in a tuple, in Dataset.map before refurbish, and leave component out.")
     _check_others(given, path, targets, moves)
     mover = functools.partial(_moving, layers, targets, moves) if any((targets or {}).values()) else None
     stage, first_position = _refurbish_stage(source, mover)
@@ -334,7 +334,7 @@ def _checked_image(spec, whose, batched, clips):
         image_layers.way_to_uint8(spec.dtype) if isinstance(spec, tf.TensorSpec) else
         "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."))
   shape, form = spec.shape[1:] if batched else spec.shape, "[frames, height, width, 3]" if clips else "[height, width, 3]"
-  if shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
+  if shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1:
     raise ValueError(f"{whose} takes images of one known size, {form}, got shape {spec.shape}. " + (
         image_layers.way_to_channels(shape) if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3) else
         f"Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, {form}) in "
@@ -344,6 +344,11 @@ def _checked_image(spec, whose, batched, clips):
         f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
         "or resize them in front.")
   return shape[:-1].as_list()
+
+
+def _is_usual(path):
+  """Whether layers look for the image there."""
+  return path in ((), (0,)) or path[-1] in target_kinds.IMAGE_NAMES
 
 
 def _check_others(spec, path, targets, moves):
@@ -357,13 +362,15 @@ def _check_others(spec, path, targets, moves):
   for _, each in others:
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
-  if path in ((), (0,)) or path[-1] in target_kinds.IMAGE_NAMES:
-    # Those that move are checked when they are traced.
-    staying = targets if targets is None else {name: kind for name, kind in targets.items() if kind is None}
-    if not any((targets or {}).values()):
-      element, rest = (spec[0], spec[1:]) if isinstance(spec, tuple) else (spec, ())
-      Following(staying, element, rest, image, moves)
+  if any((targets or {}).values()) or targets == {}:
+    return  # Those that move are checked when they are traced.
+  if _is_usual(path):
+    element, rest = (spec[0], spec[1:]) if isinstance(spec, tuple) else (spec, ())
+    Following(targets, element, rest, image, moves)
     return
+  if len(path) > 1:
+    others = [(name[1:] if name[0] == 0 else name, each) for name, each in others]
+  others = [(name, each) for name, each in others if not any(name[:len(stays)] == stays for stays in targets or {})]
   unnamed_targets.check_sizes(others, image.shape[:-1].as_list())
   if moves:
     unnamed_targets.check_names(others)

@@ -98,7 +98,7 @@ def main():
   parser.add_argument("wheel", type=pathlib.Path, help="the wheel for aarch64")
   parser.add_argument(
       "--tensorflow", choices=build_wheel.MINORS, default=build_wheel.MINORS[-1], help="a minor version (default: the last)")
-  parser.add_argument("--tests", nargs="+", default=TESTS, metavar="FILE", help="files, relative to tests/ (default: a part of all)")
+  parser.add_argument("--tests", nargs="+", default=TESTS, metavar="FILE", help="files, relative to tests/ (default: those in TESTS)")
   arguments = parser.parse_args()
   if not shutil.which("qemu-aarch64"):
     sys.exit("run_emulated.py needs qemu-aarch64, which is not installed: `apt-get install qemu-user`.")

@@ -4,5 +4,5 @@ import sys
 
 if sys.platform != "linux":
   raise ImportError(
-      f"refurbish_tf runs on Linux, and this is {platform.system()}: use a Linux container, such as `docker run -it -v .:/work "
-      "python:3.12 bash`, and install it there.")
+      f"refurbish_tf runs on Linux, and this is {platform.system()}: use a Linux container, such as "
+      '`docker run -it -v "$PWD":/work -w /work python:3.12 bash`, and install it there.')

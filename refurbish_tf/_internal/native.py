@@ -50,8 +50,8 @@ GROUPS = ("[a-o]*", "*")
 # An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
 # files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
-# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22 deprecates what
-# earlier ones have only: a lock's constructor that takes a pointer.
+# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22 deprecates
+# a lock's constructor that takes a pointer; earlier versions have no other.
 GROUP_HEAD = """\
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #if defined(__GNUC__) && !defined(__clang__)
@@ -282,7 +282,7 @@ def _way_back(version):
   """A command that helps without a compiler, if there is one, as the end of a sentence."""
   versions, machines = _packaged_versions()
   if versions and machine() not in machines:
-    return f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
+    return "" if machine() not in ("x86_64", "aarch64") else f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
   if not versions or _interface(version) in map(_interface, versions):
     return ""
   return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"

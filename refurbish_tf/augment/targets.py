@@ -140,6 +140,8 @@ class Following:
           f"{shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map before: tensor.to_tensor(-1).")
     if not isinstance(layer, NumpyLayer):
       others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
+    if isinstance(layer, DepthLayer):
+      unnamed_targets.warn_of_slices(self._others, shape_of(image), layer.__name__)
     image, moved = layer.with_targets(image, others + named, seed)
     for (path, kind, given), tensor in zip(named, moved[len(others):]):
       # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.

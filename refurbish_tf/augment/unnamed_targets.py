@@ -75,6 +75,17 @@ def warn_of_companions(found, lead):
         f"pass {named(path, kind)}, {form}; if it holds anything else, such as labels, {named(path, None)}.")
 
 
+def warn_of_slices(found, shape, whose):
+  """Warns of components that have a part for each slice of a volume of this shape, or frame of a clip, of which `whose` chooses some."""
+  for path, value in found:
+    there = tf.TensorShape(getattr(value, "shape", None))
+    if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
+      mistakes.warn(
+          f"The component {shown(path)} of shape {there} stays as it is beside {whose}, and has a part for each of the {shape[0]} slices or "
+          "frames. If these belong together, cut both in a function around those of rtf.augment.split; if it holds anything else, "
+          f"{named(path, None)}.")
+
+
 def _floating_kinds(path, component, channels):
   """What else a component of the image's size may be if it holds floats, for errors."""
   if not tf.as_dtype(getattr(component, "dtype", tf.string)).is_floating:

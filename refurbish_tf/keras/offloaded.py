@@ -111,8 +111,9 @@ class Offloaded(keras.layers.Layer):
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
+    # Images, which end in 3 channels, are no clips of a width of 1.
     forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
-    *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4])
+    *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3])
     is_finished = fingerprint == number == 0
     if not is_finished and fingerprint != self._device_layers.fingerprint:
       raise ValueError(
@@ -124,7 +125,7 @@ class Offloaded(keras.layers.Layer):
           "Dataset.offload as they are.")
     if width % 3 or not all(1 <= side <= device_layers.LARGEST_SIDE for side in (height, width // 3)):
       raise ValueError(
-          f"{IMAGE} of Offloaded must be [batch, height, 3 * width], with sides of 1 to {device_layers.LARGEST_SIDE:,} pixels, "
+          f"{IMAGE} of Offloaded must be {forms[bool(frames)]}, with sides of 1 to {device_layers.LARGEST_SIDE:,} pixels, "
           f"got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map.")
     return *frames, height, width // 3, is_finished
 

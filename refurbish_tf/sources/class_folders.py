@@ -24,7 +24,8 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   _check_split(validation_split, subset, seed)
 
   def is_taken(path):
-    return path.lower().endswith(kind.formats)
+    # macOS puts a file of this name beside each file that it copies to another disk.
+    return path.lower().endswith(kind.formats) and not os.path.basename(path).startswith("._")
 
   with _listing_errors(directory):
     files = _Files(directory)

@@ -76,10 +76,10 @@ def video_clips(
 
   Returns:
     A `tf.data.Dataset` of `(clip, label)`, or of clips if a list has no labels. Its attributes are `class_names`, `video_paths`,
-    and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` tells of files that have no clip.
+    and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` counts files that have no clip.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only such as are too short.
+    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only videos that are too short.
       Files that cannot be read, have no video or end before the frames in their header; all are looked at first.
     ImportError: PyAV is not installed.
     tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes it has
@@ -252,7 +252,7 @@ class _VideoClipsDataset(_DataSourceDataset):
     self._clips, self.video_paths, self.windows, self.class_names = clips, clips.paths, clips.windows, class_names
     num_without = len(set(range(len(clips.paths))) - set(clips.windows[:, 0].tolist()))
     if num_without:
-      description = (description or f"video_clips\n  files   {len(clips.paths):,}") + f"\n  short   {num_without:,} files have no clip"
+      description = (description or f"video_clips\n  files   {len(clips.paths):,}") + f"\n  short   {num_without:,} of {len(clips.paths):,} files have no clip"
     if description:
       self.source_description = description
     spec, labels = tf.TensorSpec([len(clips.offsets), None, None, 3], tf.uint8), clips.labels

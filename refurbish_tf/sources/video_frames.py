@@ -2,6 +2,7 @@
 
 A process loads this file alone, so it imports nothing else of the package.
 """
+import array
 import bisect
 import collections
 import fractions
@@ -16,14 +17,14 @@ _MOST_OPEN = 2
 # Where to decode from: the last key frame; the one before, as after some key frames only parts of the next frames come; the beginning,
 # as not all formats seek where they should.
 _KEYS_BACK = (0, 1, None)
-# Frames of all files whose times a process remembers, about 8 bytes each.
-_MOST_TIMES = 1 << 20
+# Frames of all files whose times a process remembers, 8 bytes each.
+_MOST_TIMES = 1 << 22
 
 _videos = collections.OrderedDict()
 _indices = collections.OrderedDict()
 
-# Times are in units of the file. `key_starts` are where the file is to be sought for each key frame. Without `key_times` only the
-# order of the frames is known.
+# Times are in units of the file. `key_starts` are the times to seek to for each key frame. Without `key_times` only the order of
+# the frames is known.
 _Index = collections.namedtuple("_Index", "times key_times key_starts")
 
 
@@ -112,12 +113,11 @@ class _Video:
   def count(self, rate):
     """The number of frames, or of those at `rate` frames a second."""
     listed = None if rate else self._num_listed()
-    return self._num_at(self._index().times, rate) if listed is None else listed
+    return self._num_at(self._index(), rate) if listed is None else listed
 
   def _num_listed(self):
     """The number of frames that the header lists; None if it lists none. Refuses a file that ends before them."""
-    # PyAV has it from version 17 on.
-    entries = list(getattr(self._stream, "index_entries", ()))
+    entries = list(self._stream.index_entries)
     if not entries or not self._container.format.name.startswith("mov") or self._stream.frames <= 0:
       return None
     if max(each.pos + each.size for each in entries) > os.path.getsize(self._path):
@@ -153,18 +153,21 @@ class _Video:
       return _Index(range(len(shown)), [], [])
     # In the order of the file, by which formats seek, a key frame comes before it is shown.
     keys = sorted((pts, pts if dts is None else dts) for pts, dts, is_key, _ in packets if is_key and pts is not None)
-    return _Index(sorted(shown), [pts for pts, _ in keys], [start for _, start in keys])
+    return _Index(array.array("q", sorted(shown)), [pts for pts, _ in keys], [start for _, start in keys])
 
-  def _num_at(self, times, rate):
+  def _num_at(self, index, rate):
+    times = index.times
     if not rate:
       return len(times)
+    if not index.key_times:
+      raise _Refused("has frames without a time of their own, so frame_rate cannot choose among them; leave frame_rate out")
     # One unit more, by which formats round.
     return int((times[-1] - times[0] + 1) * self._stream.time_base * rate) + 1
 
   def clip(self, numbers, rate, count):
     """The frames of these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or None."""
-    times = self._index().times
-    found = self._num_at(times, rate)
+    index = self._index()
+    times, found = index.times, self._num_at(index, rate)
     if count not in (None, found) or max(numbers) >= found:
       raise _Refused(
           f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a window reaches beyond "
@@ -219,7 +222,7 @@ class _Video:
 
 
 def _pixels(frame):
-  """The frame in colours, as players show it."""
+  """The frame in RGB, by its own colour tags, turned as the file says."""
   pixels = frame.to_ndarray(format="rgb24")
   matrix = next((bytes(each) for each in frame.side_data if each.type.name == "DISPLAYMATRIX"), None)
   if matrix is None:

@@ -292,7 +292,7 @@ class TestArrays:
     """Called by keywords, with the names given; maps may change their size."""
     def fn(image, mask, bboxes, keypoints, rng):
       assert isinstance(rng, np.random.Generator)
-      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes + np.float32([0, 1, 0, 1]), "keypoints": keypoints, "more": 3}
+      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes + np.float32([0, 1, 0, 1]), "keypoints": keypoints}
 
     element = {
         "image": IMAGES[0], "mask": IMAGES[1, ..., 0], "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]),

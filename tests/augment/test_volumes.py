@@ -1,5 +1,6 @@
 """Volumes: layers along their depth, and of floats of any range; shapes and results of MONAI that are not what they seem."""
 import importlib.util
+import warnings
 
 import numpy as np
 import pytest
@@ -190,3 +191,16 @@ def test_monai_draws_by_sample_and_epoch_alone():
 
   found = epochs(1)
   assert found == epochs(2) and len({*found[0], *found[1]}) == 12
+
+
+def test_parts_of_slices_that_stay_are_warned_of():
+  """Labels of frames would belong to others than those that are left. Channels that come first are no depth."""
+  clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
+  for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):
+    with pytest.warns(rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is beside {layer.__name__}"):
+      clips.refurbish([layer])
+    with warnings.catch_warnings(record=True) as warned:
+      clips.refurbish([layer], targets={1: None})
+    assert not any("stays as it is" in str(each.message) for each in warned)
+  with pytest.warns(rtf.PipelineWarning, match="random_depth_flip has the shape .1, 96, 96, 96.*channels come first"):
+    augment.random_depth_flip()(np.zeros([1, 96, 96, 96], np.int16), seed=[7, 0])

@@ -113,6 +113,7 @@ def test_a_model_trains_on_clips():
     (lambda: with_targets().refurbish(as_it_is), {"targets": {"masks": "mask"}}, ValueError, "no component 'masks'"),
     (lambda: with_targets(), {"targets": {"mask": "box"}}, ValueError, "one of mask"),
     (lambda: with_targets(), {"targets": TARGETS, "component": "second"}, ValueError, "leave component out"),
+    (lambda: photo(), {"component": "photo"}, ValueError, "'w' of shape .9, 7. .*`targets` does not name it"),
     (lambda: with_targets(3), {"targets": {}}, ValueError, r"\[height, width, 3\], got shape \(3, 9, 7, 3\).*clips=True"),
     (lambda: with_targets(), {"targets": {}, "clips": True}, ValueError, r"\[frames, height, width, 3\], got shape \(9, 7, 3\)"),
     (lambda: with_targets(3), {"targets": {}, "clips": True, "layers": policies()}, ValueError, "must have no policies"),
@@ -128,3 +129,13 @@ def test_clips_of_other_lengths_are_an_error():
       lambda i: tf.ensure_shape(tf.py_function(lambda i: images(3 + int(i))[0], [i], tf.uint8), [None, *SIDES, 3]))
   with pytest.raises(ValueError, match="one known size"):
     lied.offload(LAYERS, 2, clips=True)
+
+
+def photo():
+  """Elements whose image has a name of its own, and weights that stay."""
+  return with_targets().map(lambda element: ({"photo": element["image"], "w": element["depth"][..., 0]}, element["label"]))
+
+
+def test_an_image_of_another_name():
+  batch, _ = next(iter(photo().offload(LAYERS, 4, component="photo", targets={"w": None})))
+  assert batch["w"].shape == [4, *SIDES]

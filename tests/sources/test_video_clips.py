@@ -99,6 +99,12 @@ def test_a_frame_rate_is_of_the_times(kind, tmp_path):
     video_frames._indices.clear(), video_frames._videos.clear()
 
 
+def test_a_frame_rate_needs_times(tmp_path):
+  path = videos.write(tmp_path / "no_times.h264", kind="no_times.h264")
+  with pytest.raises(ValueError, match="no_times.h264 has frames without a time of their own.*leave frame_rate out"):
+    video_clips([path], 2, frame_rate=30, processes=0)
+
+
 @pytest.mark.parametrize("matrix", cases.some(itertools.chain(
     ((a, 0, 0, d) for a in (1, -1) for d in (1, -1)), ((0, b, c, 0) for b in (1, -1) for c in (1, -1))), 5))
 def test_frames_are_turned_as_the_file_says(matrix, tmp_path):
@@ -200,7 +206,7 @@ class TestFolders:
 
   def test_what_has_no_clip_is_told(self, folder):
     text = rtf.describe(video_clips(folder, 30, processes=0).refurbish(*LAYERS, r=2))
-    assert text.startswith(f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 files have no clip\n')
+    assert text.startswith(f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 of 5 files have no clip\n')
     with pytest.raises(ValueError, match="must have 61 frames for one clip, got 5 files of at most 60"):
       video_clips(folder, 61, processes=0)
 

@@ -1,4 +1,5 @@
-// What the loops use of AVX2, made of NEON, which every aarch64 processor has:
+// The intrinsics of AVX2 that the loops use, written in NEON, which every
+// aarch64 processor has:
 // a vector of 32 bytes is two of 16. Most of AVX2 does the same to both halves,
 // and names are Intel's.
 #pragma once
@@ -19,7 +20,7 @@ struct Halves {
 
   Halves() = default;
   Halves(Half low, Half high) : low(low), high(high) {}
-  Halves(Value all) : low(Half{} + all), high(low) {}
+  Halves(Value all) : low(all - Half{}), high(low) {}
   // The same bits.
   template <class Other>
   explicit Halves(const Halves<Other>& other)
@@ -75,7 +76,7 @@ RTF_OF_TWO(min_epu8, i, uint8x16_t, vminq_u8(a, b))
 RTF_OF_TWO(max_epu8, i, uint8x16_t, vmaxq_u8(a, b))
 RTF_OF_TWO(min_epi16, i, int16x8_t, vminq_s16(a, b))
 RTF_OF_TWO(max_epi16, i, int16x8_t, vmaxq_s16(a, b))
-// The second one, if there is no order.
+// The second one if either is NaN or they are equal, as on x86.
 RTF_OF_TWO(min_ps, , float32x4_t, vbslq_f32(vcltq_f32(a, b), a, b))
 RTF_OF_TWO(max_ps, , float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 RTF_OF_TWO(unpacklo_epi8, i, uint8x16_t, vzip1q_u8(a, b))

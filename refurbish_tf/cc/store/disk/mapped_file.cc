@@ -181,7 +181,8 @@ absl::Status MappedFile::Mend() {
   // that all chunks that were mapped before are seen here: on aarch64 too.
   cut_.exchange(false);
   absl::Status mended = MapAgain();
-  if (!mended.ok()) cut_ = true;
+  // Not a store, which would hide what the signal handler has set since.
+  if (!mended.ok()) cut_.exchange(true);
   return mended;
 }
 

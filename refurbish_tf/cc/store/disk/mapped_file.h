@@ -62,7 +62,7 @@ class MappedFile {
   // hole raises SIGBUS, too. `whole`: also allocates missing blocks before its
   // present end.
   absl::Status Grow(uint64_t bytes, bool whole);
-  // What is mapped, with the file as long as that.
+  // Maps all mapped chunks again, after extending the file to their end.
   absl::Status MapAgain() ABSL_LOCKS_EXCLUDED(mu_);
 
   static void HandleBusErrors();

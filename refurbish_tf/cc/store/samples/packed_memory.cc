@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "tensorflow/core/framework/allocation_description.pb.h"
@@ -94,9 +95,10 @@ PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
   const size_t slot_bytes =
       (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   absl::MutexLock lock(&mu_);
-  if (bytes > kMostOfAnySize && with_room_.size() >= kFewSizes &&
-      with_room_.count(slot_bytes) == 0) {
-    return nullptr;
+  if (bytes > kMostOfAnySize && with_room_.count(slot_bytes) == 0) {
+    const auto large = with_room_.upper_bound(kMostOfAnySize);
+    const auto num_large = std::distance(large, with_room_.end());
+    if (num_large >= static_cast<int64_t>(kFewSizes)) return nullptr;
   }
   std::vector<Slab*>& slabs = with_room_[slot_bytes];
   if (slabs.empty()) {

@@ -20,7 +20,7 @@ namespace refurbish_tf {
 // Thread-safe. Must be held by a shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
-  // `page_bytes`: of what goes back to the system.
+  // `page_bytes`: the unit in which memory goes back to the system.
   explicit PackedMemory(size_t page_bytes = sysconf(_SC_PAGESIZE))
       : most_packed_(2 * page_bytes) {}
   ~PackedMemory();
