@@ -94,7 +94,7 @@ def reuse(rows, of_all_images=()):
 def all_images(rows):
   """The pilot, which chose the policy, and the comparison of all ways. `rows` of `cifar10`."""
   if not rows:
-    return "No training has been run yet, because no GPU was available."
+    return "No training has been run yet."
   pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
            for row in rows if row["what"] == "pilot"]
   compared = [row for row in rows if row["what"] == "comparison"]

@@ -94,7 +94,7 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
     monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
     with pytest.raises(SystemExit):
       run.main()
-    assert "augment, loaders, overhead, peers, sharing, sources, throughput" in capsys.readouterr().err
+    assert "augment, peers, sharing, throughput" in capsys.readouterr().err
   monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
   with pytest.raises(SystemExit, match="2"):
     run.main()
@@ -108,7 +108,7 @@ def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
   page = (RUN.parent / "README.md").read_text(encoding="utf-8")
   (tmp_path / "benchmarks").mkdir()
   (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")
-  report = common.Report("overhead", quick=False)
+  report = common.Report("peers", quick=False)
   report.add(common.Section("Some", "How.", [
       common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000]),
       common.Row("four", "b", "of b", [0.8, 0.7, 1.0], 0.75), common.Row("five", "c", "µs", [5])], lambda row: row.name != "c"))
@@ -116,7 +116,7 @@ def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
   monkeypatch.setattr(common, "ROOT", tmp_path)
   report.write_readme()
   written = (tmp_path / "benchmarks" / "README.md").read_text(encoding="utf-8")
-  before, after = page.split("<!-- overhead -->")[0], page.split("<!-- overhead -->")[1].partition("<!-- end -->")[2]
+  before, after = page.split("<!-- peers -->")[0], page.split("<!-- peers -->")[1].partition("<!-- end -->")[2]
   assert written.startswith(before) and written.endswith(after)
   told = written[len(before):len(written) - len(after)]
   assert common.commit() in told and told.endswith(

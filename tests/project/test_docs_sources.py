@@ -269,15 +269,12 @@ def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
 
 @cases.only_exhaustive
 def test_wids(tmp_path, monkeypatch):
-  """As the guide says."""
+  """WebDataset's own sets with an index are sources, too."""
   module("torch")
   wids = module("wids")
   monkeypatch.chdir(tmp_path)
   monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
   write_tar_files(long=False)
-  page = PAGE.read_text(encoding="utf-8")
-  assert "transformations=[to_bytes]" in page and 'sample[".jpg"].read(), sample[".cls"].read()' in page
-
   def to_bytes(sample):
     return sample[".jpg"].read(), sample[".cls"].read()
 
