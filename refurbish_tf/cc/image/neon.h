@@ -86,6 +86,8 @@ RTF_OF_TWO(shuffle_epi8, i, uint8x16_t, vqtbl1q_u8(a, b))
 RTF_OF_TWO(madd_epi16, i, int16x8_t,
            vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)),
                       vmull_high_s16(a, b)))
+RTF_OF_TWO(add_epi16, i, int16x8_t, vaddq_s16(a, b))
+RTF_OF_TWO(mullo_epi16, i, int16x8_t, vmulq_s16(a, b))
 // NEON's is twice the product.
 RTF_OF_TWO(mulhi_epi16, i, int16x8_t, vqdmulhq_s16(a, b) >> 1)
 RTF_OF_TWO(mulhi_epu16, i, uint16x8_t,

@@ -69,10 +69,9 @@ struct Unpacked {
 
 REFURBISH_TF_AVX2_INLINE inline Words Stretched(Words words, __m256i whole,
                                                 __m256i multiplier) {
-  // Only the lower 16 bits of a product are wanted.
-  using Unsigned = uint16_t __attribute__((vector_size(32)));
-  return Words(Unsigned(words) * Unsigned(whole) +
-               Unsigned(_mm256_mulhi_epu16(__m256i(words), multiplier)));
+  const __m256i value = __m256i(words);
+  return Words(_mm256_add_epi16(_mm256_mullo_epi16(value, whole),
+                                _mm256_mulhi_epu16(value, multiplier)));
 }
 
 REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
