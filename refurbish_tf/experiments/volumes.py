@@ -25,9 +25,9 @@ DATASET = "drawn volumes"
 SIDE, VOLUMES, VALIDATION, BATCH_SIZE, WIDTH = 48, 48, 16, 2, 8
 KEY = ("dataset", "images", "side", "batch_size", "r", "learning_rate", "target", "most_epochs", "seed")
 COLUMNS = ("steps", "dice", "seconds", "cpu_seconds")
-# The learning rate and the target were chosen with another seed, `TUNING_SEED`.
+# With another seed, `TUNING_SEED`, and r = 1 this learning rate reached the target soonest among 0.003, 0.006 and 0.01.
 REUSE, SEEDS, TUNING_SEED = (1, 2, 3), (0, 1, 2, 3, 4), 100
-LEARNING_RATE, TARGET, MOST_EPOCHS = 0.003, 0.85, 30
+LEARNING_RATE, TARGET, MOST_EPOCHS = 0.006, 0.7, 40
 
 
 def draw(count, side, seed):
@@ -82,12 +82,12 @@ def pipeline(volumes, masks, layer, r, seed):
 
 
 def unet(side, width):
-  """A U-Net of three levels, the first at half the resolution: Ronneberger et al., MICCAI 2015."""
+  """A U-Net of three levels, the first at half the resolution, with nnU-Net's normalization and activation."""
 
   def block(x, filters):
     for _ in range(2):
       x = keras.layers.Conv3D(filters, 3, padding="same", use_bias=False)(x)
-      x = keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
+      x = keras.layers.LeakyReLU(0.01)(keras.layers.GroupNormalization(groups=-1)(x))
     return x
 
   inputs = keras.Input([side, side, side, 1])
@@ -127,7 +127,7 @@ def train(row, data, layer, width=WIDTH):
 
   # Traced before the clock starts, and the processes have the function. Then all is as before.
   before = [(variable, variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
-  model.fit(pipeline(*data[0], layer, row["r"], row["seed"]).take(1), verbose=0)
+  model.fit(pipeline(*data[0], layer, row["r"], row["seed"]).take(1), verbose=0, shuffle=False)
   dice()
   for variable, value in before:
     variable.assign(value)
@@ -176,7 +176,7 @@ def main(argv=None):
   """Adds the trainings that the table lacks, and prints what it says."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--output", type=pathlib.Path, default="volumes.csv", help="the table; an existing one is completed")
-  parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help=f"{TUNING_SEED} has chosen the learning rate and the target")
+  parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help=f"not {TUNING_SEED}, which has chosen the learning rate")
   parser.add_argument("--learning-rate", type=positive_number, default=LEARNING_RATE, help="of Adam")
   parser.add_argument("--target", type=positive_number, default=TARGET, help="Dice of the validation volumes")
   parser.add_argument("--most-epochs", type=int, default=MOST_EPOCHS, help="epochs after which a training ends")
