@@ -206,8 +206,9 @@ class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     if self._final is not None:
       return None
     made = copy.copy(self)
-    made._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
-    if final_fn is not None:
+    if final_fn is None:
+      made._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
+    else:
       made._final, _, _ = _trace(final_fn, self._element_spec, "final_fn", "what partial_fn returns")
       made._element_spec = made._final.output_structure
     made._op_arguments = {**self._op_arguments, "final_seed": True}

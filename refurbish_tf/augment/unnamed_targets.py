@@ -82,7 +82,7 @@ def warn_of_slices(found, shape, whose):
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       mistakes.warn(
           f"The component {shown(path)} of shape {there} stays as it is beside {whose}, and has a part for each of the {shape[0]} slices or "
-          "frames. If these belong together, cut both in a function around those of rtf.augment.split; if it holds anything else, "
+          "frames. If these belong together, cut both in a function that calls those of rtf.augment.split; if it holds anything else, "
           f"{named(path, None)}.")
 
 

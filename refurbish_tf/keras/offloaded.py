@@ -77,8 +77,10 @@ class Offloaded(keras.layers.Layer):
     if is_finished:
       made = offloaded_pixels.without_draws(self._device_layers, images)
     else:
-      # The frames of a clip have the same draws.
-      draws = ops.repeat(ops.cast(inputs[DRAWS], "int32"), sum(frames) or 1, axis=0)
+      draws = ops.cast(inputs[DRAWS], "int32")
+      if frames:
+        # The frames of a clip have the same draws.
+        draws = ops.repeat(draws, frames[0], axis=0)
       made = offloaded_pixels.finish(self._device_layers, images, draws)
     return ops.reshape(made, (-1, *frames, height, width, 3)) if frames else made
 
