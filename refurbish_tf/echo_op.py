@@ -122,7 +122,7 @@ def echo(
   return transformation
 
 
-class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
+class _EchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDataset):
   """Yields each element a given number of times."""
 
   def __init__(self, input_dataset, e, seed, name):
@@ -170,7 +170,7 @@ class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     return self._wrapper.output_structure
 
 
-class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
+class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDataset):
   """Yields each element again while no newer one is ready."""
 
   def __init__(self, input_dataset, max_e, name):

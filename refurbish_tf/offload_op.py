@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, native
+from refurbish_tf._internal import batches, checks, dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
 from refurbish_tf.augment import composition, device_layers, target_kinds, unnamed_targets
 from refurbish_tf.augment import layers as image_layers
@@ -159,7 +159,7 @@ def as_offloaded(
   return dataset.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-class _OffloadDataset(dataset_ops.UnaryDataset):
+class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
   """Yields batches of images that an accelerator finishes."""
 
   def __init__(

@@ -1,8 +1,21 @@
 """The stages whose workers make the batches of a `batch` that directly follows them."""
+import tensorflow as tf
+
+from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, debug_mode
 
 
-class MakesBatches:
+class ReadsFewAhead:
+  """Mixed into a dataset that has tf.data's autotuner off, which alone would bound the memory of `prefetch(AUTOTUNE)`."""
+
+  def prefetch(self, buffer_size, name=None):
+    """As `tf.data.Dataset.prefetch`. AUTOTUNE is two elements: TensorFlow would double its buffer after each pause, to any size."""
+    if buffer_size is None or isinstance(buffer_size, int) and buffer_size == tf.data.AUTOTUNE:
+      buffer_size = tf.data.AUTOTUNE if dataset_graph.given_autotune(self).enabled else 2
+    return super().prefetch(buffer_size, name)
+
+
+class MakesBatches(ReadsFewAhead):
   """Mixed into such a stage, whose `_variant` takes what `_BatchDataset` passes."""
 
   def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
@@ -17,7 +30,7 @@ class MakesBatches:
     return _OptionsDataset(self, options, name)
 
 
-class _OptionsDataset(dataset_ops._OptionsDataset):
+class _OptionsDataset(ReadsFewAhead, dataset_ops._OptionsDataset):
   """A stage with options. Its workers also make the batches of a `batch` that directly follows the options."""
 
   def batch(self, *args, **kwargs):
@@ -26,7 +39,7 @@ class _OptionsDataset(dataset_ops._OptionsDataset):
   with_options = MakesBatches.with_options
 
 
-class _BatchDataset(dataset_ops.UnaryDataset):
+class _BatchDataset(ReadsFewAhead, dataset_ops.UnaryDataset):
   """The batches of a stage, which its workers make."""
 
   def __init__(self, stage, as_usual):

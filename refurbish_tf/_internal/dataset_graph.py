@@ -24,8 +24,7 @@ def without_autotuner(dataset):
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
   epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
   """
-  # While a function is traced, only the options that Python knows can be read.
-  given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune
+  given = given_autotune(dataset)
   if given.enabled is not None:
     return dataset
   options = tf.data.Options()
@@ -35,6 +34,12 @@ def without_autotuner(dataset):
     # it runs; the default would be 16.
     options.autotune.initial_parallelism = 1024
   return dataset.with_options(options)
+
+
+def given_autotune(dataset):
+  """The options of tf.data's autotuner."""
+  # While a function is traced, only the options that Python knows can be read.
+  return (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune
 
 
 def upstream_first(dataset):

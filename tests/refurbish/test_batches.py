@@ -416,3 +416,25 @@ def test_memory_is_aligned_and_used_again():
   held = list(batches)
   # What is still in use is not written to.
   assert len(set(map(address, held))) == 10
+
+
+STAGES = {
+    "refurbish": lambda images: images.refurbish([rtf.augment.random_flip()], r=1),
+    "batch": lambda images: images.refurbish([rtf.augment.random_flip()], r=1).batch(4),
+    "options": lambda images: with_options(images.refurbish([rtf.augment.random_flip()], r=1)),
+    "echo": lambda images: images.echo(2),
+    "adaptive echo": lambda images: with_options(images, deterministic=False).echo(rtf.AUTOTUNE),
+    "offload": lambda images: images.offload([rtf.augment.random_flip()], 4)}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_prefetch_reads_few_elements_ahead(stage):
+  """The autotuner is off, so nothing else would bound the buffer that TensorFlow doubles after each pause."""
+  dataset = stage(tf.data.Dataset.from_tensor_slices(IMAGES))
+  assert not dataset.options().autotune.enabled
+  for asked, size in ((tf.data.AUTOTUNE, 2), (None, 2), (7, 7)):
+    assert dataset.prefetch(asked)._buffer_size.numpy() == size
+  with_autotuner = tf.data.Options()
+  with_autotuner.autotune.enabled = True
+  source = tf.data.Dataset.from_tensor_slices(IMAGES).with_options(with_autotuner)
+  assert stage(source).prefetch(tf.data.AUTOTUNE)._buffer_size.numpy() == tf.data.AUTOTUNE
