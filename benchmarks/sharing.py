@@ -135,7 +135,7 @@ def photographs(quick):
         if way not in LOADERS:
           jobs.append(_run(path / f"{way}-{number}", path / "files", epochs, room * size if way == TOGETHER else None))
         elif has_tensorsocket:
-          jobs.append(_run_loaders(path / f"loaders-{number}", path / "files", epochs, *LOADERS[way]))
+          jobs += _run_loaders(path / f"loaders-{number}", path / "files", epochs, *LOADERS[way])
   speed = {way: [_images_per_second(jobs) for jobs in rounds] for way, rounds in found.items()}
 
   def of_all(what, each):
@@ -147,12 +147,12 @@ def photographs(quick):
       f"normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
       f"{room} of them; apart: each in memory. DataLoaders crop and use RandAugment by torchvision, and hand out uint8; a job has one "
       "process, and TensorSocket 0.0.5 two for all jobs, which are handed the same batches. The images handed out are those of a job.",
-      [*(common.Row(f"photographs_{common.key(way)}", way + ": not installed" * (not values), "images/s", values)
-         for way, values in speed.items()),
+      [*(common.Row(f"photographs_{common.key(way)}", way + ("" if values else ": failed" if has_tensorsocket else ": not installed"),
+                    "images/s", values) for way, values in speed.items()),
        *(common.Row(f"photographs_{common.key(way)}_handed", way, "of the images handed out", [
            count_of(job) / len(files) / epochs for jobs in found[way] for job in jobs]) for way in LOADERS if found[way]),
        *(common.Row("photographs_tensorsocket_gain", "TensorSocket over DataLoader", "", common.quotients(*(speed[way] for way in reversed(LOADERS))))
-         for _ in range(has_tensorsocket)),
+         for _ in range(all(len(jobs) == len(found[APART]) for jobs in found.values()))),
        common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
        common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
        common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
@@ -165,7 +165,7 @@ def count_of(job):
 
 
 def _run_loaders(path, files, epochs, role, has_producer):
-  """The jobs' batches, with PyTorch's DataLoader."""
+  """A list of the jobs' batches, with PyTorch's DataLoader, empty if one got none."""
   path.mkdir(exist_ok=True)
   script = pathlib.Path(__file__).parent / "peer_pipelines" / "with_tensorsocket.py"
   processes = [
@@ -174,13 +174,17 @@ def _run_loaders(path, files, epochs, role, has_producer):
       for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)]
   try:
     # A consumer whose producer has ended never returns.
-    ended = [process.wait(sharing_jobs.PATIENCE) for process in processes]
+    ended = [process.wait(sharing_jobs.PATIENCE) for process in (processes[JOBS:] or processes)]
     if any(ended):
-      raise RuntimeError(f"The jobs with DataLoaders ended with {ended}.")
+      common.say(f"The jobs with DataLoaders ended with {ended}.")
+      return []
+    time.sleep(10 * has_producer)  # The consumers read what was sent.
   finally:
     for process in processes:
       process.kill()
-  return [json.loads((path / f"{k}.json").read_text()) for k in range(JOBS)]
+      process.wait()
+  outputs = [path / f"{k}.json" for k in range(JOBS)]
+  return [[json.loads(output.read_text()) for output in outputs]] if all(map(pathlib.Path.exists, outputs)) else []
 
 
 def _run(path, files, epochs, max_bytes):

@@ -54,7 +54,8 @@ def main(role, jobs, files, epochs, output):
   for _ in range(int(epochs)):
     for images, _ in loader:
       batches.append((time.monotonic(), len(images)))
-  pathlib.Path(output).write_text(json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches}))
+      # After each, as a consumer whose producer has ended never returns.
+      pathlib.Path(output).write_text(json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches}))
 
 
 if __name__ == "__main__":
