@@ -60,7 +60,7 @@ def refurbish(
     targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`, `{1: "mask"}`.
     store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them on
       disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the same
-      functions, `r` and `seed`, and different `order_seed`s.
+      source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
     seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, otherwise one
       derived from `tf.random.set_seed`, otherwise a random one.
     order_seed: an int that fixes the order in place of `seed`.
@@ -79,7 +79,7 @@ def refurbish(
 
   Raises:
     TypeError, ValueError: an argument is not allowed; the source is empty, infinite, or changes its order; or `store` is
-      in use, cannot be opened, or holds samples of other functions, another source or another version of the layers.
+      in use, cannot be opened, or holds samples of another source, structure or version of the layers.
     tf.errors.DataLossError: during an epoch, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: during an epoch, the order or an element of the source has changed, a restored
       checkpoint lost its position, or two shards of a `tf.data` service share a process or a store.

@@ -38,8 +38,8 @@ class Plan:
 
   def code(self, strategy):
     lines = self._standard() if strategy.kind == "standard" else self._stage(strategy)
-    batch = "batch" if samples.is_fixed(self._made) else "ragged_batch"
-    return "\n".join(lines) + f".{batch}({self._batch_size}).prefetch(tf.data.AUTOTUNE)"
+    batch, ahead = ("batch", "tf.data.AUTOTUNE") if samples.is_fixed(self._made) else ("ragged_batch", "2")
+    return "\n".join(lines) + f".{batch}({self._batch_size}).prefetch({ahead})"
 
   def _standard(self):
     composed, calls = self._composed("layers"), f"num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}"
