@@ -39,7 +39,7 @@ SMALLER = {
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
-    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "range(90)": "range(2)", "max_epochs=90": "max_epochs=2",
+    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "max_epochs=90": "max_epochs=2",
     "step % 500": "step % 2", "every_n_train_steps=500": "every_n_train_steps=4", "/ssd/cache": "cache",
 }
 SERVICE = '"grpc://host0:5050"'
