@@ -174,7 +174,8 @@ class TestWhatIsGone:
     layer = augment.numpy_layer(noise, name="mine", processes=2)
     variant = tf.data.experimental.to_variant(SOURCE.map(lambda image: layer(image, seed=[7, 0])))
     gc.collect()
-    with pytest.raises(tf.errors.UnknownError, match="mine, is called for a tf.data.Dataset that is gone. Keep"):
+    # TensorFlow 2.22 also forgets functions of Python.
+    with pytest.raises(tf.errors.OpError, match="mine, is called for a tf.data.Dataset that is gone. Keep|Could not find callback with key"):
       next(iter(tf.data.experimental.from_variant(variant, tf.TensorSpec([None, None, 3], tf.uint8))))
 
 

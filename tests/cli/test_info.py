@@ -1,4 +1,5 @@
 """`refurbish-tf info`: the machine, and what is in a folder of images."""
+import importlib.metadata
 import re
 
 import numpy as np
@@ -19,7 +20,7 @@ def printed(capsys, *arguments):
 
 def test_the_machine(capsys, monkeypatch, tmp_path):
   text = printed(capsys)
-  for part in (f"version    {rtf.__version__}", f"tensorflow {tf.__version__}", "library.so, in the package, for TensorFlow",
+  for part in (f"version    {rtf.__version__}", f"tensorflow {importlib.metadata.version('tensorflow')}", "library.so, in the package, for TensorFlow",
                f"processors {machine.processors()} of ", " free, room for ", "rtf.augment.decode"):
     assert part in text
   for name, number in (("memory.max", 5_000_000_000), ("memory/memory.limit_in_bytes", 6_000_000_000), ("memory.max", "max")):
