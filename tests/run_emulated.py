@@ -1,4 +1,4 @@
-"""Runs a part of the tests on an emulated aarch64 machine: under twenty minutes on two idle processors. Prints a report.
+"""Runs a part of the tests on an emulated aarch64 machine: five minutes on two idle processors. Prints a report.
 
     python build_wheel.py --machine aarch64
     python tests/run_emulated.py dist/refurbish_tf-*_aarch64.whl
