@@ -60,7 +60,8 @@ def measure(quick):
       [*(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
        *(common.Row(f"{key}_cpu", name, "CPU s/volume", [each["cpu"] for each in found[key]]) for key, name in PIPELINES.items()),
        common.Row("share", "refurbish, r = 1", "of CPU time in the processes", share),
-       common.Row("r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5)])
+       common.Row("r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5)],
+      lambda row: row.unit in ("volumes/s", "CPU s/volume"))
 
 
 def run(key, quick):

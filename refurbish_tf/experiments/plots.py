@@ -293,7 +293,7 @@ def main(argv=None):
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
-  from refurbish_tf.experiments import echoing
+  from refurbish_tf.experiments import echoing, volumes
   compared, echoed_on_gpu, echoed, timed = (results.read(name) for name in (
       "comparison", "echoing_resnet18", "echoing", "echoing_time"))
   # It grows with each visit to a machine with a GPU, and there has to be a first one.
@@ -301,7 +301,8 @@ def main(argv=None):
   pages = {
       "README.md": {"reuse": tables.reuse(compared, of_all)},
       "docs/results.md": {"comparison": tables.comparison(compared), "allimages": tables.all_images(of_all),
-                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8))}}
+                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8)),
+                          "volumes": volumes.table(results.read("volumes"))}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():

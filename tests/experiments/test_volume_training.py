@@ -3,7 +3,7 @@ import numpy as np
 
 from refurbish_tf import augment
 from refurbish_tf.experiments import results, volumes
-from support import ROOT, cases
+from support import cases
 
 
 @cases.slow
@@ -26,9 +26,3 @@ def test_table():
   assert lines[0] == "| 1 | 5 of 5 | 2.0 ± 0.0 | 12.0 ± 2.0 | 20.0 ± 0.0 |  |"
   assert lines[1].startswith("| 2 | 5 of 5 | 2.0 ± 0.0 | 6.0 ± 1.0 | 20.0 ± 0.0 | 2.00 (1.65 to 2.43) |") and "| 3 | 4 of 5 |" in lines[2]
   assert np.isclose(results.mean_interval([10, 11, 12, 13, 14])[1], 1.963, atol=0.01)
-
-
-def test_the_page_has_the_table_of_the_package():
-  page = (ROOT / "docs" / "volumes.md").read_text(encoding="utf-8")
-  if (results.DIRECTORY / "volumes.csv").exists() or "<!-- volumes -->" in page:
-    assert volumes.table(results.read("volumes")) in page

@@ -94,7 +94,7 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
     monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
     with pytest.raises(SystemExit):
       run.main()
-    assert "augment, peers, sharing, throughput" in capsys.readouterr().err
+    assert "augment, peers, sharing, throughput, uneven, volumes" in capsys.readouterr().err
   monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
   with pytest.raises(SystemExit, match="2"):
     run.main()

@@ -39,8 +39,8 @@ SMALLER = {
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
-    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "max_epochs=90": "max_epochs=2",
-    "step % 500": "step % 2", "every_n_train_steps=500": "every_n_train_steps=4", "/ssd/cache": "cache",
+    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "step % 500": "step % 2",
+    "/ssd/cache": "cache",
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
@@ -297,13 +297,11 @@ def run_program_of(page, name, arguments=(), with_errors=False, program_argument
   return done if with_errors else done.stdout
 
 
-@pytest.mark.parametrize("name, done", [
-    ("train_torch.py", r"epoch 1: loss [\d.]+\n"), ("train_lightning.py", r"6 steps, {'loss': tensor\([\d.]+\)}\n")])
-def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
+def test_a_program_goes_on_after_its_checkpoint(photographs):
   """As the guide says: in the middle of its last epoch, with the batches and weights of the unbroken run."""
-  unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
+  unbroken, resumed = (run_program_of("torch_jax.md", "train_torch.py") for _ in range(2))
   assert "epoch 0" not in resumed
-  assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+  assert re.search(r"epoch 1: loss [\d.]+\n", unbroken)[0] in resumed
 
 
 @cases.only_exhaustive
@@ -354,13 +352,6 @@ def test_ranks_prepare_their_own_shares(photographs):
   counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
   # Of 20 photographs, in two epochs.
   assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
-
-
-@cases.only_exhaustive
-def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  printed = run_program_of("offload.md", "train_offloaded.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
-  assert printed == "trained on 2 devices, 1536 images finished there\n"
 
 
 @cases.only_exhaustive

@@ -207,14 +207,13 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
 
 def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  names = {}
-  definition, = [text for _, text, _ in examples(PAGE) if "def with_small_groups" in text]
-  exec(definition, names)
+  rewrite, = re.findall(r"`(pq.write_table\(.*?16\))`", PAGE.read_text(encoding="utf-8"))
   # As on the Hugging Face Hub.
   table = pyarrow.table({
       "image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS})
   pq.write_table(table, "large.parquet")
-  names["with_small_groups"]("large.parquet", "small.parquet")
+  names = {"pq": pq, "path": "large.parquet", "to": "small.parquet"}
+  exec(rewrite, names)
   small = pq.ParquetFile("small.parquet")
   assert [small.metadata.row_group(group).num_rows for group in range(small.num_row_groups)] == [16, 16, 16]
   assert small.read() == table
