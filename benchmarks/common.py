@@ -124,7 +124,7 @@ class Report:
         f"{machine['processors']} processors ({machine['processor']})"]
     # One process that computes is a load of 1.
     if machine["load"] > 0.5:
-      lines.append(f"Other work is running (load average {machine['load']:.1f}).")
+      lines[0] += f", load average {machine['load']:.1f} before"
     if self._quick:
       lines.append("--quick: too small to mean anything.")
     return "\n".join(lines)

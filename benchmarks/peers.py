@@ -44,7 +44,7 @@ OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
 # By loader: what its users would have otherwise, and the most that may have of the loader's images per second.
 IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
 PER_CPU_SECOND = "images/CPU s"
-ROUNDS = 5
+ROUNDS = 15
 # Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
 # As in peer_pipelines/epochs.py. Whole batches only, as some pipelines drop a smaller one.

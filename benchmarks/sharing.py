@@ -157,7 +157,7 @@ def photographs(quick):
        common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
        common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
        common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))],
-      lambda row: not row.unit.startswith("MB"))
+      lambda row: not row.unit.startswith(("MB", "of the images")))
 
 
 def count_of(job):
