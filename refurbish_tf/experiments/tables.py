@@ -29,11 +29,7 @@ PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before
 
 
 def comparison(rows):
-  """Accuracies of all ways and their differences from standard.
-
-  Args:
-    rows: with "setting" and "accuracy", one for each training.
-  """
+  """Accuracies of all ways and their differences from standard. `rows` have "setting" and "accuracy"."""
   accuracies, found = results.summary(rows, "setting", "accuracy"), differences(rows)
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):

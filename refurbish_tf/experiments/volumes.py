@@ -107,14 +107,7 @@ def loss(masks, logits):
 
 
 def train(row, data, layer, width=WIDTH):
-  """Trains until the target is reached, or for `most_epochs`. Returns the other columns of the row.
-
-  Args:
-    row: a dict with `KEY`.
-    data: volumes and masks to train on, and those to validate on, as two pairs.
-    layer: the partial augmentation.
-    width: of the network.
-  """
+  """Trains on the first pair of `data` until the target is reached on the second. Returns the other columns of the row."""
   keras.utils.set_random_seed(row["seed"])
   volumes, masks = (data[1][0] / 300).astype(np.float32), data[1][1]
   model = unet(row["side"], width)

@@ -10,45 +10,28 @@ from support.processes import environment
 
 PROGRAM = """
 import os
-
-os.environ["KERAS_BACKEND"] = "jax"               # before Keras and refurbish_tf
-import jax
-import jax.numpy as jnp
-import numpy as np
-import tensorflow as tf
-
+os.environ["KERAS_BACKEND"] = "jax"  # Before Keras.
+import jax, jax.numpy as jnp, numpy as np, tensorflow as tf
 tf.config.set_visible_devices([], "GPU")
 import refurbish_tf as rtf
 
 random = np.random.default_rng(0)
 images, labels = random.integers(0, 256, [512, 32, 32, 3], np.uint8), random.integers(0, 10, 512)
 layers = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()]
-train = (tf.data.Dataset.from_tensor_slices((images, labels))
-         .refurbish([rtf.augment.rand_augment()], None, r=3, seed=7)
-         .offload(layers, 128, num_replicas=jax.device_count()).prefetch(tf.data.AUTOTUNE))
-
-mesh = jax.sharding.Mesh(jax.devices(), ["batch"])    # Keras cannot use the axes of jax.make_mesh.
-by_batch = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
-everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-finish = rtf.keras.Offloaded(layers)
-
+train = tf.data.Dataset.from_tensor_slices((images, labels)).refurbish([rtf.augment.rand_augment()], None, r=3, seed=7).offload(
+    layers, 128, num_replicas=jax.device_count())
+mesh, finish = jax.sharding.Mesh(jax.devices(), ["batch"]), rtf.keras.Offloaded(layers)
+by_batch, everywhere = (jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)) for axes in (["batch"], []))
 
 def loss(parameters, images, labels):
-  logs = jax.nn.log_softmax(images.mean([1, 2]) @ parameters)
-  return -jnp.take_along_axis(logs, labels[:, None], axis=1).mean()
+  return -jnp.take_along_axis(jax.nn.log_softmax(images.mean([1, 2]) @ parameters), labels[:, None], axis=1).mean()
 
-
-@jax.jit
-def step(parameters, batch, labels):
-  return parameters - 0.1 * jax.grad(loss)(parameters, finish(batch), labels)
-
-
+step = jax.jit(lambda parameters, batch, labels: parameters - 0.1 * jax.grad(loss)(parameters, finish(batch), labels))
 parameters = jax.device_put(jnp.zeros([3, 10]), everywhere)
 for epoch in range(3):
   for batch, labels in rtf.jax_loader(train, by_batch):
     parameters = step(parameters, batch, labels)
-finished = rtf.stats(train)[-1].total.device_images
-print(f"trained on {jax.device_count()} devices, {finished} images finished there")
+print(f"trained on {jax.device_count()} devices, {rtf.stats(train)[-1].total.device_images} images finished there")
 """
 
 
