@@ -1,6 +1,5 @@
 """While the memory of the machine is short, stores in memory keep less, and nothing that is yielded changes (G8)."""
 import contextlib
-import time
 import warnings
 
 import numpy as np
@@ -62,7 +61,6 @@ def test_the_same_samples_in_the_same_order(memory, free, stream):
     states.append(short.saved_state())
     assert same(epoch(short)) == same(expected[number])
   memory.set(PLENTY)
-  time.sleep(0.2)  # Memory is looked at once in a tenth of a second, in which a fast machine has several epochs.
   for number in range(4, 8):
     assert same(epoch(short)) == same(expected[number])
   assert short.saved_state() == plain.saved_state()
