@@ -1,13 +1,14 @@
-"""The position of a pipeline between two epochs, for `tf.train.Checkpoint`."""
+"""The position of a pipeline, for `tf.train.Checkpoint`, and the joined position of several workers."""
+from __future__ import annotations
+
 import json
-from typing import Any
+import os
+from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import joined_positions, mistakes, positions
 from refurbish_tf.stats import datasets
-
-_FORMAT = 2  # Raise it for a change that another package cannot read.
 
 
 class EpochPosition(tf.train.experimental.PythonState):
@@ -16,7 +17,7 @@ class EpochPosition(tf.train.experimental.PythonState):
   It is the state of the pipeline's stages, and needs no iterator: it can be restored where the source is divided into
   another number of shards, as docs/workers.md says. Save it after the loop over an epoch: what an iterator has read
   ahead and not handed out by then counts as used. In the middle of an epoch save the iterator itself, or use
-  `rtf.keras.BackupAndRestore`, or a loader.
+  `rtf.keras.BackupAndRestore`, or a loader: `EpochPosition.joined` takes what they have saved.
 
   >>> import tempfile
   >>> import tensorflow as tf
@@ -34,59 +35,99 @@ class EpochPosition(tf.train.experimental.PythonState):
   (True, False)
 
   Args:
-    dataset: the pipeline, with at least one stage of `refurbish` or of an AUTOTUNE `echo` or `offload` in it.
+    dataset: the pipeline, with at least one stage of `refurbish` or `offload` in it.
 
   Raises:
-    TypeError: `dataset` is no `tf.data.Dataset`.
+    TypeError: `dataset` is not a `tf.data.Dataset`.
     ValueError: it has no stage; when it is saved, an iterator is in an epoch.
     tf.errors.InvalidArgumentError, ValueError: when it is restored, the checkpoint is of another pipeline.
   """
 
   def __init__(self, dataset: tf.data.Dataset[Any]) -> None:
     super().__init__()
-    self._stages = dataset_graph.stages_with_state(datasets("rtf.EpochPosition", dataset))
+    datasets("rtf.EpochPosition", dataset)
+    self._stages = positions.stages_of(dataset)
+    self._value = None
     if not self._stages:
       raise ValueError(
           "dataset has no refurbish stage, so there is no position between its epochs. Save an iterator of it, by "
           "tf.train.Checkpoint(iterator=iter(dataset)).")
 
+  @classmethod
+  def joined(cls, saved: Sequence[str | os.PathLike[str] | Mapping[str, Any] | EpochPosition | None]) -> EpochPosition:
+    """Joins the positions of all workers into one that any number of workers can restore.
+
+    Each worker then continues with its own part of what is left of the epoch. No sample is lost, and none comes twice.
+
+    >>> def worker(i, n):
+    ...   return rtf.jax_loader(tf.data.Dataset.range(12).shard(n, i).refurbish(tf.identity, r=2, seed=7).batch(2))
+    >>> two = [worker(i, 2) for i in range(2)]
+    >>> seen = [int(x) for loader in two for x in next(iter(loader))]
+    >>> position = rtf.EpochPosition.joined([loader.state_dict() for loader in two])
+    >>> three = [worker(i, 3) for i in range(3)]
+    >>> for loader in three:
+    ...   position.restore(loader)
+    >>> sorted(seen + [int(x) for loader in three for batch in loader for x in batch])
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+    Args:
+      saved: what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or an
+        `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader, an
+        `EpochPosition`, or None where it was lost. The samples of a lost worker all come again in this epoch, and are
+        prepared again: a warning says so.
+
+    Raises:
+      TypeError: `saved` has something else.
+      ValueError: there are not as many as there were workers; they are of different pipelines, seeds or epochs; a
+        checkpoint has no position, or several; or a pipeline holds elements that have left `refurbish` and were not
+        handed out, as `shuffle` does, or `prefetch` without `options.experimental_symbolic_checkpoint`.
+    """
+    found = [each._position() if isinstance(each, EpochPosition) else joined_positions.read(each) for each in saved]
+    value, lost = joined_positions.join(found)
+    if lost:
+      mistakes.warn(
+          f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
+          f"{', '.join(map(str, lost))}). All their samples come again in this epoch, and are prepared again.")
+    position = cls.__new__(cls)
+    tf.train.experimental.PythonState.__init__(position)
+    position._stages, position._value = [], value
+    return position
+
+  def restore(self, pipeline: Any) -> None:
+    """Sets a pipeline to this position: a `tf.data.Dataset`, or a loader. Its next epoch is then the rest of the one that was saved.
+
+    Raises:
+      ValueError, tf.errors.InvalidArgumentError: it is another pipeline, which is left unchanged.
+    """
+    if hasattr(pipeline, "load_position"):
+      pipeline.load_position(self._position())
+    else:
+      datasets("rtf.EpochPosition.restore", pipeline)
+      positions.restore("rtf.EpochPosition", positions.stages_of(pipeline), self._position())
+
+  @property
+  def epoch(self) -> int | None:
+    """Which epoch it is in, as a loader or `fit` counts; None where it was saved without either."""
+    return self._position().get("epoch")
+
   def serialize(self) -> str:
-    """The state of the stages, as text."""
+    """The position, as text."""
+    return json.dumps(self._position())
+
+  def deserialize(self, string_value: str) -> None:
+    """Sets the stages to the position that was saved; if one refuses it, none is changed."""
+    try:
+      saved = json.loads(string_value)
+    except ValueError as error:
+      raise positions.damaged("rtf.EpochPosition", error) from error
+    positions.restore("rtf.EpochPosition", self._stages, saved)
+
+  def _position(self):
+    if self._value is not None:
+      return self._value
     if any(stage.is_in_epoch() for stage in self._stages if hasattr(stage, "is_in_epoch")):
       raise ValueError(
           "rtf.EpochPosition was saved in the middle of an epoch: an iterator over the pipeline is alive and has not come to "
           "its end, so the rest of its epoch would be lost. Save it after the loop over an epoch, or delete the iterator "
-          "first; to go on in the middle, save the iterator itself.")
-    return json.dumps({
-        "format": _FORMAT, "kinds": self._kinds(), "stages": [stage.saved_state() for stage in self._stages]})
-
-  def deserialize(self, string_value: str) -> None:
-    """Sets the stages to the state that was saved; if one refuses it, none is changed."""
-    try:
-      saved = json.loads(string_value)
-      found, kinds = saved["format"], saved.get("kinds")
-    except (ValueError, KeyError, TypeError) as error:
-      raise _damaged(error) from error
-    if found != _FORMAT:
-      raise ValueError(
-          f"rtf.EpochPosition: the checkpoint has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that "
-          "saved it.")
-    if kinds != self._kinds():
-      raise ValueError(
-          f"rtf.EpochPosition: the checkpoint is of another pipeline, with the stages {kinds}, but this one has "
-          f"{self._kinds()}. Build the same pipeline.")
-    with dataset_graph.unchanged_on_error(self._stages):
-      try:
-        for stage, state in zip(self._stages, saved["stages"], strict=True):
-          stage.restore_state(state)
-      except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise _damaged(error) from error
-
-  def _kinds(self):
-    return [type(stage).__name__ for stage in self._stages]
-
-
-def _damaged(error):
-  return ValueError(
-      f"rtf.EpochPosition: what the checkpoint has for it is damaged ({type(error).__name__}: {error}). Restore another "
-      "checkpoint, or leave it out to begin with the first epoch.")
+          "first; to continue in the middle, save the iterator itself.")
+    return positions.of(self._stages)

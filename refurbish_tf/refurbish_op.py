@@ -11,7 +11,7 @@ from typing import Any, Callable, Literal, Sequence, get_args
 import tensorflow as tf
 
 from refurbish_tf import stats
-from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, mistakes, native, tracing
+from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, mistakes, native, positions, tracing
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
@@ -134,7 +134,7 @@ def refurbish(
   return transformation
 
 
-class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
+class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_ops.UnaryDataset):
   """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
   def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
@@ -225,20 +225,14 @@ class _RefurbishDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     """The operations by which its functions draw random numbers without a seed from the stage."""
     return set().union(*map(tracing.draws, self._functions()))
 
-  def saved_state(self):
-    """The state of the stage between two epochs, as a dict for JSON."""
-    *numbers, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
-    return {**native.rows(numbers)[0], "reuse_factor": float(reuse_factor)}
+  @property
+  def stage_name(self):
+    return self.refurbish_stage.numpy()
 
   def is_in_epoch(self):
     """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
     stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
     return stage["epochs_under_way"] > 0
-
-  def restore_state(self, saved):
-    *numbers, reuse_factor = native.numbers_of(dict(saved), self.saved_state())
-    native.ops().refurbish_tf_refurbish_restore(
-        stage=self.refurbish_stage, state=tf.constant(numbers, tf.int64), reuse_factor=tf.constant(reuse_factor, tf.float64))
 
   @property
   def element_spec(self):

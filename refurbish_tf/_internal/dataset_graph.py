@@ -1,6 +1,5 @@
 """The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
 import collections
-import contextlib
 import math
 import os
 import re
@@ -54,23 +53,6 @@ def upstream_first(dataset):
       waiting.append((each, True))
       waiting += [(upstream, False) for upstream in reversed(each._inputs())]
   return found
-
-
-def stages_with_state(datasets):
-  """The stages among `datasets` whose state is saved between epochs. Their names differ between processes, their order does not."""
-  return [each for each in datasets if hasattr(each, "saved_state")]
-
-
-@contextlib.contextmanager
-def unchanged_on_error(stages):
-  """Sets `stages` back to the state before if what is done within fails."""
-  before = [stage.saved_state() for stage in stages]
-  try:
-    yield
-  except Exception:
-    for stage, saved in zip(stages, before):
-      stage.restore_state(saved)
-    raise
 
 
 def passes(dataset, upstream):

@@ -6,6 +6,8 @@ try:
   from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
   # The classes of all stages and sources; functions, which are traced as `Dataset.map` traces them; `batch` in debug mode.
   from tensorflow.python.data.ops import dataset_ops, debug_mode, structured_function
+  # Checkpoints of iterators, which get the position of the stages.
+  from tensorflow.python.data.ops import iterator_ops
   # Elements of several components, as tf.data flattens them.
   from tensorflow.python.data.util import nest, structure
   # Fingerprints of functions, for stores on disk.
@@ -24,6 +26,6 @@ except ImportError as error:
       "refurbish_tf, or the TensorFlow that it requires, with `pip install --force-reinstall refurbish_tf`.") from error
 
 __all__ = [
-    "config", "context", "dataset_ops", "debug_mode", "errors", "gen_script_ops", "inspect_utils", "nest",
-    "nested_structure_coder", "none_tensor", "op_def_registry", "parser", "random_seed", "script_ops", "structure",
+    "config", "context", "dataset_ops", "debug_mode", "errors", "gen_script_ops", "inspect_utils", "iterator_ops",
+    "nest", "nested_structure_coder", "none_tensor", "op_def_registry", "parser", "random_seed", "script_ops", "structure",
     "structured_function", "util_nest"]

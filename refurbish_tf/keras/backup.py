@@ -1,9 +1,4 @@
-"""The backup of `rtf.keras.BackupAndRestore`: the state of a training with the position in its dataset.
-
-It has the variables of the model, a checkpoint of the iterator, and, saved after the iterator, the state of each stage:
-`batch` drops the stage's iterator when it has read to the end, which may be long before training is there, and the
-iterator's checkpoint then lacks the stage. On restore the stages come first, as the iterator's word on them counts.
-"""
+"""The backup of `rtf.keras.BackupAndRestore`: the variables of the model, and a checkpoint of the iterator with its position."""
 import contextlib
 import json
 import os
@@ -13,11 +8,11 @@ import warnings
 import keras
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph
+from refurbish_tf._internal import checks
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 3  # Of a backup. Raise it for a change that another package cannot read.
+_FORMAT = 4  # Of a backup. Raise it for a change that another package cannot read.
 
 
 class Backup:
@@ -79,9 +74,6 @@ class Backup:
     except BaseException:
       shutil.rmtree(self._new)
       raise
-    # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
-    # put.
-    self._stages = [stage.saved_state() for stage in dataset_graph.stages_with_state(pipeline(iterator))]
 
   def save(self, model, state):
     """Completes the backup that `save_position` has begun."""
@@ -92,7 +84,7 @@ class Backup:
           prefix=str(self._new / "variables"), tensor_names=list(map(_key, range(len(values)))),
           shape_and_slices=[""] * len(values), tensors=list(map(tf.convert_to_tensor, values)))
     (self._new / "state.json").write_text(json.dumps({
-        "format": _FORMAT, **state, "stages": self._stages, "metrics": _metric_names(model),
+        "format": _FORMAT, **state, "metrics": _metric_names(model),
         "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
     # Against a loss of power: the files are on disk before they are renamed.
     for path in [*self._new.iterdir(), self._new]:
@@ -105,8 +97,11 @@ class Backup:
     if not self._keeps_two:
       shutil.rmtree(self._previous, ignore_errors=True)
 
-  def restore(self, model, iterator, state):
-    """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break."""
+  def restore(self, model, iterator, state, joined=None):
+    """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break.
+
+    `joined`: the position of all workers, which replaces the backup's own.
+    """
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
     if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
@@ -125,10 +120,11 @@ class Backup:
       values = iter([reader.get_tensor(_key(i)) for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
-    # checkpoint overrides them: with symbolic checkpoints a stage was further than training.
-    self._restore_stages(dataset_graph.stages_with_state(pipeline(iterator)), state)
-    tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
+    # Before the model is changed, as the backup may be of another pipeline.
+    if joined is None:
+      tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
+    else:
+      joined.restore(iterator._dataset)
     for name in ("weights", "random states", "optimizer"):
       for variable in variables[name]:
         variable.assign(next(values))
@@ -142,19 +138,6 @@ class Backup:
       variable.assign(next(values))
     return model.get_metrics_result()
 
-  def _restore_stages(self, stages, state):
-    """Restores stages that the iterator's checkpoint may lack: `batch` and the like drop a stage's iterator at its end."""
-    try:
-      saved = list(state["stages"])
-      if len(saved) == len(stages):
-        for stage, each in zip(stages, saved):
-          stage.restore_state(each)
-        return
-    except (KeyError, TypeError, ValueError, OverflowError, tf.errors.DataLossError) as error:
-      self._refuse_damaged(error)
-    self.refuse(
-        f"a pipeline with {len(saved)} stages that have a state, but this one has {len(stages)}. Build the same pipeline")
-
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)
     # Renamed first, so that it disappears at once: half of it would not be a backup.
@@ -164,6 +147,15 @@ class Backup:
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(OSError):  # It has other files.
       self.directory.rmdir()
+
+
+def iterator_in(directory):
+  """The path of the iterator's checkpoint in a backup, and the number of its epoch in `fit`; ValueError if there is no backup."""
+  backup = Backup(directory)
+  state = backup.state()
+  if state is None:
+    raise ValueError(f"{directory} has no backup of rtf.keras.BackupAndRestore. Pass None for a worker whose backup was lost.")
+  return backup._path() / "iterator", state["epoch"]
 
 
 def pipeline(iterator):

@@ -10,12 +10,13 @@ import contextlib
 import os
 import pathlib
 import warnings
-from typing import Literal
+from typing import Literal, Sequence
 
 import keras
 import tensorflow as tf
 
 from refurbish_tf._internal import checks
+from refurbish_tf.epoch_position import EpochPosition
 from refurbish_tf.keras import backup
 from refurbish_tf.keras.reader import Reader
 from refurbish_tf.keras.step import StepCallback
@@ -63,6 +64,9 @@ class BackupAndRestore(StepCallback):
     double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the space.
     delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the start. If
       not, a fit of more epochs resumes at what was saved last.
+    former_dirs: where the number of workers has changed, the `backup_dir` of each former worker, None for one that was lost.
+      While `backup_dir` has no backup, `fit` resumes with the model of the first one, and with its part of what all of
+      them had left of the epoch (`rtf.EpochPosition.joined`).
 
   Raises:
     ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
@@ -81,7 +85,7 @@ class BackupAndRestore(StepCallback):
 
   def __init__(
       self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch", double_checkpoint: bool = False,
-      delete_checkpoint: bool = True) -> None:
+      delete_checkpoint: bool = True, former_dirs: Sequence[str | os.PathLike[str] | None] | None = None) -> None:
     super().__init__()
     self._need(keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"]))
     self._need(keras.Model, "_symbolic_build", "data_batch")
@@ -107,7 +111,7 @@ class BackupAndRestore(StepCallback):
           f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
           "Pass another path, or remove the file.")
     self._backup = backup.Backup(directory, double_checkpoint)
-    self._save_freq, self._deletes = save_freq, delete_checkpoint
+    self._save_freq, self._deletes, self._former_dirs = save_freq, delete_checkpoint, former_dirs
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
@@ -122,6 +126,9 @@ class BackupAndRestore(StepCallback):
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
+    self._joined, self._restored_backup = None, self._backup
+    if self._saved is None and self._former_dirs is not None:
+      self._join_former()
     self._resumes = self._saved is not None
     self._begun = False
     self._num_run = 0  # Executions of this fit.
@@ -133,6 +140,12 @@ class BackupAndRestore(StepCallback):
     if self._saved is not None:
       self._check(self._saved)
       self.model._initial_epoch = self._saved["epoch"]
+
+  def _join_former(self):
+    self._joined = EpochPosition.joined(self._former_dirs)
+    self._restored_backup = backup.Backup(pathlib.Path(next(filter(None, self._former_dirs))))
+    # The steps that are left of the epoch are counted from its rest.
+    self._saved = {**self._restored_backup.state(), "epoch": self._joined.epoch, "step": 0, "steps": None}
 
   def _check(self, saved):
     for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled in the same way")):
@@ -223,7 +236,7 @@ class BackupAndRestore(StepCallback):
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
             f"epoch {self._saved['epoch']}, but fit begins with epoch {self._epoch}. Leave initial_epoch out")
-      self._resumed_logs = self._backup.restore(self.model, iterator, self._saved)
+      self._resumed_logs = self._restored_backup.restore(self.model, iterator, self._saved, self._joined)
       self._num_resumed = self._saved["step"]
       self._saved = None
     self._begun = True

@@ -25,6 +25,8 @@ class HandOverDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
   def __init__(self, input_dataset, buffer_size, num_ahead, exclusive):
     self._input_dataset = input_dataset
+    # Whether its checkpoint is of its input after the last element that was handed out.
+    self.holds_nothing = buffer_size > 0 or num_ahead == 0
     self._name = None
     variant = native.ops().refurbish_tf_hand_over_dataset(
         input_dataset._variant_tensor, buffer_size=buffer_size, num_ahead=num_ahead, exclusive=exclusive,

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, mistakes
+from refurbish_tf._internal import checks, dataset_graph, mistakes, positions
 from refurbish_tf._internal.tensorflow_internals import none_tensor
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
@@ -32,7 +32,7 @@ class Loader:
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
     datasets = dataset_graph.upstream_first(dataset)
-    self._stages = dataset_graph.stages_with_state(datasets)
+    self._stages = positions.stages_of(dataset)
     self._reads_endless_service = dataset_graph.reads_endless_service(datasets)
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}
     self._pack = _packer(dataset.element_spec)
@@ -118,28 +118,37 @@ class Loader:
       TypeError: it is not what `state_dict()` returns.
       tf.errors.OpError: the pipeline does not fit. The next epoch follows, or the rest that was loaded before and not read.
     """
+    state = states.as_array(f"{self._function}: load_state_dict", state_dict)
     with self._lock:
-      self._load(self._as_array(state_dict))
+      saved = states.read(self._function, state)
+      if saved.described != self._described:
+        raise ValueError(
+            f"{self._function}: the state is of another pipeline, with {saved.described}, but this one has {self._described}. "
+            "Build the same pipeline.")
+      self._load(saved, state)
 
-  def _load(self, state):
-    saved = states.read(self._function, state, self._described, self._stages)
-    unread = self._rest and self._rest.state
+  def load_position(self, position: dict[str, Any]) -> None:
+    """Goes to a position of all workers: what `rtf.EpochPosition.restore` does."""
+    with self._lock:
+      self._load(states.Saved(position, None, self._described, position.get("epoch", self._next_number), None), None)
+
+  def _load(self, saved, state):
+    unread = self._rest
     if self._epoch is not None:
       self._epoch.leave()
     self._epoch = self._rest = None  # Reading ahead, they would take the stages on to their next epoch.
     self._num_loads += 1
     try:
-      with dataset_graph.unchanged_on_error(self._stages):
-        # Stages before the iterator, whose word on them counts.
-        for stage, each in zip(self._stages, saved.stages):
-          stage.restore_state(each)
-        if saved.iterator is not None:
-          rest = _Rest(self, state.copy(), saved.told)
-          states.restore(rest.batches.iterator, saved.iterator)
+      with positions.unchanged_on_error(self._stages):
+        if saved.iterator is None:
+          positions.restore(self._function, self._stages, saved.position)
+        else:
+          rest = _Rest(self, saved, state.copy())
+          states.restore(rest.batches.iterator, saved)
           self._rest = rest
     except Exception as error:
       if unread is not None:
-        self._load(unread)
+        self._load(unread.saved, unread.state)
       if isinstance(error, tf.errors.OpError):
         raise type(error)(
             error.node_def, error.op, f"{self._function} cannot load the state: {checks.message_of(error)}") from error
@@ -178,20 +187,6 @@ class Loader:
                 ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
           elif (saved := stage.saved_state())["next_epoch"] < number * passes:
             stage.restore_state({**saved, "next_epoch": number * passes})
-
-  def _as_array(self, state_dict):
-    state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
-    if hasattr(state, "cpu"):
-      state = state.cpu()  # Of PyTorch, perhaps on a device.
-    try:
-      array = None if state is None else np.asarray(state)
-    except (TypeError, ValueError, RuntimeError):
-      array = None
-    if array is None or array.dtype != np.uint8 or array.ndim != 1:
-      raise TypeError(
-          f'{self._function}: load_state_dict takes what state_dict() has returned, {{"state": a vector of uint8}}, got '
-          f"{_described_state(state_dict)}.")
-    return array
 
 
 class _Epoch:
@@ -286,9 +281,9 @@ class _Batches:
 class _Rest:
   """The rest of an epoch that was loaded and is not read yet."""
 
-  def __init__(self, loader, state, told):
-    self.state = state
-    self.told = told  # The number by which Lightning knew the epoch, if it was told.
+  def __init__(self, loader, saved, state):
+    self.saved, self.state = saved, state
+    self.told = saved.told  # The number by which Lightning knew the epoch, if it was told.
     self.batches = _Batches(loader)
 
 
@@ -327,9 +322,3 @@ def _packer(element_spec):
   if type(element_spec) is tuple and flat == list(element_spec):
     return tuple
   return lambda tensors: tf.nest.pack_sequence_as(element_spec, tensors)
-
-
-def _described_state(state_dict):
-  if not isinstance(state_dict, collections.abc.Mapping):
-    return type(state_dict).__name__
-  return "{" + ", ".join(f"{key!r}: {type(value).__name__}" for key, value in state_dict.items()) + "}"

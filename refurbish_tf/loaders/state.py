@@ -1,6 +1,7 @@
-"""The state of a loader, as bytes: the state of each `refurbish` stage, and, in mid-epoch, of the iterator."""
+"""The state of a loader, as bytes: the position of its stages, and, in mid-epoch, the checkpoint of its iterator."""
 from __future__ import annotations
 
+import collections
 import json
 from typing import NamedTuple
 import zlib
@@ -8,15 +9,18 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
+from refurbish_tf._internal import positions
+
 _MAGIC = b"rtf loader state"
-_FORMAT = 4  # Raise it for a change that another package cannot read.
+_FORMAT = 5  # Raise it for a change that another package cannot read.
 _LEAST_BYTES = 1 << 16
 
 
 class Saved(NamedTuple):
   """What a state says."""
-  stages: list  # The state of each.
-  iterator: list | None
+  position: dict
+  iterator: list | None  # Parts of its checkpoint.
+  described: dict
   epoch: int
   told: int | None
 
@@ -29,25 +33,26 @@ def of(stages, iterator, described, epoch, told):
   `described`, for JSON, must be equal where the state is loaded. The length is a power of two that, for a pipeline, does
   not depend on the position: some libraries restore arrays only into arrays of the same shape.
   """
-  # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
-  # stage must not have begun an epoch in the meantime.
-  before, saved = None, [stage.saved_state() for stage in stages]
-  while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, saved)):
-    parts = [] if iterator is None else _saved(iterator)
-    before, saved = saved, [stage.saved_state() for stage in stages]
+  position, parts = positions.of(stages), []
+  if iterator is not None:
+    tensors = iterator._serialize_to_tensors()
+    # One by one, as a message of more than 2 GiB cannot be made.
+    parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
+    if stages:
+      position = json.loads(tensors["_STAGES"].numpy())
   header = json.dumps({
-      "format": _FORMAT, "described": described, "epoch": epoch, "told": told, "kinds": _kinds(stages), "stages": saved,
+      "format": _FORMAT, "described": described, "epoch": epoch, "told": told, "position": position,
       "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # A bit for each sample is most of it: -1 while their number is unknown, and `offload` has none.
-  samples = sum(max(0, each.get("num_samples", 0)) for each in saved)
+  samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
   state[:len(content)] = np.frombuffer(content, np.uint8)
   return state
 
 
-def read(function, state, described, stages):
+def read(function, state):
   """What the state says; ValueError if it is unfit."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
@@ -62,32 +67,53 @@ def read(function, state, described, stages):
     raise ValueError(
         f"{function}: the state has format {header['format']}, but this refurbish_tf reads format {_FORMAT}. Use the one that "
         "saved it.")
-  if (header["described"], header["kinds"]) != (described, _kinds(stages)):
-    raise ValueError(
-        f"{function}: the state is of another pipeline, with {header['described']} and the stages {header['kinds']}, but this "
-        f"one has {described} and {_kinds(stages)}. Build the same pipeline.")
   parts = None
   if header["iterator"] is not None:
     parts = []
     for length in header["iterator"]:
       parts.append(body[begin:begin + length])
       begin += length
-  return Saved(header["stages"], parts, header["epoch"], header["told"])
+  return Saved(header["position"], parts, header["described"], header["epoch"], header["told"])
 
 
-def _kinds(stages):
-  return [type(stage).__name__ for stage in stages]
+def as_array(function, state_dict):
+  """What `state_dict()` has returned, as a vector of uint8."""
+  state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
+  if hasattr(state, "cpu"):
+    state = state.cpu()  # Of PyTorch, perhaps on a device.
+  try:
+    array = None if state is None else np.asarray(state)
+  except (TypeError, ValueError, RuntimeError):
+    array = None
+  if array is None or array.dtype != np.uint8 or array.ndim != 1:
+    raise TypeError(
+        f'{function} takes what state_dict() has returned, {{"state": a vector of uint8}}, got {_described(state_dict)}.')
+  return array
 
 
-def restore(iterator, parts):
-  saved = tf.stack([tf.io.parse_tensor(part, tf.variant) for part in parts])
-  iterator._restore_from_tensors({"_STATE": saved})
+def position_of(state_dict):
+  """The position that a loader has saved, with the number of its epoch."""
+  function = "rtf.EpochPosition.joined"
+  saved = read(function, as_array(function, state_dict))
+  position = saved.position
+  if saved.iterator is not None:
+    position = positions.in_epoch(position, _checkpoint(saved.iterator))
+  return {**position, "epoch": saved.epoch}
 
 
-def _saved(iterator):
-  saved = iterator._serialize_to_tensors()["_STATE"]
-  # One by one, as a message of more than 2 GiB cannot be made.
-  return [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(saved)]
+def restore(iterator, saved):
+  tensors = {"_STATE": _checkpoint(saved.iterator), "_STAGES": tf.constant(json.dumps(saved.position))}
+  iterator._restore_from_tensors(tensors)
+
+
+def _checkpoint(parts):
+  return tf.stack([tf.io.parse_tensor(part, tf.variant) for part in parts])
+
+
+def _described(state_dict):
+  if not isinstance(state_dict, collections.abc.Mapping):
+    return type(state_dict).__name__
+  return "{" + ", ".join(f"{key!r}: {type(value).__name__}" for key, value in state_dict.items()) + "}"
 
 
 def _power_of_two(least):

@@ -60,7 +60,7 @@ absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
 absl::Status CheckpointReader::Read(absl::string_view key,
                                     Tensor* value) const {
   Tensor read;
-  absl::Status status = reader_->ReadTensor(ctx_->flr(), prefix_, key, &read);
+  absl::Status status = reader_->ReadTensor(flr_, prefix_, key, &read);
   if (absl::IsNotFound(status)) {
     // The reader's own message names only the key.
     return absl::NotFoundError(absl::StrCat(

@@ -35,9 +35,13 @@ absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
 class CheckpointReader {
  public:
   // `prefix` is the iterator's. All arguments must outlive the reader.
+  // `ctx` may be null where no dataset is read.
   CheckpointReader(absl::string_view stage, absl::string_view prefix,
                    IteratorContext* ctx, const IteratorStateReader* reader)
-      : stage_(stage), prefix_(prefix), ctx_(ctx), reader_(reader) {}
+      : stage_(stage),
+        prefix_(prefix),
+        flr_(ctx == nullptr ? nullptr : ctx->flr()),
+        reader_(reader) {}
 
   // Reads a tensor of any type and shape.
   absl::Status Read(absl::string_view key, Tensor* value) const;
@@ -79,7 +83,7 @@ class CheckpointReader {
 
   const absl::string_view stage_;
   const absl::string_view prefix_;
-  IteratorContext* const ctx_;
+  tensorflow::FunctionLibraryRuntime* const flr_;
   const IteratorStateReader* const reader_;
 };
 

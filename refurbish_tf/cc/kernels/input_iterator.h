@@ -14,6 +14,7 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/stages_upstream.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 
@@ -28,6 +29,11 @@ class InputWork : public OrderedWorkers::Work {
   // `ctx` is the input's. Both must outlive this object.
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
+
+  // Those that the input reads, before anything else.
+  void SetStages(std::vector<std::shared_ptr<Stage>> stages) {
+    stages_ = std::move(stages);
+  }
 
   OrderedWorkers::Claimed Claim(
       std::unique_ptr<OrderedWorkers::Piece>* piece) override {
@@ -59,6 +65,9 @@ class InputWork : public OrderedWorkers::Work {
     MemoryCheckpoint snapshot(ids_);
     // An input that cannot be saved can be read all the same.
     snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
+    for (const auto& stage : stages_) {
+      snapshot.UpdateStatus(SaveNextEpoch(&snapshot, *stage));
+    }
     return snapshot;
   }
 
@@ -82,6 +91,7 @@ class InputWork : public OrderedWorkers::Work {
   }
 
  private:
+  std::vector<std::shared_ptr<Stage>> stages_;
   IteratorBase& input_;
   IteratorContext& ctx_;
   const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
@@ -139,6 +149,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     input_ctx_.emplace(InputContext(ctx));
     work_.emplace(input_.get(), &*input_ctx_,
                   std::forward<Arguments>(arguments)...);
+    work_->SetStages(StagesUpstream(*this->dataset()->input()));
   }
 
   void Start(const OrderedWorkers::Options& options)

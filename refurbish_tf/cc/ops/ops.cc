@@ -23,6 +23,12 @@ absl::Status NamedRowsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status PositionShape(InferenceContext* c) {
+  for (int i = 2; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
+  c->set_output(3, c->Vector(c->UnknownDim()));
+  return NamedRowsShape(c);
+}
+
 // An op that makes a dataset.
 #define DATASET_OP(name)                       \
   REGISTER_OP("RefurbishTf>" name)             \
@@ -115,23 +121,49 @@ REGISTER_OP("RefurbishTf>FirstStream")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// The state of a stage between two epochs: numbers by name, in one row, and r.
-OP_ON("stage", "RefurbishState")
+// The position of a stage: numbers by name, in one row, r, and a bit for each
+// sample that was yielded.
+OP_ON("stage", "RefurbishPosition")
     .Output("names: string")
     .Output("numbers: int64")
     .Output("reuse_factor: double")
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(2, c->Scalar());
-      return NamedRowsShape(c);
-    });
+    .Output("yielded: uint8")
+    .SetShapeFn(PositionShape);
 
-// Restores the state of a stage: the numbers that RefurbishState returned.
+// The same from the checkpoint of an iterator that is in an epoch of the stage,
+// which may be another process's; of how many such iterators; and which epoch
+// the stage would begin next, -1 if the checkpoint does not say.
+OP_ON("stage", "RefurbishSavedPosition")
+    .Input("checkpoint: variant")
+    .Output("names: string")
+    .Output("numbers: int64")
+    .Output("reuse_factor: double")
+    .Output("yielded: uint8")
+    .Output("num_found: int64")
+    .Output("next_epoch: int64")
+    .SetShapeFn(PositionShape);
+
+// Sets a stage to a position: the numbers that RefurbishPosition returned.
 //
-// Fails and changes nothing if the state is another stage's or damaged.
-OP_ON("stage", "RefurbishRestore")
-    .Input("state: int64")
+// Fails and changes nothing if it is another stage's or damaged.
+//
+// lost_shards: of a joined position, those that it says nothing about.
+OP_ON("stage", "RefurbishSetPosition")
+    .Input("numbers: int64")
     .Input("reuse_factor: double")
+    .Input("yielded: uint8")
+    .Input("lost_shards: int64")
     .SetShapeFn(NoOutputs);
+
+// The names of the refurbish stages that a dataset reads, upstream first.
+REGISTER_OP("RefurbishTf>RefurbishStages")
+    .Input("input_dataset: variant")
+    .Output("stages: string")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(c->UnknownDim()));
+      return absl::OkStatus();
+    });
 
 // The total time that was spent waiting for the iterators of this process.
 REGISTER_OP("RefurbishTf>InputWait")

@@ -36,12 +36,12 @@ Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
       order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
 }
 
-void Epoch::Resume(const SavedEpoch& saved) {
+void Epoch::Resume(const EpochPosition& saved) {
   absl::MutexLock lock(&mu_);
   resumed_ = true;
   yielded_.Resume(saved);
   uint32_t num_yielded = 0;
-  for (uint32_t i = 0; i < yielded_.end(); ++i) {
+  for (uint64_t i = 0; i < yielded_.end(); ++i) {
     if (!yielded_.Has(i)) continue;
     states_.Set(i, SampleState::kFound);
     ++num_yielded;
@@ -69,7 +69,7 @@ void Epoch::Resume(const SavedEpoch& saved) {
   order_->SetOrder(std::move(order), std::move(fresh));
 }
 
-void Epoch::Save(SavedEpoch* saved) {
+void Epoch::Save(EpochPosition* saved) {
   const Schedule* const schedule = parts_.schedule.get();
   saved->begun = true;
   saved->number = number();

@@ -24,7 +24,7 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/refurbish/epoch_parts.h"
 #include "refurbish_tf/cc/refurbish/noted_reads.h"
-#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+#include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -43,12 +43,12 @@ class Epoch {
   // What was not yielded keeps its place in the order if that is still to come.
   // A stream may have yielded samples before their places: samples whose places
   // have passed come there.
-  void Resume(const SavedEpoch& saved) ABSL_LOCKS_EXCLUDED(mu_);
+  void Resume(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   bool resumed() const { return resumed_; }
 
   // For a checkpoint, in place of what the stage has saved of its next epoch.
   // Not while `HandedOut` is called.
-  void Save(SavedEpoch* saved);
+  void Save(EpochPosition* saved);
 
   uint64_t number() const { return parts_.number; }
   uint64_t seed() const { return parts_.seed; }

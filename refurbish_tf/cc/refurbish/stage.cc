@@ -67,22 +67,26 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   RTF_RETURN_IF_ERROR(JoinOthers());
   // Another job may have ended its first pass meanwhile.
   RTF_RETURN_IF_ERROR(AdoptOthersSchedule());
-  ToMake epoch;
   {
     absl::MutexLock lock(&mu_);
     if (!end_error_.ok()) {
       return std::exchange(end_error_, absl::OkStatus());
     }
-    if (position_lost_ && !restored_ && next_epoch_ == 0) {
+    if (position_lost_) {
       return absl::FailedPreconditionError(
           "The checkpoint that was restored has nothing of refurbish, so it is "
-          "not known which epoch comes next: a stage after it, such as a batch "
-          "after map, had come to the end of an epoch. Put repeat before that "
-          "stage, as in .refurbish(...).repeat().batch(...), and save again; or "
-          "use rtf.keras.BackupAndRestore or a loader. To begin with the first "
-          "epoch again, also if the restore itself has failed, build the "
-          "pipeline again and restore everything but the iterator.");
+          "not known which epoch comes next: it was saved in a graph, or as a "
+          "stage in a function began. Save it by tf.train.Checkpoint outside of "
+          "a tf.function, or use rtf.keras.BackupAndRestore or a loader. To "
+          "begin with the first epoch again, also if the restore itself has "
+          "failed, build the pipeline again and restore everything but the "
+          "iterator.");
     }
+  }
+  if (std::shared_ptr<Epoch> rest = ResumeRest()) return rest;
+  ToMake epoch;
+  {
+    absl::MutexLock lock(&mu_);
     // The schedule of another job, or our own after a restore, may begin at a
     // later epoch.
     if (schedule_ != nullptr) {

@@ -19,7 +19,7 @@
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
 #include "refurbish_tf/cc/refurbish/next_order.h"
-#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+#include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
@@ -79,28 +79,30 @@ class Stage : public std::enable_shared_from_this<Stage> {
     end_error_ = error;
   }
 
-  // A checkpoint was restored that holds nothing of the stage: the one behind
-  // it had dropped its iterator at the end of an epoch, as `batch` does. The
-  // first epoch of this process is then an error, unless it is known otherwise
-  // which one comes.
+  // A checkpoint was restored that holds nothing of the stage, as TensorFlow's
+  // `batch` drops its iterator at the end of an epoch. Unless `Restore` tells
+  // the position, the next epoch is an error.
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     position_lost_ = true;
   }
 
-  // For a checkpoint of an iterator that is in no epoch.
-  SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The position of a stage that is in no epoch.
+  EpochPosition Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Sets the stage to where it was when the checkpoint was saved, and resumes
-  // its epoch; returns null if it had begun none. Iterators under way end
-  // their epochs undisturbed. Fails, and changes nothing, if the checkpoint is
-  // damaged or of another pipeline.
+  // Sets the stage to a position. If that is in an epoch, the iterator that
+  // begins next yields the rest of it. Iterators under way end their epochs
+  // undisturbed. Fails, and changes nothing, if the position is damaged or of
+  // another pipeline.
   //
-  // A stage that was given no seed takes that of the checkpoint. It drops what
-  // it has kept, which was prepared with another seed, so no iterator may be
-  // under way.
-  absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // A stage that was given no seed takes that of the position. It drops what it
+  // has kept, which was prepared with another seed, so no iterator may be under
+  // way.
+  absl::Status Restore(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for an iterator that yields the rest itself. Null if the position
+  // is in no epoch.
+  absl::StatusOr<std::shared_ptr<Epoch>> RestoreAndResume(
+      const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Puts a sample that was prepared in `epoch` where it is used again: into the
   // store, the ring for other jobs, or nowhere. `source_sum` is the checksum of
@@ -111,6 +113,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   SourceChecks& source_checks() { return source_checks_; }
 
+  uint64_t next_epoch() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return next_epoch_;
+  }
   int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return options_.num_samples;
@@ -140,37 +146,46 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // `scheduled`: whether to follow the schedule, if there is one.
   ToMake BeginEpoch(uint64_t number, bool scheduled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null unless an epoch was restored whose rest nobody has begun.
+  std::shared_ptr<Epoch> ResumeRest() ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);
   // Fails unless the checkpoint's seeds are ours or may be taken.
-  absl::Status CheckSeeds(const SavedEpoch& saved) const
+  absl::Status CheckSeeds(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AdoptSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptSeeds(const EpochPosition& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes what a rewrite of the source has changed: it may have lost random
   // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the source was divided into another number of shards then; fails
-  // if the stage cannot go on for that.
-  bool IsMoved(const SavedEpoch& saved) const
+  // Whether the source was divided into another number of shards then.
+  bool IsMoved(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckMoved(const SavedEpoch& saved) const
+  // Whether the position is of other samples: of another number of shards, of
+  // all workers, or, between two epochs, of a shard of another size.
+  bool IsOfOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the stage may have another order than the one that was saved: the
-  // epoch begins anew, and each shard may have an order of its own.
-  bool KeepsOrder(const SavedEpoch& saved) const
+  // Fails if the stage cannot continue from such a position.
+  absl::Status CheckOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The part of a joined position that is of the stage's own samples.
+  EpochPosition OwnPart(const EpochPosition& joined) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage may have another order than the one that was saved, as
+  // each shard may have its own.
+  bool KeepsOrder(const EpochPosition& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Removes what is kept of samples whose worker's position was lost: they come
+  // again, so it may have had all its uses.
+  void ForgetLost(const EpochPosition& saved, SampleStore& store)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the stage follows the schedule that was saved; that schedule, as
   // far as the shard can follow it, or null while none can be made.
-  bool HasSchedule(const SavedEpoch& saved) const
+  bool HasSchedule(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<const Schedule> SavedSchedule(const SavedEpoch& saved) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether another worker of the same number has saved it, between two epochs:
-  // one whose shard has another size.
-  bool HasOtherSize(const SavedEpoch& saved) const
+  std::shared_ptr<const Schedule> SavedSchedule(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
-  absl::Status CheckFits(const SavedEpoch& saved) const
+  absl::Status CheckFits(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Which samples of the whole source these are.
   Shard numbering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -218,10 +233,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Null until the first epoch. Goes before `store_`.
   std::shared_ptr<Job> job_ ABSL_GUARDED_BY(mu_);
   absl::Status end_error_ ABSL_GUARDED_BY(mu_);
-  // `repeat` makes an iterator for a restore, and drops it for another one,
-  // which it restores.
+  // Until a restore tells it: `repeat` makes an iterator for a restore, and
+  // drops it for another one, which it restores.
   bool position_lost_ ABSL_GUARDED_BY(mu_) = false;
-  bool restored_ ABSL_GUARDED_BY(mu_) = false;
+  // Of the epoch that was restored, for the iterator that begins next.
+  std::optional<EpochPosition> rest_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   // The highest of all epochs that were begun.

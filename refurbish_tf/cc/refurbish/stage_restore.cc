@@ -1,4 +1,5 @@
 // Saving a stage in a checkpoint, and restoring it.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -21,9 +22,11 @@ absl::Status CheckPolicy(const Policies<Policy>& policies, Policy given,
 
 }  // namespace
 
-SavedEpoch Stage::Save() const {
+EpochPosition Stage::Save() const {
   absl::MutexLock lock(&mu_);
-  SavedEpoch saved;
+  EpochPosition saved;
+  // What was restored and not begun is still the position.
+  if (rest_.has_value()) saved = *rest_;
   saved.seed = static_cast<int64_t>(options_.schedule.seed);
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
   saved.reuse_factor = options_.schedule.reuse_factor;
@@ -33,6 +36,7 @@ SavedEpoch Stage::Save() const {
   if (shard_.has_value()) {
     saved.num_shards = shard_->num_shards;
     saved.whole = shard_->whole;
+    saved.shard = numbering().index;
     saved.schedule_shards = shard_->shard.has_value() ? shard_->num_shards : 0;
   }
   if (store_ != nullptr) {
@@ -40,7 +44,7 @@ SavedEpoch Stage::Save() const {
     saved.store_id = place.store_id;
     saved.ring_head = place.ring_head;
   }
-  if (schedule_ != nullptr) {
+  if (schedule_ != nullptr && (!saved.begun || saved.scheduled)) {
     saved.scheduled = true;
     saved.num_samples = schedule_->num_samples();
     saved.num_kept = schedule_->capacity();
@@ -52,44 +56,45 @@ SavedEpoch Stage::Save() const {
   return saved;
 }
 
-bool Stage::HasSchedule(const SavedEpoch& saved) const {
+bool Stage::HasSchedule(const EpochPosition& saved) const {
   if (schedule_ == nullptr || schedule_->origin() != saved.origin) return false;
   return saved.schedule_shards == 0 ||
          saved.schedule_shards ==
              int64_t{schedule_->ShardsThen(numbering().count)};
 }
 
-bool Stage::IsMoved(const SavedEpoch& saved) const {
+bool Stage::IsMoved(const EpochPosition& saved) const {
   return saved.num_shards != 0 && shard_.has_value() &&
          saved.num_shards != shard_->num_shards;
 }
 
-bool Stage::HasOtherSize(const SavedEpoch& saved) const {
-  return !saved.begun && !IsMoved(saved) && saved.whole >= 0 &&
-         shard_.has_value() && saved.whole == shard_->whole &&
-         saved.num_samples != kUnknownSamples &&
+bool Stage::IsOfOthers(const EpochPosition& saved) const {
+  if (saved.joined || IsMoved(saved)) return true;
+  return !saved.begun && saved.whole >= 0 && shard_.has_value() &&
+         saved.whole == shard_->whole && saved.num_samples != kUnknownSamples &&
          saved.num_samples != options_.num_samples;
 }
 
-bool Stage::KeepsOrder(const SavedEpoch& saved) const {
-  return IsMoved(saved) || (!saved.begun && !options_.any_seed &&
-                            shard_.has_value() && shard_->num_shards > 1);
+bool Stage::KeepsOrder(const EpochPosition& saved) const {
+  return IsOfOthers(saved) || (!saved.begun && !options_.any_seed &&
+                               shard_.has_value() && shard_->num_shards > 1);
 }
 
-absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
+absl::Status Stage::CheckOthers(const EpochPosition& saved) const {
   const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "The checkpoint was saved when the source had ", saved.num_shards,
+        "The position was saved when the source had ", saved.num_shards,
         saved.num_shards == 1 ? " shard" : " shards", ", and now it has ",
         shard_->num_shards, ". ", why));
   };
-  if (saved.begun) {
+  if (saved.begun && !saved.joined) {
     return refused(
-        "In the middle of an epoch it cannot be told which samples of the new "
-        "shards were handed out. Restore it with the former number, and change "
-        "the number with a checkpoint that was saved between two epochs.");
+        "In the middle of an epoch the positions of all workers are needed: "
+        "join them by rtf.EpochPosition.joined(...), and restore the result in "
+        "each worker.");
   }
-  if (saved.schedule_shards == 0 || !shard_->shard.has_value()) {
+  if ((saved.schedule_shards == 0 || !shard_->shard.has_value()) &&
+      (saved.joined || IsMoved(saved))) {
     return refused(
         "It is not known which samples a shard has. Shard next to refurbish, "
         "by source.shard(n, i).refurbish(...), and not file names; or begin "
@@ -105,11 +110,28 @@ absl::Status Stage::CheckMoved(const SavedEpoch& saved) const {
   return absl::OkStatus();
 }
 
+EpochPosition Stage::OwnPart(const EpochPosition& joined) const {
+  EpochPosition own = joined;
+  const Shard shard = numbering();
+  const auto all = joined.yielded.vec<uint8_t>();
+  const uint64_t end = 8 * static_cast<uint64_t>(all.size());
+  YieldedSamples yielded;
+  own.num_samples = options_.num_samples;
+  if (own.num_samples != kUnknownSamples) yielded.Resize(own.num_samples);
+  for (uint64_t i = 0; shard.InWhole(i) < end; ++i) {
+    const uint64_t in_whole = shard.InWhole(i);
+    if (all(in_whole / 8) >> in_whole % 8 & 1) yielded.Note(i);
+  }
+  own.yielded = yielded.bits();
+  own.joined = false;
+  return own;
+}
+
 std::shared_ptr<const Schedule> Stage::SavedSchedule(
-    const SavedEpoch& saved) const {
+    const EpochPosition& saved) const {
+  const bool own_size = IsOfOthers(saved);
   const bool moved = IsMoved(saved);
   if (!saved.scheduled && !moved) return nullptr;
-  const bool own_size = moved || HasOtherSize(saved);
   const bool follows_own = saved.schedule_shards == 0 ||
                            saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
@@ -133,10 +155,13 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   const bool stays = keeps_all && follows_own;
   return std::make_shared<Schedule>(
       options_.schedule, own_size ? options_.num_samples : saved.num_samples,
-      *num_kept, moved && !stays ? saved.next_epoch : saved.origin);
+      *num_kept,
+      !moved || stays ? saved.origin
+      : saved.begun   ? saved.number
+                      : saved.next_epoch);
 }
 
-absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
+absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
   const auto seed = static_cast<int64_t>(options_.schedule.seed);
   const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
   if (saved.seed == seed &&
@@ -154,15 +179,16 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
     if (epoch.alive.expired()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
-        ". This stage was given none and would take that one, but another "
-        "iterator is in an epoch. Drop that iterator first, or give the stage "
-        "seed=",
+        ". This stage was given none and would take that one, but an iterator "
+        "has already started an epoch: the one that is restored, or another. "
+        "Restore before the first element is read and drop other iterators, or "
+        "give the stage seed=",
         saved.seed, "."));
   }
   return absl::OkStatus();
 }
 
-void Stage::AdoptSeeds(const SavedEpoch& saved) {
+void Stage::AdoptSeeds(const EpochPosition& saved) {
   const auto seed = static_cast<uint64_t>(saved.seed);
   const uint64_t order_seed = KeepsOrder(saved)
                                   ? *options_.schedule.order_seed
@@ -178,7 +204,7 @@ void Stage::AdoptSeeds(const SavedEpoch& saved) {
   schedule_ = MakeSchedule(options_, shard_, *store_);
 }
 
-absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
+absl::Status Stage::CheckFits(const EpochPosition& saved) const {
   RTF_RETURN_IF_ERROR(CheckSaved(saved, options_.num_samples));
   if (saved.reuse_factor != options_.schedule.reuse_factor) {
     return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
@@ -195,8 +221,7 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
         "is distributed. Restore after that, or shard by numbers, as by "
         "source.shard(n, i).");
   }
-  if (IsMoved(saved)) return CheckMoved(saved);
-  if (HasOtherSize(saved)) return absl::OkStatus();
+  if (IsOfOthers(saved)) return CheckOthers(saved);
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
       saved.num_samples != options_.num_samples) {
@@ -212,23 +237,23 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
+absl::Status Stage::Restore(const EpochPosition& saved) {
   {
     absl::MutexLock lock(&mu_);
     RTF_RETURN_IF_ERROR(CheckFits(saved));
   }
   RTF_RETURN_IF_ERROR(JoinOthers());
-  ToMake to_make;
   // What a store on disk is to note, or null.
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<SampleStore> store;
   Cooperation::Terms terms;
   {
     absl::MutexLock lock(&mu_);
-    // Another thread may have begun an epoch meanwhile.
+    // Another thread may have begun an epoch in the meantime.
     RTF_RETURN_IF_ERROR(CheckFits(saved));
     AdoptSeeds(saved);
-    if (IsMoved(saved) || (saved.scheduled && !HasSchedule(saved))) {
+    const bool moved = IsMoved(saved);
+    if (moved || (saved.scheduled && !HasSchedule(saved))) {
       schedule_ = SavedSchedule(saved);
       if (schedule_ != nullptr) {
         options_.num_samples = schedule_->num_samples();
@@ -238,25 +263,72 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     const int64_t id = store_->cooperation().place().store_id;
     job_->Restore(next_epoch_, saved.store_id == id ? saved.ring_head : 0);
     next_epoch_ = saved.next_epoch;
-    restored_ = true;
+    position_lost_ = false;
     end_error_ = absl::OkStatus();
-    if (schedule_ != nullptr &&
-        (IsMoved(saved) || schedule_->moved().has_value())) {
-      store = store_;
+    rest_.reset();
+    if (saved.begun) {
+      rest_ = saved.joined ? OwnPart(saved) : saved;
+      rest_->scheduled |= moved && schedule_ != nullptr;
+    }
+    store = store_;
+    if (schedule_ != nullptr && (moved || schedule_->moved().has_value())) {
       schedule = schedule_;
       terms = TermsOf(options_, shard_);
     }
-    if (saved.begun) to_make = BeginEpoch(saved.number, saved.scheduled);
   }
-  if (schedule != nullptr) {
-    const absl::Status noted = store->cooperation().AgreeAnew(terms, *schedule);
-    // A later run without this checkpoint then follows another schedule.
-    if (!noted.ok()) LOG(WARNING) << noted.message();
-  }
+  ForgetLost(saved, *store);
+  if (schedule == nullptr) return absl::OkStatus();
+  const absl::Status noted = store->cooperation().AgreeAnew(terms, *schedule);
+  // A later run without this checkpoint then follows another schedule.
+  if (!noted.ok()) LOG(WARNING) << noted.message();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Epoch>> Stage::RestoreAndResume(
+    const EpochPosition& saved) {
+  RTF_RETURN_IF_ERROR(Restore(saved));
   if (!saved.begun) return nullptr;
+  std::shared_ptr<Epoch> epoch = ResumeRest();
+  if (epoch != nullptr) return epoch;
+  return absl::FailedPreconditionError(
+      "While an iterator of refurbish was restored, another one started and "
+      "took the rest of the epoch. Restore before other threads read the "
+      "pipeline.");
+}
+
+std::shared_ptr<Epoch> Stage::ResumeRest() {
+  EpochPosition rest;
+  ToMake to_make;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!rest_.has_value()) return nullptr;
+    rest = *std::exchange(rest_, std::nullopt);
+    to_make = BeginEpoch(rest.number, rest.scheduled);
+  }
   std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(to_make));
-  epoch->Resume(saved);
+  epoch->Resume(rest);
   return epoch;
+}
+
+void Stage::ForgetLost(const EpochPosition& saved, SampleStore& store) {
+  const auto lost = saved.lost_shards.vec<int64_t>();
+  if (!saved.joined || lost.size() == 0) return;
+  Shard shard;
+  int64_t num_samples;
+  {
+    absl::MutexLock lock(&mu_);
+    shard = numbering();
+    num_samples = options_.num_samples;
+  }
+  if (num_samples == kUnknownSamples) return store.store().Clear();
+  const Shard keys = store.Keys(shard);
+  for (int64_t i = 0; i < num_samples; ++i) {
+    const int64_t former = shard.InWhole(i) % saved.num_shards;
+    if (std::find(lost.data(), lost.data() + lost.size(), former) !=
+        lost.data() + lost.size()) {
+      store.store().Remove(keys.InWhole(i), /*evict=*/false);
+    }
+  }
 }
 
 }  // namespace refurbish_tf

@@ -25,7 +25,7 @@ MUTANTS = [
            "furthest > 0 ? furthest - 1 : CheckedValue(next);", "furthest > 0 ? furthest - 1 : 0;",
            "tests/refurbish/test_service_search.py::test_killed_workers_come_back_with_their_stores"),
     # Restart.
-    Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/refurbish/saved_epoch.cc",
+    Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/refurbish/epoch_position.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/refurbish/test_restart.py::test_restores_again_and_again"),
     Mutant("a checkpoint of an earlier version is read", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
            "  if (version != kCheckpointVersion) {\n", "  if (version > kCheckpointVersion) {\n",
@@ -38,7 +38,7 @@ MUTANTS = [
     Mutant("a checkpoint of another seed is taken", RESTORE,
            "  if (!options_.any_seed) {\n", "  if (options_.any_seed) {\n",
            "tests/refurbish/test_restart.py::test_checkpoint_of_another_pipeline"),
-    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/refurbish/saved_epoch.cc",
+    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/refurbish/epoch_position.cc",
            "    if (since(i) >= num_samples) return beyond(since(i));\n", "",
            "tests/refurbish/test_damaged_checkpoint.py::test_nonsense_is_refused"),
     Mutant("a fit that is told to stop loses its backup", "refurbish_tf/keras/restore.py",

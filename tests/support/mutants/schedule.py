@@ -16,7 +16,7 @@ MUTANTS = [
            MANY + "test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch"),
     Mutant("what fits is noted for ever", "refurbish_tf/cc/refurbish/stage.cc", "    fitting_.Free();\n", "",
            MANY + "test_what_fits_is_forgotten_when_the_schedule_begins"),
-    Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/refurbish/saved_epoch.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
+    Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/refurbish/epoch_position.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
            MANY + "test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again"),
     Mutant("alone, the schedule begins after an epoch that it does not know", "refurbish_tf/cc/refurbish/stage.cc",
            "    if (job_->alone()) {", "    if (false) {", "tests/cc/test_cc.py::test_a_stage_in_memory_alone"),

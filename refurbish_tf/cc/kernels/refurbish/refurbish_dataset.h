@@ -53,6 +53,8 @@ class RefurbishDataset : public UnaryDataset {
         final_(std::move(final)),
         hinted_(hinted) {}
 
+  const std::shared_ptr<Stage>& stage() const { return stage_; }
+
   int64_t CardinalityInternal(CardinalityOptions options) const override;
   absl::Status RandomIndexingCompatible() const override;
   absl::Status Get(OpKernelContext*, int64_t,

@@ -1,17 +1,14 @@
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 
-#include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/refurbish/position_checkpoint.h"
+#include "refurbish_tf/cc/kernels/stages_upstream.h"
 
 namespace refurbish_tf {
 namespace {
 
-// Raised when older packages cannot read what is saved now.
-constexpr int64_t kCheckpointVersion = 5;
-constexpr char kVersion[] = "version";
 constexpr char kEnded[] = "ended";
 
 // More would save little.
@@ -218,24 +215,19 @@ std::shared_ptr<tensorflow::data::model::Node> RefurbishIterator::CreateNode(
                                                             {});
 }
 
-absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
+absl::Status RefurbishIterator::SaveInternal(SerializationContext* ctx,
                                              IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
-  SavedEpoch saved = dataset()->stage_->Save();
+  EpochPosition saved = dataset()->stage_->Save();
   if (epoch_ != nullptr) epoch_->Save(&saved);
-  absl::Status written;
-  const auto write = [&](const char* key, const auto* value) {
-    if constexpr (std::is_integral_v<std::decay_t<decltype(*value)>>) {
-      written.Update(
-          writer->WriteScalar(prefix(), key, static_cast<int64_t>(*value)));
-    } else {
-      written.Update(writer->WriteTensor(prefix(), key, Tensor(*value)));
-    }
-  };
-  write(kVersion, &kCheckpointVersion);
-  write(kEnded, &ended_);
-  ForEachField(&saved, write);
-  return written;
+  // A symbolic checkpoint saves an iterator that is made for a restore, too.
+  if (ctx->symbolic_checkpoint() && !to_be_restored_) {
+    TF_RETURN_IF_ERROR(SaveNextEpoch(writer, *dataset()->stage_));
+  }
+  TF_RETURN_IF_ERROR(
+      writer->WriteScalar(prefix(), kEnded, static_cast<int64_t>(ended_)));
+  return WritePosition(writer, prefix(), dataset()->stage_->id(),
+                       std::move(saved));
 }
 
 absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
@@ -243,34 +235,12 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   absl::MutexLock lock(&mu_);
   to_be_restored_ = false;
   const CheckpointReader checkpoint("refurbish", prefix(), ctx, reader);
-  int64_t version = 0;
-  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kVersion, &version));
-  if (version != kCheckpointVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The checkpoint of refurbish has version ", version,
-        ", but this refurbish_tf reads version ", kCheckpointVersion,
-        ". Use the refurbish_tf that saved it."));
-  }
-  SavedEpoch saved;
-  bool ended = false;
-  absl::Status all_read;
-  const auto read = [&](const char* key, auto* value) {
-    using Value = std::decay_t<decltype(*value)>;
-    if constexpr (std::is_integral_v<Value>) {
-      int64_t number = *value;
-      all_read.Update(checkpoint.ReadScalar(key, &number));
-      *value = number;
-    } else if constexpr (std::is_same_v<Value, double>) {
-      all_read.Update(checkpoint.ReadScalar(key, value));
-    } else {
-      all_read.Update(checkpoint.Read(key, value));
-    }
-  };
-  read(kEnded, &ended);
-  ForEachField(&saved, read);
-  TF_RETURN_IF_ERROR(all_read);
+  EpochPosition saved;
+  TF_RETURN_IF_ERROR(ReadPosition(checkpoint, &saved));
+  int64_t ended = 0;
+  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kEnded, &ended));
   absl::StatusOr<std::shared_ptr<Epoch>> epoch =
-      dataset()->stage_->Restore(saved);
+      dataset()->stage_->RestoreAndResume(saved);
   if (!epoch.ok()) return epoch.status();
   num_pieces_ = next_piece_ = 0;
   workers_.Stop();

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/refurbish/saved_epoch.h"
+#include "refurbish_tf/cc/refurbish/epoch_position.h"
 
 #include <algorithm>
 #include <limits>
@@ -38,7 +38,7 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
       "start the epoch over without this part of the checkpoint."));
 }
 
-absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
+absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples) {
   for (const auto& [key, number, least, most] :
        {std::tuple<const char*, int64_t, int64_t, int64_t>{
             "next_epoch", saved.next_epoch, 0, kMaxEpochs - 1},
@@ -47,6 +47,7 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
         {"eviction", saved.eviction, 0, kEvictions.names.size() - 1},
         {"shuffle", saved.shuffle, 0, kShuffles.names.size() - 1},
         {"num_shards", saved.num_shards, 0, kMaxSamples},
+        {"shard", saved.shard, 0, kMaxSamples},
         {"whole", saved.whole, kUnknownSamples, kMaxSamples},
         {"schedule_shards", saved.schedule_shards, 0, kMaxShards},
         {"ring_head", saved.ring_head, 0,
@@ -82,7 +83,8 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
                    tensorflow::DataType>{"yielded", saved.yielded,
                                          tensorflow::DT_UINT8},
         {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32},
-        {"yielded_last", saved.yielded_last, tensorflow::DT_UINT32}}) {
+        {"yielded_last", saved.yielded_last, tensorflow::DT_UINT32},
+        {"lost_shards", saved.lost_shards, tensorflow::DT_INT64}}) {
     if (tensor.dtype() != dtype || tensor.dims() != 1) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ",
                                tensorflow::DataTypeString(tensor.dtype()),
@@ -103,7 +105,9 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
                              " bytes, which is not one bit for each of ",
                              saved.num_samples, " samples");
   }
-  if (saved.num_samples != kUnknownSamples) num_samples = saved.num_samples;
+  if (saved.num_samples != kUnknownSamples || saved.joined) {
+    num_samples = saved.num_samples;
+  }
   if (num_samples == kUnknownSamples) return absl::OkStatus();
   const auto beyond = [num_samples](int64_t index) {
     return DamagedCheckpoint("refurbish", "it says that sample ", index,
@@ -141,7 +145,7 @@ void YieldedSamples::Note(uint32_t index) {
   since_.clear();
 }
 
-void YieldedSamples::Resume(const SavedEpoch& saved) {
+void YieldedSamples::Resume(const EpochPosition& saved) {
   const auto yielded = saved.yielded.vec<uint8_t>();
   bits_.assign(yielded.data(), yielded.data() + yielded.size());
   for (const auto* tensor : {&saved.yielded_since, &saved.yielded_last}) {
@@ -150,7 +154,9 @@ void YieldedSamples::Resume(const SavedEpoch& saved) {
   }
 }
 
-void YieldedSamples::Save(SavedEpoch* saved) {
+tensorflow::Tensor YieldedSamples::bits() const { return VectorOf(bits_); }
+
+void YieldedSamples::Save(EpochPosition* saved) {
   if (!saved_.has_value()) saved_ = VectorOf(bits_);
   if (!since_saved_.has_value()) since_saved_ = VectorOf(since_);
   saved->yielded = *saved_;

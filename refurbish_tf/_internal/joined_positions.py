@@ -1,0 +1,111 @@
+"""Joins the positions of several workers into one, which any number of workers can restore."""
+import base64
+import collections
+import json
+import os
+import pathlib
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf._internal import positions
+
+# What must be the same for all workers.
+_SAME = ("seed", "reuse_factor", "eviction", "shuffle", "num_shards", "whole", "schedule_shards")
+
+
+def read(saved):
+  """The position that a worker has saved, in whatever form; None if it was lost."""
+  if saved is None:
+    return None
+  if isinstance(saved, collections.abc.Mapping):
+    from refurbish_tf.loaders import state
+    return state.position_of(saved)
+  if not isinstance(saved, (str, os.PathLike)):
+    raise TypeError(
+        "saved of rtf.EpochPosition.joined must have, for each worker, the path of a checkpoint or of a backup, the state_dict() of "
+        f"a loader, an EpochPosition, or None, got {type(saved).__name__}.")
+  path, epoch = pathlib.Path(saved), None
+  if path.is_dir():
+    from refurbish_tf.keras import backup
+    path, epoch = backup.iterator_in(path)
+  found = positions.saved_in(os.fspath(path))
+  if len(found) != 1:
+    raise ValueError(
+        f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, and must have one. Save one iterator, or one "
+        "rtf.EpochPosition, by tf.train.Checkpoint.")
+  return found[0] if epoch is None else {**found[0], "epoch": epoch}
+
+
+def join(found):
+  """The joined position, and the numbers of the shards whose position is missing."""
+  present = [position for position in found if position is not None]
+  if not present:
+    _refuse("there is none. Begin with the first epoch")
+  if not all(position.get("can_be_moved", True) for position in present):
+    _refuse(
+        "a pipeline holds elements that have left refurbish and were not handed out. Set options.experimental_symbolic_checkpoint = True, "
+        "and put shuffle, unbatch and interleave before refurbish, or finish the epoch with the former number of workers")
+  if len({(position["format"], *position["kinds"]) for position in present}) > 1:
+    _refuse("they are of different pipelines. Take what the workers of one run have saved")
+  joined = [_join_stage(list(states), len(found)) for states in zip(*(position["stages"] for position in present), strict=True)]
+  epochs = [position["epoch"] for position in present if position.get("epoch") is not None]
+  value = {key: present[0][key] for key in ("format", "kinds")}
+  if epochs:
+    value["epoch"] = min(epochs)
+  return {**value, "stages": joined}, sorted({shard for state in joined for shard in state["lost_shards"]})
+
+
+def _join_stage(states, num_workers):
+  if "num_shards" not in states[0]:
+    _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Leave offload without refurbish out")
+  for name in _SAME:
+    if len({state[name] for state in states}) > 1:
+      _refuse(f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Take what the workers of one run have saved")
+  count, shards = states[0]["num_shards"], [state["shard"] for state in states]
+  if count != num_workers or len(set(shards)) != len(shards):
+    _refuse(
+        f"the source had {count} shards, and there are {num_workers} positions, of the shards {', '.join(map(str, shards))}. Give one of "
+        "each worker, None for a lost one; a source must be sharded by source.shard(n, i) before refurbish")
+  if count > 1 and states[0]["schedule_shards"] == 0:
+    _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
+  number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
+  # Workers that have not begun the epoch, or have ended it.
+  done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
+  if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):
+    _refuse("they are of different epochs. Take positions that were saved at the same time")
+  begun = any(done) or any(state["begun"] for state in states)
+  sizes = [_size(state) for state in states]
+  known = states[0]["whole"] >= 0 or min(sizes) >= 0 and len(sizes) == count
+  whole = states[0]["whole"] if states[0]["whole"] >= 0 else sum(sizes) if known else -1
+  yielded = [np.ones(size, bool) if ended else _bits(state) for state, ended, size in zip(states, done, sizes)]
+  bits = np.zeros(whole if known else max(shard + count * len(each) for shard, each in zip(shards, yielded)), bool)
+  for shard, each in zip(shards, yielded):
+    bits[shard::count][:len(each)] = each
+  scheduled = all(state["scheduled"] for state in states)
+  if scheduled and len({state["origin"] for state in states}) > 1:
+    _refuse("their schedules began in different epochs. Finish the epoch with the former number of workers")
+  keeps_all = all(state["num_kept"] == state["num_samples"] for state in states)
+  return {
+      **states[0], "joined": 1, "begun": int(begun), "number": number, "next_epoch": number + begun, "scheduled": int(scheduled and known),
+      "num_samples": whole, "num_kept": 0 if not (scheduled and known) else whole if keeps_all else whole - 1, "store_id": 0,
+      "ring_head": 0, "shard": 0, "yielded": base64.b64encode(zlib.compress(np.packbits(bits if begun else bits[:0], bitorder="little").tobytes())).decode(),
+      "lost_shards": sorted(set(range(count)) - set(shards)) if begun else []}
+
+
+def _size(state):
+  """How many samples the worker has, -1 if that is not known."""
+  if state["whole"] >= 0:
+    return (state["whole"] + state["num_shards"] - 1 - state["shard"]) // state["num_shards"]
+  return state["num_samples"]
+
+
+def _bits(state):
+  bits = np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(state["yielded"])), np.uint8), bitorder="little").astype(bool)
+  size = _size(state)
+  return bits if size < 0 else np.resize(bits, size) if len(bits) >= size else np.pad(bits, (0, size - len(bits)))
+
+
+def _refuse(why):
+  raise ValueError(f"rtf.EpochPosition.joined cannot join the positions: {why}.")

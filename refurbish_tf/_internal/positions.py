@@ -1,0 +1,218 @@
+"""The position of a pipeline: which epoch each of its stages is in, and what was yielded. One value, for whatever saves it.
+
+Checkpoints of iterators get it as a second tensor: TensorFlow's `batch` and others drop the iterator of a stage at the end of
+an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save such an iterator and nothing else.
+"""
+import base64
+import contextlib
+import functools
+import json
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf._internal import dataset_graph, native
+from refurbish_tf._internal.tensorflow_internals import iterator_ops
+
+_FORMAT = 3  # Raise it for a change that another package cannot read.
+_STATE, _STAGES = "_STATE", "_STAGES"
+# Datasets that yield an element as soon as they have read it, so that what has left a stage is what was handed out.
+_PASSES_ON = frozenset({
+    "_BatchDataset", "_ConcatenateDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset",
+    "_RepeatDataset", "_TakeDataset", "_ZipDataset", "_AssertCardinalityDataset", "HandOverDataset"})
+# They read ahead, but a symbolic checkpoint is of what was handed out.
+_PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
+
+
+class RefurbishStage:
+  """A refurbish stage, which the ops know by its `stage_name`."""
+
+  def saved_state(self):
+    """The position of the stage between two epochs, or of an epoch that was restored and not begun, as a dict for JSON."""
+    return _state(native.ops().refurbish_tf_refurbish_position(stage=self.stage_name))
+
+  def restore_state(self, state):
+    state = dict(state)
+    lost_shards = state.pop("lost_shards", [])
+    yielded = np.frombuffer(zlib.decompress(base64.b64decode(state.pop("yielded"))), np.uint8)
+    expected = self.saved_state()
+    del expected["yielded"]
+    *numbers, reuse_factor = native.numbers_of(state, expected)
+    native.ops().refurbish_tf_refurbish_set_position(
+        stage=self.stage_name, numbers=tf.constant(numbers, tf.int64), reuse_factor=tf.constant(reuse_factor, tf.float64),
+        yielded=yielded, lost_shards=tf.constant(lost_shards, tf.int64))
+
+
+class _CapturedStage(RefurbishStage):
+  """A stage of a dataset that a function has captured."""
+
+  def __init__(self, name):
+    self.stage_name = name
+
+
+def _state(output):
+  *rows, reuse_factor, yielded = output
+  return {**native.rows(rows)[0], "reuse_factor": float(reuse_factor),
+          "yielded": base64.b64encode(zlib.compress(yielded.numpy().tobytes(), 1)).decode()}
+
+
+def stages_of(dataset):
+  """The stages of `dataset` that have a position, upstream first, with those of datasets that its functions have captured.
+
+  Their names differ between processes, their order does not.
+  """
+  stages = []
+  for each in dataset_graph.upstream_first(dataset):
+    if hasattr(each, "saved_state"):
+      stages.append(each)
+    for function in each._functions():
+      for captured in getattr(function.function, "captured_inputs", ()):
+        if captured.dtype == tf.variant and not tf.is_symbolic_tensor(captured):
+          stages += map(_CapturedStage, native.ops().refurbish_tf_refurbish_stages(captured).numpy().tolist())
+  return list({getattr(stage, "stage_name", id(stage)): stage for stage in stages}.values())
+
+
+def of(stages):
+  """The position of stages that are in no epoch."""
+  return {"format": _FORMAT, "kinds": _kinds(stages), "stages": [stage.saved_state() for stage in stages]}
+
+
+def restore(what, stages, position):
+  """Sets stages to a position; if one refuses it, none is changed. `what` names the caller in errors."""
+  try:
+    found, kinds, states = position["format"], position["kinds"], position["stages"]
+  except (KeyError, TypeError) as error:
+    raise damaged(what, error) from error
+  if found != _FORMAT:
+    raise ValueError(f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that saved it.")
+  if kinds != _kinds(stages):
+    raise ValueError(
+        f"{what}: the position is of another pipeline, with the stages {kinds}, but this one has {_kinds(stages)}. Build the same "
+        "pipeline.")
+  with unchanged_on_error(stages):
+    try:
+      for stage, state in zip(stages, states, strict=True):
+        stage.restore_state(state)
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError, zlib.error, tf.errors.DataLossError) as error:
+      raise damaged(what, error) from error
+
+
+def damaged(what, error):
+  return ValueError(
+      f"{what}: the position is damaged ({type(error).__name__}: {error}). Restore another checkpoint, or leave it out to begin with "
+      "the first epoch.")
+
+
+@contextlib.contextmanager
+def unchanged_on_error(stages):
+  """Sets `stages` back to the state before if what is done within fails."""
+  before = [stage.saved_state() for stage in stages]
+  try:
+    yield
+  except Exception:
+    for stage, saved in zip(stages, before):
+      stage.restore_state(saved)
+    raise
+
+
+def in_epoch(position, checkpoint):
+  """The position of an iterator in an epoch, from the two tensors of its checkpoint, which may be another process's."""
+  states = []
+  for name, state in zip(position["names"], position["stages"], strict=True):
+    *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
+    if num_found > 1:
+      raise ValueError("several iterators of the pipeline are in an epoch of one refurbish stage. Read each stage once.")
+    states.append({**_state(found), "next_epoch": state["next_epoch"]} if num_found else state)
+  return {**position, "stages": states}
+
+
+def saved_in(path):
+  """The positions in a `tf.train.Checkpoint`: of iterators, and of `rtf.EpochPosition`."""
+  found = []
+  for name, _ in tf.train.list_variables(path):
+    tensor = lambda name, dtype: tf.raw_ops.RestoreV2(prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype])[0]
+    if name.endswith(_STAGES):
+      position = json.loads(tensor(name, tf.string).numpy())
+      found.append(in_epoch(position, tensor(name.removesuffix(_STAGES) + _STATE, tf.variant)))
+    elif name.endswith("py_state"):
+      with contextlib.suppress(ValueError):
+        position = json.loads(tensor(name, tf.string).numpy())
+        if isinstance(position, dict) and position.keys() >= {"kinds", "stages"}:
+          found.append(position)
+  return found
+
+
+def _kinds(stages):
+  return [type(stage).__name__ for stage in stages]
+
+
+def _can_be_moved(dataset, symbolic):
+  """Whether all that has left the stages was handed out."""
+  if hasattr(dataset, "refurbish_stage"):
+    return True
+  passes_on = _PASSES_ON_SYMBOLIC if symbolic else _PASSES_ON
+  if not symbolic and not getattr(dataset, "holds_nothing", True):
+    return False  # The end of a loader's pipeline, with an element on its way to a device.
+  return type(dataset).__name__ in passes_on and all(_can_be_moved(upstream, symbolic) for upstream in dataset._inputs())
+
+
+def _save(iterator, serialize):
+  """The tensors of an iterator's checkpoint, with the position of its stages at the same element."""
+  stages = _stages_read_by(iterator)
+  if not stages:
+    return serialize(iterator)
+  # The iterator may be reading ahead: no stage must have begun an epoch in the meantime.
+  before, position = None, of(stages)
+  while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])):
+    tensors = serialize(iterator)
+    before, position = position["stages"], of(stages)
+  symbolic = iterator._dataset.options().experimental_symbolic_checkpoint
+  restored = getattr(iterator, "_refurbish_tf_restored", None)
+  for i, stage in enumerate(stages):
+    if not hasattr(stage, "stage_name"):
+      continue
+    *_, next_epoch = native.ops().refurbish_tf_refurbish_saved_position(stage=stage.stage_name, checkpoint=tensors[_STATE])
+    if next_epoch >= 0:
+      # The element that was handed out last is behind what was read ahead.
+      position["stages"][i]["next_epoch"] = int(next_epoch)
+    elif symbolic and restored is not None:
+      position["stages"][i] = restored[i]  # It has not come to the stage since.
+    elif symbolic and position["stages"][i]["next_epoch"] > 0:
+      position["stages"][i]["next_epoch"] = -1  # What it has read ahead has begun an epoch: it is not known which.
+  position["names"] = [getattr(stage, "stage_name", b"").decode() for stage in stages]
+  position["can_be_moved"] = _can_be_moved(iterator._dataset, bool(symbolic))
+  return {**tensors, _STAGES: tf.constant(json.dumps(position))}
+
+
+def _restore(iterator, tensors, deserialize):
+  stages = _stages_read_by(iterator)
+  if not stages:
+    return deserialize(iterator, tensors)
+  try:
+    position = json.loads(tensors[_STAGES].numpy())
+  except ValueError as error:
+    raise damaged("tf.train.Checkpoint", error) from error
+  with unchanged_on_error(stages):
+    result = deserialize(iterator, tensors)
+    # After it: of several iterators over one stage none knows which epoch comes next.
+    restore("tf.train.Checkpoint", stages, position)
+  iterator._refurbish_tf_restored = position["stages"]
+  return result
+
+
+def _stages_read_by(iterator):
+  dataset = getattr(iterator, "_dataset", None)
+  return stages_of(dataset) if isinstance(dataset, tf.data.Dataset) and tf.executing_eagerly() else []
+
+
+def attach():
+  """Adds the position to the checkpoints of iterators whose pipeline has a stage. Those of others stay as they are."""
+  for method, ours in (("_serialize_to_tensors", _save), ("_restore_from_tensors", _restore)):
+    original = getattr(iterator_ops.OwnedIterator, method)
+
+    @functools.wraps(original)
+    def wrapper(self, *tensors, _original=original, _ours=ours):
+      return _ours(self, *tensors, (lambda iterator, *rest: _original(iterator, *rest)))
+
+    setattr(iterator_ops.OwnedIterator, method, wrapper)

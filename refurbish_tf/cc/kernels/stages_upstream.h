@@ -1,0 +1,27 @@
+// The refurbish stages that a dataset reads, and what an iterator's checkpoint
+// says of them.
+//
+// TensorFlow's `batch` and others drop their input's iterator at the end of an
+// epoch, and the checkpoint then lacks the stage. Which epoch the stage begins
+// next is known to itself, but it may be ahead of the consumer. So an iterator
+// that reads ahead notes the number with each element, under a name that no
+// dropped iterator takes with it: in snapshots, and in symbolic checkpoints.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
+
+namespace refurbish_tf {
+
+inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
+
+// Each once. Does not look into functions.
+std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset);
+
+absl::Status SaveNextEpoch(IteratorStateWriter* writer, const Stage& stage);
+
+}  // namespace refurbish_tf

@@ -1,0 +1,138 @@
+// A position in training: which epoch a stage is in, or which one is next, and
+// which samples of it were yielded; r, the seeds and the schedule. It is one
+// value, and what checkpoints, loaders and callbacks save. It holds nothing that
+// is under way or in the store: the source is read again.
+//
+// `Stage::Save` and `Epoch::Save` fill it; `Stage::Restore` checks it
+// (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest of
+// the order. After a restore on a shared store a job uses nothing newer than its
+// schedule wants until it is back where it was (`SharedUse::exact_before`), so
+// that it yields what it had yielded before. Of what is in transit there it
+// takes nothing that was put before `ring_head`, as it may have used that.
+//
+// The positions of all workers can be joined (epoch_position.py): `yielded` is
+// then about the samples of the whole source, and each worker continues with its
+// own part of them, however many workers there are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/plan/schedule.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// The error of a checkpoint that does not fit.
+absl::Status OtherPipeline(const char* what, const std::string& given,
+                           const std::string& saved);
+
+struct EpochPosition {
+  int64_t seed = 0;
+  int64_t order_seed = 0;
+  double reuse_factor = 1;
+  uint64_t next_epoch = 0;
+  bool begun = false;  // Else there is no `number`, and nothing was yielded.
+  uint64_t number = 0;
+  // Whether it is that of all workers. `num_samples`, `num_kept` and `yielded`
+  // are then those of the whole source.
+  bool joined = false;
+  int64_t num_samples = kUnknownSamples;
+  bool scheduled = false;
+  int64_t num_kept = 0;  // With a schedule only.
+  uint64_t origin = 0;   // Likewise.
+  // Of a store on disk its id, and one after the last position of its ring that
+  // the job may have used. 0 elsewhere.
+  int64_t store_id = 0;
+  int64_t ring_head = 0;
+  // As numbers.
+  int64_t eviction = 0;
+  int64_t shuffle = 0;
+  // In how many shards the source was divided, 0 if that was not known yet, and
+  // which of them this was; how many samples all of them had, if known; and in
+  // how many it was divided when the schedule began: 0 if it is not known which
+  // samples of the source a shard has.
+  int64_t num_shards = 0;
+  int64_t shard = 0;
+  int64_t whole = kUnknownSamples;
+  int64_t schedule_shards = 0;
+  // Which samples were yielded: a bit for each, the lowest of a byte first
+  // (uint8). Then the samples yielded since, and those yielded last (uint32):
+  // symbolic checkpoints are saved with every element, and must copy neither
+  // all bits nor many numbers each time.
+  tensorflow::Tensor yielded{tensorflow::DT_UINT8,
+                             tensorflow::TensorShape({0})};
+  tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
+                                   tensorflow::TensorShape({0})};
+  tensorflow::Tensor yielded_last{tensorflow::DT_UINT32,
+                                  tensorflow::TensorShape({0})};
+  // Joined positions: the shards whose position was lost (int64). Their samples
+  // come again, and are prepared again.
+  tensorflow::Tensor lost_shards{tensorflow::DT_INT64,
+                                 tensorflow::TensorShape({0})};
+};
+
+// Which samples of an epoch were handed out, or their errors.
+class YieldedSamples {
+ public:
+  void Resize(uint64_t num_samples) { bits_.resize((num_samples + 7) / 8); }
+  void Note(uint32_t index);
+  // Continues what was saved.
+  void Resume(const EpochPosition& saved);
+  void Save(EpochPosition* saved);
+  // More than every sample that was handed out.
+  uint64_t end() const { return 8 * bits_.size(); }
+  bool Has(uint64_t index) const { return bits_[index / 8] >> index % 8 & 1; }
+  // All bits in one tensor, as `yielded` of a position has them.
+  tensorflow::Tensor bits() const;
+  int64_t bytes() const;
+
+ private:
+  // As in EpochPosition. `saved_` and `since_saved_` are the tensors of what is in
+  // `bits_` and `since_`, but for what was yielded later; empty if nothing was
+  // saved for some time.
+  std::vector<uint8_t> bits_;
+  std::optional<tensorflow::Tensor> saved_;
+  std::vector<uint32_t> since_;
+  std::optional<tensorflow::Tensor> since_saved_;
+  std::vector<uint32_t> last_;
+};
+
+// Calls `field(key, &value)` for each field that an iterator saves.
+template <class Field>
+void ForEachField(EpochPosition* position, const Field& field) {
+  field("seed", &position->seed);
+  field("order_seed", &position->order_seed);
+  field("reuse_factor", &position->reuse_factor);
+  field("next_epoch", &position->next_epoch);
+  field("begun", &position->begun);
+  field("number", &position->number);
+  field("joined", &position->joined);
+  field("scheduled", &position->scheduled);
+  field("num_samples", &position->num_samples);
+  field("num_kept", &position->num_kept);
+  field("origin", &position->origin);
+  field("store_id", &position->store_id);
+  field("ring_head", &position->ring_head);
+  field("eviction", &position->eviction);
+  field("shuffle", &position->shuffle);
+  field("num_shards", &position->num_shards);
+  field("shard", &position->shard);
+  field("whole", &position->whole);
+  field("schedule_shards", &position->schedule_shards);
+  field("yielded", &position->yielded);
+  field("yielded_since", &position->yielded_since);
+  field("yielded_last", &position->yielded_last);
+}
+
+// Fails on what only a damaged checkpoint can say. It must not end the process,
+// as reading a tensor of another type does, nor be written out of bounds.
+// `num_samples` is how many the source has now, if known.
+absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples);
+
+}  // namespace refurbish_tf

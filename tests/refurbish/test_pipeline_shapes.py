@@ -1,0 +1,71 @@
+"""G7, by the shape of the pipeline: what comes after a restore is what would have come, or an error says why not."""
+import collections
+import json
+import pathlib
+import random
+
+import pytest
+
+from support import cases, pipeline_shapes
+from support.processes import environment_of, outputs_of
+from support.pipeline_shapes import OPERATIONS, all_shapes, resume, stop, unbroken
+
+pytestmark = cases.slow
+KINDS = ("range", "stream of known length")
+
+
+def flat(steps):
+  """Numbers, in any order."""
+  return collections.Counter(json.dumps(step) for step in steps)
+
+
+def outcome(kind, expected, before, after):
+  if isinstance(after, str):
+    return "refused"
+  return "exact" if before + after == expected else "wrong"
+
+
+def print_table(outcomes):
+  """By way and operation: how many restores were exact, refused, wrong."""
+  rows = collections.defaultdict(collections.Counter)
+  for (way, shape, *_), result in outcomes:
+    for name in ("all", *sorted(set(shape))):
+      rows[way, name][result] += 1
+  for (way, name), counts in sorted(rows.items()):
+    print(f"{way:12}{name:14}{counts['exact']:8}{counts['refused']:8}{counts['wrong']:8}")
+  return rows
+
+
+@pytest.mark.parametrize("way", pipeline_shapes.WAYS)
+def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
+  chance = random.Random(way)
+  shapes = all_shapes(30) if cases.exhaustive else [
+      ("padded_batch", "repeat", "prefetch"), ("filter", "batch", "repeat"), ("interleave", "batch"), ("shard", "repeat"),
+      ("take", "prefetch"), ("map", "unbatch", "padded_batch", "repeat")]
+  outcomes, stops = [], []
+  for shape in shapes:
+    for kind in KINDS if cases.exhaustive else [chance.choice(KINDS)]:
+      for symbolic in (False, True):
+        case = (way, shape, kind, symbolic)
+        directory = tmp_path / str(len(stops))
+        directory.mkdir()
+        expected = unbroken(*case, directory)
+        if not expected:
+          continue
+        steps = range(len(expected) if way == "fit" else len(expected) // 2 + 1)
+        for step in sorted(chance.sample(steps, min(len(steps), 2 if way == "fit" else 4 if not cases.exhaustive else 12))):
+          place = tmp_path / f"{len(stops)} {step}"
+          place.mkdir()
+          before, dataset = stop(*case, place, step)
+          stops.append(((*case, str(place)), expected, before))
+          if way != "fit":
+            outcomes.append((stops[-1][0], outcome(kind, expected, before, resume(*case, place, dataset))))
+  (tmp_path / "stops.json").write_text(json.dumps([case for case, _, _ in stops]))
+  outputs_of([pathlib.Path(pipeline_shapes.__file__), tmp_path], env=environment_of("tensorflow"), timeout=3600)
+  resumed = json.loads((tmp_path / "resumed.json").read_text())
+  for (case, expected, before), after in zip(stops, resumed, strict=True):
+    outcomes.append((case, outcome(case[2], expected, before, after)))
+  rows = print_table(outcomes)
+  assert not [case for case, result in outcomes if result == "wrong"]
+  for (_, name), counts in rows.items():
+    assert counts["exact"] >= 9 * counts["refused"], (name, counts)

@@ -1,0 +1,154 @@
+"""Pipelines by their shape: which operations follow a stage. How they are stopped, and whether they resume exactly."""
+import itertools
+import json
+import pathlib
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.checkpoints import final_fn, partial_fn, with_checkpoints
+from support.loaders import numpy_loader
+from support.pipelines import make_source
+
+N = 10
+MOST_STEPS = 40  # Of a pass over a pipeline.
+OPERATIONS = {
+    "map": lambda dataset: dataset.map(lambda x: x),
+    "filter": lambda dataset: dataset.filter(lambda x: True),
+    "padded_batch": lambda dataset: dataset.padded_batch(4),
+    "batch": lambda dataset: dataset.batch(3),
+    "unbatch": lambda dataset: dataset.unbatch(),
+    "repeat": lambda dataset: dataset.repeat(2),
+    "prefetch": lambda dataset: dataset.prefetch(2),
+    "take": lambda dataset: dataset.take(7),
+    "shard": lambda dataset: dataset.shard(2, 0),
+    "interleave": lambda dataset: tf.data.Dataset.range(2).interleave(lambda _: dataset, cycle_length=2)}
+WAYS = ("checkpoint", "loader", "fit")
+
+
+def all_shapes(number, seed=0):
+  """All of one and two operations, and `number` of three and of four."""
+  names = list(OPERATIONS)
+  shapes = [shape for length in (1, 2) for shape in itertools.product(names, repeat=length)]
+  chance = random.Random(seed)
+  return shapes + [tuple(chance.choices(names, k=length)) for length in (3, 4) for _ in range(number)]
+
+
+def build(shape, kind, symbolic):
+  """None if TensorFlow cannot build it."""
+  # A buffer of one: the order of a stream does not depend on how it was read ahead.
+  dataset = make_source(kind, N).refurbish(partial_fn, final_fn, 2, seed=7, shuffle_buffer_size=1)
+  try:
+    for name in shape:
+      dataset = OPERATIONS[name](dataset)
+    next(iter(dataset), None)
+  except (ValueError, TypeError, tf.errors.OpError):
+    return None
+  dataset = make_source(kind, N).refurbish(partial_fn, final_fn, 2, seed=7, shuffle_buffer_size=1)
+  for name in shape:
+    dataset = OPERATIONS[name](dataset)
+  return with_checkpoints(dataset, symbolic)
+
+
+def values(elements):
+  return [np.asarray(element).tolist() for element in elements]
+
+
+class Fit:
+  """What `fit` trains on, by epoch and step."""
+
+  class _Model(keras.Model):
+    def __init__(self, fit):
+      super().__init__()
+      self.dense, self._fit = keras.layers.Dense(1), fit
+      self.built = True
+
+    def train_step(self, data):
+      self._fit.steps.append(np.asarray(data).tolist())
+      return {"loss": 0.}
+
+  class _Stop(keras.callbacks.Callback):
+    def __init__(self, after):
+      super().__init__()
+      self.left = after
+
+    def on_train_batch_end(self, batch, logs=None):
+      self.left -= 1
+      if self.left == 0:
+        raise KeyboardInterrupt
+
+  def __init__(self, dataset, directory, stop=None, epochs=2):
+    self.steps = []
+    model = self._Model(self)
+    model.compile(optimizer="sgd", run_eagerly=True)
+    try:
+      model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[
+          rtf.keras.BackupAndRestore(directory, save_freq=1, delete_checkpoint=False), *([self._Stop(stop)] if stop else [])])
+    except KeyboardInterrupt:
+      pass
+
+
+def unbroken(way, shape, kind, symbolic, directory):
+  """What comes in two passes."""
+  dataset = build(shape, kind, symbolic)
+  if dataset is None:
+    return None
+  if way == "fit":
+    return Fit(dataset, directory / "unbroken").steps
+  if way == "loader":
+    dataset = numpy_loader(dataset)
+  passes = [values(itertools.islice(dataset, MOST_STEPS)) for _ in range(2)]
+  return passes[0] + passes[1]
+
+
+def stop(way, shape, kind, symbolic, directory, step):
+  """Reads so many steps and saves. Returns what came, and the dataset."""
+  dataset = build(shape, kind, symbolic)
+  if way == "fit":
+    # The last step is trained again, from the backup before it.
+    return Fit(dataset, directory / "backup", stop=step + 1).steps[:-1], dataset
+  if way == "loader":
+    loader = numpy_loader(dataset)
+    iterator = iter(loader)
+    before = values(itertools.islice(iterator, step))
+    np.save(directory / "state.npy", loader.state_dict()["state"])
+    return before, (loader, iterator)
+  iterator = iter(dataset)
+  before = values(itertools.islice(iterator, step))
+  tf.train.Checkpoint(iterator=iterator).write(str(directory / "checkpoint"))
+  return before, dataset
+
+
+def resume(way, shape, kind, symbolic, directory, dataset=None):
+  """What comes after the stop, in the process that was stopped if `dataset` is given; an error's text if it is refused."""
+  dataset = build(shape, kind, symbolic) if dataset is None else dataset
+  try:
+    if way == "fit":
+      return Fit(dataset, directory / "backup").steps
+    if way == "loader":
+      loader = dataset[0] if isinstance(dataset, tuple) else numpy_loader(dataset)
+      loader.load_state_dict({"state": np.load(directory / "state.npy")})
+      rest = values(itertools.islice(loader, MOST_STEPS))
+      return rest + (values(itertools.islice(loader, MOST_STEPS)))
+    iterator = iter(dataset)
+    tf.train.Checkpoint(iterator=iterator).read(str(directory / "checkpoint")).assert_consumed()
+    rest = values(itertools.islice(iterator, MOST_STEPS))
+    del iterator
+    return rest + values(itertools.islice(dataset, MOST_STEPS))
+  except (tf.errors.OpError, ValueError) as error:
+    return f"{type(error).__name__}: {error}"
+
+
+def resume_all(directory):
+  """In a new process: resumes each of the directories that stops.json lists, and writes what came."""
+  directory = pathlib.Path(directory)
+  results = [resume(*case, pathlib.Path(path)) for *case, path in json.loads((directory / "stops.json").read_text())]
+  (directory / "resumed.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+  import sys
+  resume_all(sys.argv[1])
