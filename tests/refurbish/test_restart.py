@@ -159,26 +159,17 @@ BEHIND = {
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_repeat_and_batch(tmp_path, behind, symbolic):
-  """With `repeat` first nothing is lost, nor with a batch of the stage itself. After another `batch`, which drops an iterator
-  at its end, a lost position is an error."""
+  """TensorFlow's `batch` drops the stage's iterator at the end of an epoch, and nothing is lost."""
   def pipeline():
     return with_checkpoints(BEHIND[behind](make(n=10, epochs=None)), symbolic)
 
-  expected, told = take(iter(pipeline()), 8), set()
+  expected = take(iter(pipeline()), 8)
   for step in range(1, 8):
     iterator = iter(pipeline())
     elements = take(iterator, step)
     path = save(iterator, tmp_path)
     del iterator
-    restored = restore(pipeline(), path)
-    try:
-      assert elements + take(restored, 8 - step) == expected
-    except tf.errors.FailedPreconditionError as error:
-      told.add(step)
-      assert ".refurbish(...).repeat().batch(...)" in error.message
-  at_the_end = {3, 6} if behind in ("batch, repeat", "batch, prefetch, repeat") else set()
-  # How far a `prefetch` has read ahead when it is saved depends on its thread.
-  assert told >= at_the_end if behind == "batch, prefetch, repeat" and not symbolic else told == at_the_end
+    assert elements + take(restore(pipeline(), path), 8 - step) == expected
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):
@@ -246,8 +237,8 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
 
 def test_the_state_of_a_stage_of_another_policy_is_refused():
   saved = make(epochs=None)._input_dataset.saved_state()
-  names = ("eviction", "shuffle", "num_shards", "whole", "schedule_shards")
-  assert [saved[name] for name in names] == [0, 0, 1, 7, 1]
+  names = ("eviction", "shuffle", "num_shards", "shard", "whole", "schedule_shards")
+  assert [saved[name] for name in names] == [0, 0, 1, 0, 7, 1]
   with pytest.raises(tf.errors.InvalidArgumentError, match="shuffle .* uniform, .* cache_aware "):
     make(epochs=None, shuffle="uniform")._input_dataset.restore_state(saved)
 

@@ -6,7 +6,7 @@ from tensorflow.core.framework import tensor_shape_pb2
 from tensorflow.python.ops import gen_dataset_ops
 
 STAGE = "Refurbish"
-TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32, "yielded_last": tf.uint32}
+TYPES = {"stage": tf.string, "reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32, "yielded_last": tf.uint32}
 
 
 class State:

@@ -58,7 +58,10 @@ def values(elements):
 
 
 class Fit:
-  """What `fit` trains on, by epoch and step."""
+  """What `fit` trains on, by epoch: that it began with, and those after it.
+
+  It is stopped after `stop` steps, or in the step `stop_in[1]` of the epoch `stop_in[0]`, counted from 0.
+  """
 
   class _Model(keras.Model):
     def __init__(self, fit):
@@ -67,28 +70,35 @@ class Fit:
       self.built = True
 
     def train_step(self, data):
-      self._fit.steps.append(np.asarray(data).tolist())
+      self._fit.epochs[-1].append(np.asarray(data).tolist())
       return {"loss": 0.}
 
-  class _Stop(keras.callbacks.Callback):
-    def __init__(self, after):
+  class _Watch(keras.callbacks.Callback):
+    def __init__(self, fit, stop, stop_in):
       super().__init__()
-      self.left = after
+      self._fit, self._stop, self._stop_in = fit, stop, stop_in
+
+    def on_epoch_begin(self, epoch, logs=None):
+      self._epoch = epoch
+      self._fit.epochs.append([])
 
     def on_train_batch_end(self, batch, logs=None):
-      self.left -= 1
-      if self.left == 0:
+      if len(self._fit.steps) == self._stop or (self._epoch, batch) == self._stop_in:
         raise KeyboardInterrupt
 
-  def __init__(self, dataset, directory, stop=None, epochs=2):
-    self.steps = []
+  def __init__(self, dataset, directory, stop=None, epochs=2, stop_in=None, former_dirs=None):
+    self.epochs = []
     model = self._Model(self)
     model.compile(optimizer="sgd", run_eagerly=True)
+    backup = rtf.keras.BackupAndRestore(directory, save_freq=1, delete_checkpoint=False, former_dirs=former_dirs)
     try:
-      model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[
-          rtf.keras.BackupAndRestore(directory, save_freq=1, delete_checkpoint=False), *([self._Stop(stop)] if stop else [])])
+      model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[backup, self._Watch(self, stop, stop_in)])
     except KeyboardInterrupt:
       pass
+
+  @property
+  def steps(self):
+    return list(itertools.chain(*self.epochs))
 
 
 def unbroken(way, shape, kind, symbolic, directory):

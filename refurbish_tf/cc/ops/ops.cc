@@ -155,6 +155,12 @@ OP_ON("stage", "RefurbishSetPosition")
     .Input("lost_shards: int64")
     .SetShapeFn(NoOutputs);
 
+// After the iterators of a checkpoint were restored: the stage begins no epoch
+// before `next_epoch`. Below 0 it is not known, and the next epoch is an error.
+OP_ON("stage", "RefurbishKeepPosition")
+    .Input("next_epoch: int64")
+    .SetShapeFn(NoOutputs);
+
 // The names of the refurbish stages that a dataset reads, upstream first.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")

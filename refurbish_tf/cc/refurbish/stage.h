@@ -3,6 +3,7 @@
 // the seeds, the schedule, the store, and the number of the next epoch.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,14 @@ class Stage : public std::enable_shared_from_this<Stage> {
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     position_lost_ = true;
+  }
+
+  // The iterators that are restored after `Restore` know only their own epochs,
+  // may have begun the next one already, or be missing: the position counts.
+  void KeepPosition(uint64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    next_epoch_ = std::max(next_epoch_, next_epoch);
+    position_lost_ = false;
   }
 
   // The position of a stage that is in no epoch.

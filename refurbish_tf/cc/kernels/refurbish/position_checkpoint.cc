@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
 namespace {
@@ -52,7 +53,10 @@ absl::Status ReadPosition(const CheckpointReader& reader,
       all_read.Update(reader.Read(key, value));
     }
   });
-  return all_read;
+  TF_RETURN_IF_ERROR(all_read);
+  if (!position->joined) return absl::OkStatus();
+  return DamagedCheckpoint("refurbish",
+                           "it is said to be of all workers, but is of one");
 }
 
 }  // namespace refurbish_tf

@@ -115,6 +115,17 @@ absl::Status SetStagePosition(OpKernelContext* ctx) {
   return stage->Restore(position);
 }
 
+absl::Status KeepStagePosition(OpKernelContext* ctx) {
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
+  const int64_t next_epoch = ctx->input(1).flat<int64_t>()(0);
+  if (next_epoch < 0) {
+    stage->NoteLostPosition();
+  } else {
+    stage->KeepPosition(next_epoch);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NamesOfStages(OpKernelContext* ctx) {
   DatasetBase* dataset;
   TF_RETURN_IF_ERROR(
@@ -131,6 +142,7 @@ absl::Status NamesOfStages(OpKernelContext* ctx) {
 REFURBISH_TF_KERNEL("RefurbishPosition", FunctionOp<StagePosition>);
 REFURBISH_TF_KERNEL("RefurbishSavedPosition", FunctionOp<SavedPosition>);
 REFURBISH_TF_KERNEL("RefurbishSetPosition", FunctionOp<SetStagePosition>);
+REFURBISH_TF_KERNEL("RefurbishKeepPosition", FunctionOp<KeepStagePosition>);
 REFURBISH_TF_KERNEL("RefurbishStages", FunctionOp<NamesOfStages>);
 
 }  // namespace
