@@ -152,7 +152,7 @@ def test_a_state_of_another_format_is_refused():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(states, "_FORMAT", 3)
     state = loader.state_dict()
-  with pytest.raises(ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 4. Use the one"):
+  with pytest.raises(ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 5. Use the one"):
     loader.load_state_dict(state)
 
 

@@ -72,17 +72,3 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
     assert [values(loader), values(loader)] == expected
     with pytest.raises(RuntimeError, match=r"iter\(\) again"):
       next(left)
-
-
-def test_the_state_is_of_one_moment(monkeypatch):
-  """What reads ahead may begin another epoch of the stage while the iterator is saved."""
-  class Stage:
-    epochs = iter([1, 2, 2])
-
-    def saved_state(self):
-      return {"next_epoch": next(self.epochs)}
-
-  times = iter(range(1, 9))
-  monkeypatch.setattr(states, "_saved", lambda iterator: [bytes([next(times)])])
-  saved = states.read("loader", states.of([Stage()], object(), {}, 3, None), {}, [Stage()])
-  assert saved == ([{"next_epoch": 2}], [b"\2"], 3, None)

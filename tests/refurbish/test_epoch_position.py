@@ -3,6 +3,7 @@ import json
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import gen_dataset_ops
 
 import refurbish_tf as rtf
 from support.checkpoints import make, take
@@ -63,13 +64,51 @@ def test_damage_changes_nothing():
   first, second = saved["stages"]
   position.deserialize(json.dumps({**saved, "stages": [dict(reversed(first.items())), second]}))
   for text, message in [
-      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0}', "has format 0, .*reads format 2"),
-      (json.dumps({**saved, "format": 1}), "has format 1, .*reads format 2"),
+      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0, "kinds": [], "stages": []}', "has format 0, .*reads format 3"),
+      (json.dumps({**saved, "format": 1}), "has format 1, .*reads format 3"),
       (json.dumps({**saved, "stages": [first]}), "damaged.*shorter"), (json.dumps({**saved, "stages": 3}), "damaged"),
       (json.dumps({**saved, "stages": [{**first, "seed": 2**70}, second]}), "damaged"),
       (json.dumps({**saved, "stages": [{**first, "reuse_factor": None}, second]}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, **dict.fromkeys(first, 7)}, second]}), "checkpoint.*its|another pipeline"),
-      (json.dumps({**saved, "stages": [{**first, "next_epoch": 9}, {}]}), "damaged.*reuse_factor")]:
+      (json.dumps({**saved, "stages": [{**first, **dict.fromkeys(first.keys() - {"yielded"}, 7)}, second]}), "checkpoint.*its|another pipeline"),
+      (json.dumps({**saved, "stages": [{**first, "next_epoch": 9}, {}]}), "damaged.*yielded"),
+      (json.dumps({**saved, "stages": [{**first, "yielded": "AA=="}, second]}), "damaged")]:
     with pytest.raises((ValueError, tf.errors.OpError), match=message):
       position.deserialize(text)
     assert json.loads(position.serialize()) == saved
+
+
+def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
+  """What reads ahead may begin another epoch of the stage while the iterator is saved."""
+  dataset = pipeline()
+  iterator, others = iter(dataset), []
+  original = gen_dataset_ops.serialize_iterator
+
+  def serialize(*arguments, **options):
+    saved = original(*arguments, **options)
+    if len(others) < 2:
+      others.append(iter(dataset))
+      next(others[-1])
+    return saved
+
+  monkeypatch.setattr(gen_dataset_ops, "serialize_iterator", serialize)
+  tensors = iterator._serialize_to_tensors()
+  assert len(others) == 2
+  assert json.loads(tensors["_STAGES"].numpy())["stages"][0]["next_epoch"] == 2
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
+  """`concatenate` makes the iterator of its second dataset when it comes to it."""
+  def concatenated():
+    other = tf.data.Dataset.range(3).map(lambda index: tf.fill([5], index))
+    return make(n=4, epochs=None, symbolic=symbolic)._input_dataset.map(tf.identity).concatenate(other).repeat(2).concatenate(
+        make(n=4, seed=2, epochs=None)._input_dataset.map(tf.identity)).repeat(2).with_options(make(symbolic=symbolic).options())
+
+  expected = take(iter(concatenated()))
+  for step in range(len(expected) + 1):
+    iterator = iter(concatenated())
+    before = take(iterator, step)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / str(step)))
+    resumed = iter(concatenated())
+    tf.train.Checkpoint(iterator=resumed).read(path)
+    assert before + take(resumed) == expected

@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/refurbish/stage.h"
 
 namespace refurbish_tf {
+
+class Stage;
 
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 

@@ -81,19 +81,21 @@ class Stage : public std::enable_shared_from_this<Stage> {
   }
 
   // A checkpoint was restored that holds nothing of the stage, as TensorFlow's
-  // `batch` drops its iterator at the end of an epoch. Unless `Restore` tells
-  // the position, the next epoch is an error.
+  // `batch` drops its iterator at the end of an epoch. Unless `KeepPosition`
+  // or `Restore` tells the position, the next epoch is an error.
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    position_lost_ = true;
+    position_lost_ = position_lost_ || !position_told_;
   }
 
   // The iterators that are restored after `Restore` know only their own epochs,
-  // may have begun the next one already, or be missing: the position counts.
-  void KeepPosition(uint64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
+  // may have begun the next one already, or be missing: the position counts. Below
+  // 0 the next epoch is an error.
+  void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    next_epoch_ = std::max(next_epoch_, next_epoch);
-    position_lost_ = false;
+    position_told_ = position_told_ || next_epoch >= 0;
+    position_lost_ = next_epoch < 0;
+    next_epoch_ = std::max<int64_t>(next_epoch_, next_epoch);
   }
 
   // The position of a stage that is in no epoch.
@@ -245,6 +247,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Until a restore tells it: `repeat` makes an iterator for a restore, and
   // drops it for another one, which it restores.
   bool position_lost_ ABSL_GUARDED_BY(mu_) = false;
+  // `concatenate` drops later what it has made for a restore.
+  bool position_told_ ABSL_GUARDED_BY(mu_) = false;
   // Of the epoch that was restored, for the iterator that begins next.
   std::optional<EpochPosition> rest_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.

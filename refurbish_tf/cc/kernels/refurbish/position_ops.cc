@@ -10,6 +10,7 @@
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/refurbish/position_checkpoint.h"
 #include "refurbish_tf/cc/kernels/stages_upstream.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/data/serialization_utils.h"
 
 namespace refurbish_tf {
@@ -117,12 +118,7 @@ absl::Status SetStagePosition(OpKernelContext* ctx) {
 
 absl::Status KeepStagePosition(OpKernelContext* ctx) {
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
-  const int64_t next_epoch = ctx->input(1).flat<int64_t>()(0);
-  if (next_epoch < 0) {
-    stage->NoteLostPosition();
-  } else {
-    stage->KeepPosition(next_epoch);
-  }
+  stage->KeepPosition(ctx->input(1).flat<int64_t>()(0));
   return absl::OkStatus();
 }
 

@@ -78,6 +78,8 @@ absl::Status RefurbishIterator::GetNextInternal(
     return status;
   }
   if (epoch_ == nullptr) {
+    // Made for a restore and left as it is: in the checkpoint it had not begun.
+    to_be_restored_ = false;
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->StartEpoch();
     if (!epoch.ok()) return epoch.status();
