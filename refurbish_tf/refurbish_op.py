@@ -231,15 +231,20 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
 
   def is_in_epoch(self):
     """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
-    stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
-    return stage["epochs_under_way"] > 0
+    return self._described()["epochs_under_way"] > 0
+
+  def is_random_access(self):
+    return self._described()["random_access"]
+
+  def _described(self):
+    return native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))[0]
 
   @property
   def element_spec(self):
     return self._element_spec
 
   def describe_stage(self):
-    stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
+    stage = self._described()
     num_samples, num_kept, random_access = stage["num_samples"], stage["num_kept"], stage["random_access"]
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)

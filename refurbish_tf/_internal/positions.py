@@ -25,6 +25,10 @@ _PASSES_ON = frozenset({
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
 
+# A symbolic checkpoint of these has how far they are in an element, which they read again.
+_READ_AGAIN = frozenset({"_FlatMapDataset", "_InterleaveDataset", "_ParallelInterleaveDataset", "_UnbatchDataset"})
+
+
 class RefurbishStage:
   """A refurbish stage, which the ops know by its `stage_name`."""
 
@@ -157,6 +161,18 @@ def _can_be_moved(dataset, symbolic):
   return type(dataset).__name__ in passes_on and all(_can_be_moved(upstream, symbolic) for upstream in dataset._inputs())
 
 
+def _check_elements_read_again(dataset):
+  for each in dataset_graph.upstream_first(dataset):
+    if type(each).__name__ not in _READ_AGAIN:
+      continue
+    for stage in dataset_graph.upstream_first(each):
+      if hasattr(stage, "refurbish_stage") and not stage.is_random_access():
+        method = dataset_graph.method_name(type(each).__name__)
+        raise ValueError(
+            f"A symbolic checkpoint of {method} after refurbish reads an element again, and a stream may yield another one. Put {method} "
+            "before refurbish, read the source by index (rtf.sources), or leave options.experimental_symbolic_checkpoint out.")
+
+
 def _save(iterator, serialize):
   """The tensors of an iterator's checkpoint, with the position of its stages at the same element."""
   stages = _stages_read_by(iterator)
@@ -167,7 +183,9 @@ def _save(iterator, serialize):
   while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])):
     tensors = serialize(iterator)
     before, position = position["stages"], of(stages)
-  symbolic = iterator._dataset.options().experimental_symbolic_checkpoint
+  symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
+  if symbolic:
+    _check_elements_read_again(iterator._dataset)
   restored = getattr(iterator, "_refurbish_tf_restored", None)
   for i, stage in enumerate(stages):
     if not hasattr(stage, "stage_name"):
@@ -181,7 +199,7 @@ def _save(iterator, serialize):
     elif symbolic and position["stages"][i]["next_epoch"] > 0:
       position["stages"][i]["next_epoch"] = -1  # What it has read ahead has begun an epoch: it is not known which.
   position["names"] = [getattr(stage, "stage_name", b"").decode() for stage in stages]
-  position["can_be_moved"] = _can_be_moved(iterator._dataset, bool(symbolic))
+  position["can_be_moved"] = _can_be_moved(iterator._dataset, symbolic)
   return {**tensors, _STAGES: tf.constant(json.dumps(position))}
 
 
