@@ -1,13 +1,11 @@
 """Joins the positions of several workers into one, which any number of workers can restore."""
 import base64
 import collections
-import json
 import os
 import pathlib
 import zlib
 
 import numpy as np
-import tensorflow as tf
 
 from refurbish_tf._internal import positions
 

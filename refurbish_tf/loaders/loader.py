@@ -6,7 +6,6 @@ import math
 import threading
 from typing import Any, Iterator
 
-import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph, mistakes, positions

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.loaders import state as states
 from support import cases
 from support.loaders import values
 from support.processes import environment, free_port, outputs_of

@@ -9,7 +9,7 @@ import pytest
 
 from support import cases, pipeline_shapes
 from support.processes import environment_of, outputs_of
-from support.pipeline_shapes import OPERATIONS, all_shapes, resume, stop, unbroken
+from support.pipeline_shapes import all_shapes, resume, stop, unbroken
 
 pytestmark = cases.slow
 KINDS = ("range", "stream of known length")
