@@ -23,8 +23,8 @@
 #include "refurbish_tf/cc/plan/sample_states.h"
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/refurbish/epoch_parts.h"
-#include "refurbish_tf/cc/refurbish/noted_reads.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
+#include "refurbish_tf/cc/refurbish/noted_reads.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {

@@ -1,18 +1,18 @@
 // A position in training: which epoch a stage is in, or which one is next, and
 // which samples of it were yielded; r, the seeds and the schedule. It is one
-// value, and what checkpoints, loaders and callbacks save. It holds nothing that
-// is under way or in the store: the source is read again.
+// value, and what checkpoints, loaders and callbacks save. It holds nothing
+// that is under way or in the store: the source is read again.
 //
 // `Stage::Save` and `Epoch::Save` fill it; `Stage::Restore` checks it
 // (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest of
-// the order. After a restore on a shared store a job uses nothing newer than its
-// schedule wants until it is back where it was (`SharedUse::exact_before`), so
-// that it yields what it had yielded before. Of what is in transit there it
+// the order. After a restore on a shared store a job uses nothing newer than
+// its schedule wants until it is back where it was (`SharedUse::exact_before`),
+// so that it yields what it had yielded before. Of what is in transit there it
 // takes nothing that was put before `ring_head`, as it may have used that.
 //
 // The positions of all workers can be joined (epoch_position.py): `yielded` is
-// then about the samples of the whole source, and each worker continues with its
-// own part of them, however many workers there are.
+// then about the samples of the whole source, and each worker continues with
+// its own part of them, however many workers there are.
 #pragma once
 
 #include <cstdint>
@@ -93,9 +93,9 @@ class YieldedSamples {
   int64_t bytes() const;
 
  private:
-  // As in EpochPosition. `saved_` and `since_saved_` are the tensors of what is in
-  // `bits_` and `since_`, but for what was yielded later; empty if nothing was
-  // saved for some time.
+  // As in EpochPosition. `saved_` and `since_saved_` are the tensors of what is
+  // in `bits_` and `since_`, but for what was yielded later; empty if nothing
+  // was saved for some time.
   std::vector<uint8_t> bits_;
   std::optional<tensorflow::Tensor> saved_;
   std::vector<uint32_t> since_;

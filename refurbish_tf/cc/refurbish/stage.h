@@ -18,9 +18,9 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/plan/source_shard.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
+#include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
 #include "refurbish_tf/cc/refurbish/next_order.h"
-#include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
@@ -89,8 +89,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   }
 
   // The iterators that are restored after `Restore` know only their own epochs,
-  // may have begun the next one already, or be missing: the position counts. Below
-  // 0 the next epoch is an error.
+  // may have begun the next one already, or be missing: the position counts.
+  // Below 0 the next epoch is an error.
   void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     position_told_ = position_told_ || next_epoch >= 0;
@@ -163,7 +163,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Fails unless the checkpoint's seeds are ours or may be taken.
   absl::Status CheckSeeds(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AdoptSeeds(const EpochPosition& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptSeeds(const EpochPosition& saved)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes what a rewrite of the source has changed: it may have lost random
   // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
@@ -193,8 +194,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // far as the shard can follow it, or null while none can be made.
   bool HasSchedule(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<const Schedule> SavedSchedule(const EpochPosition& saved) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<const Schedule> SavedSchedule(
+      const EpochPosition& saved) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
   absl::Status CheckFits(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
