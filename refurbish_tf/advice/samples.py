@@ -102,7 +102,7 @@ def check_source(source):
     raise TypeError(
         f"source must be a tf.data.Dataset of single samples, the one after which refurbish would stand, got {source!r}.")
   datasets = dataset_graph.upstream_first(source)
-  stages = dataset_graph.stages_with_state(datasets) + [each for each in datasets if type(each).__name__ == "_CachedDataset"]
+  stages = [each for each in datasets if hasattr(each, "saved_state") or type(each).__name__ == "_CachedDataset"]
   if stages:
     raise ValueError(
         f"source must not have a stage that keeps something yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "

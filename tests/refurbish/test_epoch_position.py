@@ -112,3 +112,15 @@ def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
     resumed = iter(concatenated())
     tf.train.Checkpoint(iterator=resumed).read(path)
     assert before + take(resumed) == expected
+
+
+def test_without_the_position_a_lost_stage_is_an_error(tmp_path):
+  """As TensorFlow restores an iterator in a graph."""
+  dataset = make(n=10, epochs=None)._input_dataset.padded_batch(4).repeat()
+  iterator = iter(dataset)
+  take(iterator, 3)
+  saved = iterator._serialize_to_tensors()["_STATE"]
+  restored = iter(dataset)
+  gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="not known which epoch comes next"):
+    next(restored)

@@ -1,5 +1,6 @@
 """Workers that stop in the middle of an epoch, and another number of them that continue: every epoch stays whole."""
 import collections
+import gc
 import itertools
 import math
 import random
@@ -115,6 +116,23 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
   for each in three:
     again.restore(each)
   assert rtf.EpochPosition.joined([each.state_dict() for each in three]).epoch == 0
+
+
+def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
+  """They may have had all their uses; those of the others are still in their store."""
+  make = lambda i: worker("range", 24, 2, i, 3, "loader", store=tmp_path / str(i))
+  saved = [stop("loader", make(i), tmp_path, 1, 2)[1] for i in range(2)]
+  gc.collect()  # Closing a store writes what is in memory.
+  with pytest.warns(rtf.PipelineWarning, match="shards 1"):
+    position = rtf.EpochPosition.joined([saved[0], None])
+  fresh = []
+  for i in range(2):
+    dataset = make(i)
+    loader = numpy_loader(dataset)
+    position.restore(loader)
+    assert len(samples(list(loader))) == (8, 12)[i]
+    fresh.append(rtf.stats(dataset)[0].epochs[-1].fresh)
+  assert fresh[0] <= 4 and fresh[1] == 12
 
 
 def test_another_pipeline_is_refused(tmp_path):

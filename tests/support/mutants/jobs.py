@@ -27,8 +27,8 @@ MUTANTS = [
     # Restart.
     Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/refurbish/epoch_position.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/refurbish/test_restart.py::test_restores_again_and_again"),
-    Mutant("a checkpoint of an earlier version is read", "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc",
-           "  if (version != kCheckpointVersion) {\n", "  if (version > kCheckpointVersion) {\n",
+    Mutant("a checkpoint of an earlier version is read", "refurbish_tf/cc/kernels/refurbish/position_checkpoint.cc",
+           "  if (version != kVersionNow) {\n", "  if (version > kVersionNow) {\n",
            "tests/refurbish/test_damaged_checkpoint.py::test_another_version_is_refused"),
     Mutant("a checkpoint of another policy is taken", RESTORE, "  return saved == given ? absl::OkStatus()\n",
            "  return saved == saved ? absl::OkStatus()\n", "tests/refurbish/test_restart.py::test_checkpoint_of_another_pipeline"),
@@ -47,8 +47,8 @@ MUTANTS = [
     Mutant("steps that were done before a break are done again", "refurbish_tf/keras/restore.py",
            '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",
            "tests/keras/test_keras_callbacks.py::test_a_stopped_fit_goes_on_as_if_it_had_not_been"),
-    Mutant("a backup at the end of an epoch forgets the stage", "refurbish_tf/keras/backup.py",
-           "    self._restore_stages(dataset_graph.stages_with_state(pipeline(iterator)), state)\n", "",
+    Mutant("a checkpoint at the end of an epoch forgets the stage", "refurbish_tf/_internal/positions.py",
+           '    restore("tf.train.Checkpoint", stages, {**position, "stages": known})\n', "",
            "tests/keras/test_keras_callbacks.py::test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read"),
     # At home in tf.data.
     Mutant("a dropped stage stays", "refurbish_tf/cc/base/registry.h",
