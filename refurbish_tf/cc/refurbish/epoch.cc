@@ -32,6 +32,7 @@ Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
   stream_length_ = num_places_ = order_->num_samples();
   states_.Resize(num_places_);
   yielded_.Resize(num_places_);
+  walk_.emplace(*order_);
   *parts_.alive =
       order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
 }
@@ -40,33 +41,18 @@ void Epoch::Resume(const SavedEpoch& saved) {
   absl::MutexLock lock(&mu_);
   resumed_ = true;
   yielded_.Resume(saved);
-  uint32_t num_yielded = 0;
+  std::vector<bool> has_come(order_.has_value() ? num_places_ : 0);
   for (uint32_t i = 0; i < yielded_.end(); ++i) {
     if (!yielded_.Has(i)) continue;
     states_.Set(i, SampleState::kFound);
-    ++num_yielded;
+    ++num_handed_out_;
+    if (order_.has_value()) has_come[i] = true;
   }
-  num_handed_out_ = num_yielded;
   if (!order_.has_value()) return;
   yielded_.Resize(num_places_);
-  next_position_ = num_yielded;
-  job_->Resume(num_yielded);
-  std::vector<uint32_t> order(num_places_);
-  std::vector<bool> fresh(num_places_);
-  uint32_t passed = 0;
-  for (uint32_t position = num_yielded; position < num_places_; ++position) {
-    Slot slot = order_->At(position);
-    if (yielded_.Has(slot.index)) {
-      // For each sample that was yielded before its place there is a place
-      // before this whose sample was not.
-      do {
-        slot = order_->At(passed++);
-      } while (yielded_.Has(slot.index));
-    }
-    order[position] = slot.index;
-    fresh[position] = slot.fresh;
-  }
-  order_->SetOrder(std::move(order), std::move(fresh));
+  next_position_ = num_handed_out_;
+  walk_.emplace(*order_, std::move(has_come));
+  job_->Resume(*walk_, num_handed_out_);
 }
 
 void Epoch::Save(SavedEpoch* saved) {

@@ -136,20 +136,13 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
 std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
   EpochParts& parts = of.parts;
   std::optional<EpochSchedule> order;
-  if (parts.schedule != nullptr || of.options.num_samples != kUnknownSamples) {
-    NextOrder::Of wanted{parts.schedule, of.options.schedule,
-                         static_cast<uint32_t>(of.options.num_samples),
-                         parts.number};
-    if (parts.schedule != nullptr) {
-      wanted.num_samples = parts.schedule->num_samples();
-    }
-    order = next_order_.Take(wanted);
+  if (parts.schedule != nullptr) {
+    order = parts.schedule->Epoch(parts.number);
     parts.counters->evicted = order->num_evicted();
-    ++wanted.epoch;
-    // A schedule that is still to begin has another order.
-    const bool stays =
-        parts.schedule != nullptr || wanted.options.reuse_factor == 1;
-    if (stays && wanted.epoch < kMaxEpochs) next_order_.Begin(wanted);
+  } else if (of.options.num_samples != kUnknownSamples) {
+    order = EpochSchedule::AllFresh(
+        of.options.schedule, static_cast<uint32_t>(of.options.num_samples),
+        parts.number);
   }
   if (parts.schedule != nullptr) {
     fitting_.Free();
@@ -299,8 +292,7 @@ std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
 }
 
 int64_t Stage::BytesBesideStore() const {
-  int64_t bytes =
-      next_order_.bytes() + fitting_.bytes() + source_checks_.bytes_in_memory();
+  int64_t bytes = fitting_.bytes() + source_checks_.bytes_in_memory();
   if (schedule_ != nullptr) bytes += schedule_->bytes();
   if (job_ != nullptr) bytes += job_->bytes();
   for (const BegunEpoch& begun : epochs_) {

@@ -18,7 +18,6 @@
 #include "refurbish_tf/cc/plan/source_shard.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
-#include "refurbish_tf/cc/refurbish/next_order.h"
 #include "refurbish_tf/cc/refurbish/saved_epoch.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
@@ -206,7 +205,6 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   const std::string id_;
   SourceChecks source_checks_;
-  NextOrder next_order_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.

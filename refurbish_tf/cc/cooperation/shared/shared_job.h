@@ -50,10 +50,10 @@ class SharedJobEpoch : public JobEpoch {
   SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
                  const TransitRing* ring);
 
-  void Resume(uint32_t num_handed_out) override;
+  void Resume(const OrderWalk& walk, uint32_t num_handed_out) override;
   void BeginDecisions() override;
   bool OthersHandOn() override;
-  GenerationRange Wanted(uint32_t index) const override;
+  GenerationRange Wanted(uint32_t index, Generation own) const override;
   bool Use(uint32_t index, Generation found, bool in_ring) override;
   bool Claim(uint32_t index, bool also_claimed) override;
   Generation Claimed(uint32_t index) const override ABSL_LOCKS_EXCLUDED(mu_);
@@ -80,6 +80,8 @@ class SharedJobEpoch : public JobEpoch {
   const TransitRing* const ring_;
   // Empty if there is no ring.
   std::optional<TransitOrder> transit_;
+  // Over the places that `transit_` asks for.
+  std::optional<OrderWalk> walk_;
   // Whether others hand on, if that was asked since `BeginDecisions`, and how
   // many claims of samples that are kept were refused since.
   std::optional<bool> others_hand_on_;
