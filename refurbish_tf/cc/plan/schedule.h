@@ -44,8 +44,8 @@ inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 struct Slot {
   uint32_t index;
   bool fresh;  // The schedule wants the sample prepared in this epoch.
-  uint64_t generation;
-  bool reused;  // As `EpochSchedule::Reused`.
+  uint64_t generation = 0;
+  bool reused = false;  // As `EpochSchedule::Reused`.
 };
 
 class Schedule;

@@ -150,7 +150,8 @@ TEST(PermutationTest, DifferentKeysAreIndependent) {
 
 TEST(KeptSamplesTest, NumbersThoseWithTheSmallestKeysFirst) {
   constexpr uint32_t kChunk = 1 << 16;
-  for (const uint32_t size : {1u, 2u, 30u, 1000u, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk, 2 * kChunk + 100, 200'001u}) {
+  for (const uint32_t size :
+       {1u, 2u, 30u, 1000u, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk, 2 * kChunk + 100, 200'001u}) {
     std::vector<uint64_t> keys(size);
     for (uint32_t i = 0; i < size; ++i) keys[i] = KeptKey(9, i);
     std::vector<uint64_t> sorted = keys;
