@@ -10,14 +10,16 @@
 // other. Beginning an epoch removes nothing from the store.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/requests.h"
 #include "refurbish_tf/cc/plan/sample_states.h"
@@ -207,8 +209,8 @@ class Epoch {
   // Null if reading takes no time: for a store in memory.
   const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
 
-  mutable absl::Mutex mu_;
-  absl::CondVar changed_;
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -101,7 +101,7 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
 }
 
 Generation SharedJobEpoch::Claimed(uint32_t index) const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   const auto other = other_generations_.find(index);
   return other == other_generations_.end() ? OwnGeneration(index)
                                            : other->second;
@@ -199,7 +199,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
 }
 
 void SharedJobEpoch::NoteGeneration(uint32_t index, Generation generation) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (generation != OwnGeneration(index)) {
     other_generations_[index] = generation;
   } else {

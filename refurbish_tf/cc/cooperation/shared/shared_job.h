@@ -4,11 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 #include "refurbish_tf/cc/cooperation/shared/used_generations.h"
@@ -89,7 +90,7 @@ class SharedJobEpoch : public JobEpoch {
   uint32_t num_owed_ = 0;
   uint32_t num_ahead_ = 0;
 
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
   // Which samples are prepared with another generation than the schedule's.
   std::unordered_map<uint32_t, Generation> other_generations_
       ABSL_GUARDED_BY(mu_);
