@@ -303,6 +303,28 @@ int64_t Stage::BytesBesideStore() const {
   return bytes;
 }
 
+absl::StatusOr<int64_t> Stage::GenerationOf(int64_t index,
+                                            int64_t epoch) const {
+  std::shared_ptr<const Schedule> schedule;
+  {
+    absl::MutexLock lock(&mu_);
+    schedule = schedule_;
+    if (schedule == nullptr) {
+      const auto number = static_cast<uint32_t>(
+          options_.num_samples < 0 ? kMaxSamples : options_.num_samples);
+      schedule = std::make_shared<Schedule>(options_.schedule, number, number);
+    }
+  }
+  const uint64_t origin = schedule->origin();
+  if (index < 0 || index >= schedule->num_samples() || epoch < 0 ||
+      epoch >= static_cast<int64_t>(kMaxEpochs - origin)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The stage has no sample ", index, " in an epoch ", epoch, "."));
+  }
+  return schedule->Generation(static_cast<uint32_t>(index), origin + epoch) -
+         origin;
+}
+
 NamedNumbers Stage::Describe() const {
   absl::MutexLock lock(&mu_);
   const ScheduleOptions& schedule = options_.schedule;

@@ -122,12 +122,17 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // By epoch.
   std::vector<std::shared_ptr<const EpochCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // How often the schedule evicts a sample before the `epoch`-th one since it
+  // began. While there is none: if all samples are kept, and, while their
+  // number is unknown, are very many.
+  absl::StatusOr<int64_t> GenerationOf(int64_t index, int64_t epoch) const
+      ABSL_LOCKS_EXCLUDED(mu_);
   // For `rtf.describe`. Numbers of samples may be kUnknownSamples.
   NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // To make an epoch takes time proportional to the number of samples, so that
-  // is done without the lock.
+  // An epoch takes memory proportional to the number of samples, so it is made
+  // without the lock.
   struct ToMake {
     StageOptions options;
     EpochParts parts;

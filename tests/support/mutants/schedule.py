@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant("symbolic checkpoints copy all bits", "refurbish_tf/cc/refurbish/saved_epoch.cc", "  if (since_.size() <= most) return;\n", "  (void)most;\n",
            MANY + "test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again"),
     Mutant("alone, the schedule begins after an epoch that it does not know", "refurbish_tf/cc/refurbish/stage.cc",
-           "    if (job_->alone()) {", "    if (false) {", "tests/cc/test_cc.py::test_a_stage_in_memory_alone"),
+           "    if (job_->alone()) {", "    if (false) {", "tests/cc/test_cc.py::test_a_stage_in_memory_alone[plain]"),
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/plan/schedule.cc",
            "evicted.count = NumBefore(cycle, now) - evicted.first;", "evicted.count = NumBefore(cycle, now) - evicted.first - 1;", SCHEDULE),

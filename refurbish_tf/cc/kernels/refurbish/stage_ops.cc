@@ -30,6 +30,15 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
+absl::Status FindGeneration(OpKernelContext* ctx) {
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
+  TF_ASSIGN_OR_RETURN(const int64_t generation,
+                      stage->GenerationOf(ctx->input(1).scalar<int64_t>()(),
+                                          ctx->input(2).scalar<int64_t>()()));
+  ctx->set_output(0, Tensor(generation));
+  return absl::OkStatus();
+}
+
 NamedNumbers NumbersOf(SavedEpoch saved) {
   NamedNumbers numbers;
   ForEachNumberOfStage(&saved, [&](const char* name, const auto* number) {
@@ -95,6 +104,7 @@ absl::Status InputWait(OpKernelContext* ctx) {
 REFURBISH_TF_KERNEL("StageName", FunctionOp<MakeStageName>);
 REFURBISH_TF_KERNEL("RefurbishCounts", FunctionOp<SetCounts<Stage>>);
 REFURBISH_TF_KERNEL("RefurbishDescription", FunctionOp<DescribeStage>);
+REFURBISH_TF_KERNEL("RefurbishGeneration", FunctionOp<FindGeneration>);
 REFURBISH_TF_KERNEL("RefurbishState", FunctionOp<SaveState>);
 REFURBISH_TF_KERNEL("RefurbishRestore", FunctionOp<RestoreState>);
 REFURBISH_TF_KERNEL("InputWait", FunctionOp<InputWait>);
