@@ -1,6 +1,4 @@
 // An epoch whose source is read by index, or as a stream, while several threads prepare samples.
-#include "refurbish_tf/cc/refurbish/epoch.h"
-
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -14,19 +12,20 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/refurbish/ask_ahead.h"
+#include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 #include "tests/cc/refurbish/plain_samples.h"
 
 namespace refurbish_tf {
 namespace {
 
-constexpr uint32_t kSamples = 300;
+constexpr uint32_t kEpochSamples = 300;
 
 class EpochTest : public testing::Test {
  protected:
   EpochTest() {
     options_.reuse_factor = 3;
-    schedule_ = std::make_shared<Schedule>(options_, kSamples, kSamples);
+    schedule_ = std::make_shared<Schedule>(options_, kEpochSamples, kEpochSamples);
   }
 
   std::unique_ptr<Epoch> Begin(uint64_t number, bool random_access) {
@@ -48,9 +47,8 @@ class EpochTest : public testing::Test {
 
   // Reads an epoch by index with several workers, which claim one after the other and then prepare and keep samples at
   // the same time, and with a source that asks ahead. Hands out at most `most` samples. Returns them in order.
-  std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kSamples) {
-    std::atomic<bool> stopped{false};
-    std::mutex mu;
+  std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kEpochSamples) {
+    std::mutex claims, mu;
     std::condition_variable changed;
     std::vector<uint32_t> asked;  // By the source.
     size_t num_taken = 0;
@@ -66,13 +64,14 @@ class EpochTest : public testing::Test {
       }
     });
     const auto work = [&] {
-      while (!stopped) {
+      while (true) {
         std::vector<Place> places;
         {
-          std::unique_lock<std::mutex> lock(mu);
+          std::lock_guard<std::mutex> claim(claims);
           if (came.size() >= most || epoch.Next(&places) != Epoch::Step::kPlaces) return;
           for (const Place& place : places) {
             if (place.from == Place::From::kSource) {
+              std::unique_lock<std::mutex> lock(mu);
               changed.wait(lock, [&] { return num_taken < asked.size(); });
               EXPECT_EQ(asked[num_taken++], *place.index);
             }
@@ -109,8 +108,8 @@ TEST_F(EpochTest, ThreadsTogetherReadEachSampleOnceInTheOrderOfTheSchedule) {
     num_read_ = 0;
     const EpochSchedule order = schedule_->Epoch(number);
     const std::vector<uint32_t> came = Read(*Begin(number, /*random_access=*/true));
-    ASSERT_EQ(came.size(), kSamples);
-    for (uint32_t k = 0; k < kSamples; ++k) EXPECT_EQ(came[k], order.At(k).index);
+    ASSERT_EQ(came.size(), kEpochSamples);
+    for (uint32_t k = 0; k < kEpochSamples; ++k) EXPECT_EQ(came[k], order.At(k).index);
     EXPECT_EQ(num_read_, order.num_fresh());
   }
 }
@@ -118,7 +117,7 @@ TEST_F(EpochTest, ThreadsTogetherReadEachSampleOnceInTheOrderOfTheSchedule) {
 TEST_F(EpochTest, ContinuesWhereItWasSaved) {
   Read(*Begin(0, /*random_access=*/true));
   const EpochSchedule order = schedule_->Epoch(1);
-  for (const uint32_t most : {1u, 17u, 150u, kSamples}) {
+  for (const uint32_t most : {1u, 17u, 150u, kEpochSamples}) {
     const auto epoch = Begin(1, /*random_access=*/true);
     std::vector<uint32_t> came = Read(*epoch, most);
     SavedEpoch saved;
@@ -126,15 +125,15 @@ TEST_F(EpochTest, ContinuesWhereItWasSaved) {
     const auto resumed = Begin(1, /*random_access=*/true);
     resumed->Resume(saved);
     for (const uint32_t index : Read(*resumed)) came.push_back(index);
-    ASSERT_EQ(came.size(), kSamples);
-    for (uint32_t k = 0; k < kSamples; ++k) EXPECT_EQ(came[k], order.At(k).index);
+    ASSERT_EQ(came.size(), kEpochSamples);
+    for (uint32_t k = 0; k < kEpochSamples; ++k) EXPECT_EQ(came[k], order.At(k).index);
   }
 }
 
 TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
   Read(*Begin(0, /*random_access=*/true));
   // Samples of 1 MiB from the store, of which few are taken ahead.
-  for (uint32_t i = 0; i < kSamples; ++i) {
+  for (uint32_t i = 0; i < kEpochSamples; ++i) {
     store_->store().Put(i, 0, {tensorflow::Tensor(tensorflow::DT_UINT8, {1 << 20})});
   }
   const auto epoch = Begin(1, /*random_access=*/true);
@@ -144,7 +143,7 @@ TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
     size_t n = 0;
     while (epoch->Request(n, input).ok()) ++n;
     EXPECT_TRUE(absl::IsUnavailable(epoch->Request(n, input).status()));
-    EXPECT_LT(n, kSamples / 3);
+    EXPECT_LT(n, kEpochSamples / 3);
   }
   std::thread source([&] {
     size_t n = 0;
@@ -154,7 +153,7 @@ TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(epoch->Next(&places), Epoch::Step::kPlaces);
   epoch->Close();
   source.join();
-  EXPECT_TRUE(absl::IsCancelled(epoch->Request(kSamples, input).status()));
+  EXPECT_TRUE(absl::IsCancelled(epoch->Request(kEpochSamples, input).status()));
 }
 
 // A stream yields its own order. What it passed over as it was stored, and was then lost, is read again.
@@ -178,12 +177,12 @@ TEST_F(EpochTest, OfAStreamEachSampleComesOnceEvenIfOneIsLost) {
         }
         EXPECT_TRUE(came.insert(*index).second) << *index;
         epoch->HandedOut(index);
-        if (++num_places == kSamples / 2) {
-          for (uint32_t i = 0; i < kSamples; i += 3) store_->store().Remove(i, /*evict=*/false);
+        if (++num_places == kEpochSamples / 2) {
+          for (uint32_t i = 0; i < kEpochSamples; i += 3) store_->store().Remove(i, /*evict=*/false);
         }
       }
     }
-    EXPECT_EQ(came.size(), kSamples);
+    EXPECT_EQ(came.size(), kEpochSamples);
   }
 }
 

@@ -16,7 +16,9 @@ class PlainSamples : public SampleStore {
   Cooperation& cooperation() override { return alone_; }
   int64_t Bytes(const Sample& sample) const override { return SampleBytes(sample); }
   int64_t FixedBytes(const SampleTypes& types) const override { return FixedSampleBytes(types); }
-  absl::Status Reserve(const std::string&, std::weak_ptr<void>, const SampleTypes&) override { return absl::OkStatus(); }
+  absl::Status Reserve(const std::string&, std::weak_ptr<void>, const SampleTypes&) override {
+    return absl::OkStatus();
+  }
   PutResult PutElement(uint64_t index, Generation generation, Sample* element) override {
     return store_.Put(index, generation, *element);
   }
