@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kComputed = Permutation::kMostShuffled + 1;
 
-Permutation Of(uint64_t key, uint32_t size) {
+Permutation PermutationOf(uint64_t key, uint32_t size) {
   RandomStream random(DeriveKey(key, Purpose::kOrder));
   return {random, size};
 }
@@ -30,7 +30,7 @@ double Deviation(const std::vector<int>& counts, double degrees) {
 TEST(PermutationTest, HasEachNumberOnceAndAnInverse) {
   for (const uint32_t size : {1u, 2u, 3u, 7u, 1000u, kComputed - 1, kComputed, 66'000u, 1u << 17, 300'007u}) {
     for (uint64_t key = 0; key < 3; ++key) {
-      const Permutation order = Of(key, size), inverse = order.Inverse();
+      const Permutation order = PermutationOf(key, size), inverse = order.Inverse();
       std::vector<bool> seen(size);
       for (uint32_t i = 0; i < size; ++i) {
         const uint32_t number = order(i);
@@ -45,7 +45,7 @@ TEST(PermutationTest, HasEachNumberOnceAndAnInverse) {
 
 TEST(PermutationTest, OfTheMostNumbersHasAnInverse) {
   for (const uint32_t size : {(1u << 31) - 1, 1u << 31, (1u << 31) + 1, 0xffffffffu}) {
-    const Permutation order = Of(1, size), inverse = order.Inverse();
+    const Permutation order = PermutationOf(1, size), inverse = order.Inverse();
     for (uint32_t i = 0; i < 1000; ++i) {
       for (const uint32_t number : {i, size / 2 + i, size - 1 - i}) {
         ASSERT_LT(order(number), size);
@@ -62,7 +62,7 @@ TEST(PermutationTest, OfFewNumbersAllAreEquallyLikely) {
   while (std::next_permutation(each.begin(), each.end()));
   std::vector<int> counts(orders.size());
   for (int key = 0; key < 60'000; ++key) {
-    const Permutation order = Of(key, 5);
+    const Permutation order = PermutationOf(key, 5);
     for (uint32_t i = 0; i < 5; ++i) each[i] = order(i);
     ++counts[std::lower_bound(orders.begin(), orders.end(), each) - orders.begin()];
   }
@@ -79,7 +79,7 @@ TEST(PermutationTest, AComputedOneLooksRandom) {
     for (const uint32_t first : firsts) {
       std::vector<int> place(kParts), pair(kParts * kParts), distance(kParts);
       for (int key = 0; key < kKeys; ++key) {
-        const Permutation order = Of(key, size);
+        const Permutation order = PermutationOf(key, size);
         const uint32_t one = order(first), other = order(first + 1);
         ++place[part(one, size)];
         ++pair[part(one, size) * kParts + part(other, size)];
@@ -90,7 +90,7 @@ TEST(PermutationTest, AComputedOneLooksRandom) {
       EXPECT_LT(std::abs(Deviation(distance, kParts - 1)), 5) << size << " " << first;
     }
     for (int key = 0; key < 4; ++key) {
-      const Permutation order = Of(key, size);
+      const Permutation order = PermutationOf(key, size);
       const uint32_t many = std::min(size, 200'000u) - 2;
       std::vector<int> moved(kParts), apart(kParts), triple(kParts * kParts * kParts), low(64 * 64);
       for (uint32_t i = 0; i < many; ++i) {
@@ -116,7 +116,7 @@ TEST(PermutationTest, HalvesInCommonAreNotKept) {
     for (const bool upper : {false, true}) {
       double kept = 0, expected = 0;
       for (int key = 0; key < 20; ++key) {
-        const Permutation forward = Of(key, kSize), order = inverse ? forward.Inverse() : forward;
+        const Permutation forward = PermutationOf(key, kSize), order = inverse ? forward.Inverse() : forward;
         for (uint32_t half = 0; half < kHalf; ++half) {
           std::vector<int> of_upper(kHalf), of_lower(kHalf);
           for (uint32_t other = 0; other < kHalf; ++other) {
@@ -141,7 +141,7 @@ TEST(PermutationTest, DifferentKeysAreIndependent) {
     // How many numbers two permutations have at one place is nearly Poisson distributed, with mean 1.
     int common = 0;
     for (int key = 0; key < 100; ++key) {
-      const Permutation one = Of(key, size), other = Of(key + 1, size);
+      const Permutation one = PermutationOf(key, size), other = PermutationOf(key + 1, size);
       for (uint32_t i = 0; i < size; ++i) common += one(i) == other(i);
     }
     EXPECT_LT(std::abs(common - 100), 50) << size;

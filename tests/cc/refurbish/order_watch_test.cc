@@ -15,14 +15,14 @@ namespace {
 // A checksum for each element.
 uint32_t SumOf(uint32_t element) { return static_cast<uint32_t>(Mix(element)); }
 
-std::vector<uint32_t> InOrder(uint32_t size) {
+std::vector<uint32_t> Numbers(uint32_t size) {
   std::vector<uint32_t> elements(size);
   std::iota(elements.begin(), elements.end(), 0);
   return elements;
 }
 
 std::vector<uint32_t> Shuffled(uint32_t size, uint64_t seed) {
-  std::vector<uint32_t> elements = InOrder(size);
+  std::vector<uint32_t> elements = Numbers(size);
   RandomStream random(seed);
   ShuffleRange(elements.begin(), elements.end(), random);
   return elements;
@@ -38,7 +38,7 @@ OrderWatch::Noted NoteAll(OrderWatch& watch, uint64_t epoch, const std::vector<u
 TEST(OrderWatchTest, AnOrderThatChangesIsNoticedInTheSecondEpoch) {
   for (const uint32_t size : {30u, 1000u, 20'000u}) {
     OrderWatch watch;
-    const std::vector<uint32_t> first = InOrder(size), second = Shuffled(size, 3);
+    const std::vector<uint32_t> first = Numbers(size), second = Shuffled(size, 3);
     EXPECT_FALSE(NoteAll(watch, 0, first).moved.has_value());
     const std::optional<OrderWatch::Moved> moved = NoteAll(watch, 1, second).moved;
     ASSERT_TRUE(moved.has_value()) << size;
@@ -60,7 +60,7 @@ TEST(OrderWatchTest, TheSameOrderIsNotRefused) {
 TEST(OrderWatchTest, EqualElementsAndNewOnesAreNoOtherOrder) {
   OrderWatch twice, drawn;
   for (uint64_t epoch = 0; epoch < 5; ++epoch) {
-    std::vector<uint32_t> elements = InOrder(2000), fresh = elements;
+    std::vector<uint32_t> elements = Numbers(2000), fresh = elements;
     for (uint32_t& element : elements) element /= 2;
     for (uint32_t& element : fresh) element += 2000 * epoch;
     EXPECT_FALSE(NoteAll(twice, epoch, elements).moved.has_value());
@@ -88,7 +88,7 @@ TEST(OrderWatchTest, ThreadsNoteElementsInAnyOrder) {
     OrderWatch watch;
     std::atomic<int> num_moved{0};
     for (uint64_t epoch = 0; epoch < 2; ++epoch) {
-      const std::vector<uint32_t> elements = moves ? Shuffled(kSize, epoch) : InOrder(kSize);
+      const std::vector<uint32_t> elements = moves ? Shuffled(kSize, epoch) : Numbers(kSize);
       std::vector<std::thread> threads;
       for (uint32_t thread = 0; thread < kThreads; ++thread) {
         threads.emplace_back([&, thread] {
