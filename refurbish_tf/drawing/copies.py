@@ -91,9 +91,8 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
   for index, element in _first_elements(stage, seed, described["order_seed"], num_samples, swapped):
     before = None
     for epoch in range(num_epochs):
-      generation = schedule.generation(
-          seed, arguments["eviction"], arguments["reuse_factor"], described["num_samples"], described["num_kept"],
-          index // shards, epoch)
+      generation = int(native.ops().refurbish_tf_refurbish_generation(
+          stage=stage.refurbish_stage, index=index // shards, epoch=epoch))
       made.fresh[epoch].append(generation != before)
       if generation != before:
         prepared = _called(stage._partial, element, arguments["partial_seed"] and schedule.seed_of(

@@ -1,22 +1,15 @@
-"""The seeds and generations of a few samples: what `cc/plan/` says of all samples of an epoch."""
-import fractions
-import functools
-
+"""The seeds of a few samples, as `cc/plan/random.h` makes them."""
 import numpy as np
 
-_EVICTION, PARTIAL_FN, FINAL_FN = 1, 4, 5
+PARTIAL_FN, FINAL_FN = 4, 5
 _FIRST, _SECOND, _MASK = 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 2**64 - 1
-# Of more samples, or of an unknown number, the place in the eviction order is estimated.
-_MOST_COUNTED = 10_000_000
 
 
 def _mix(word):
-  """The finalizer of SplitMix64, of a Python integer or an array of uint64."""
-  # Arrays wrap around by themselves.
-  mask = _MASK if isinstance(word, int) else np.uint64(_MASK)
-  word = (word + 0x9e3779b97f4a7c15) & mask
-  word = (word ^ word >> 30) * _FIRST & mask
-  word = (word ^ word >> 27) * _SECOND & mask
+  """The finalizer of SplitMix64."""
+  word = (word + 0x9e3779b97f4a7c15) & _MASK
+  word = (word ^ word >> 30) * _FIRST & _MASK
+  word = (word ^ word >> 27) * _SECOND & _MASK
   return word ^ word >> 31
 
 
@@ -41,23 +34,3 @@ def index_of(seed, purpose, given):
   """The number of the sample for which `seed_of` has made a seed."""
   first, second = (int(number) & 2**32 - 1 for number in given)
   return (_unmix(first << 32 | second) ^ _key(seed, purpose)) >> 32
-
-
-@functools.lru_cache(maxsize=1024)
-def generation(seed, eviction, reuse_factor, num_samples, num_kept, index, epoch):
-  """How often a sample was evicted before an epoch. Its index is that in its shard. Of negative numbers all is kept."""
-  key = _key(seed, _EVICTION)
-  own = _mix(key ^ index)
-  if 0 < num_samples <= _MOST_COUNTED:
-    indices = np.arange(num_samples, dtype=np.uint64)
-    keys = _mix(np.uint64(key) ^ indices) & np.uint64(_MASK - 2**32 + 1) | indices
-    rank, kept = int((keys < np.uint64(own & _MASK - 2**32 + 1 | index)).sum()), num_samples if num_kept < 0 else num_kept
-  else:
-    rank, kept = own >> 32, 2**32 if min(num_samples, num_kept) < 0 else 2**32 * num_kept // num_samples
-  if rank >= kept:
-    return epoch
-  factor = fractions.Fraction(reuse_factor)
-  if eviction == "reference_count":
-    return int(epoch / factor)
-  rounds, position = divmod(int(epoch * kept / factor), kept)
-  return rounds + (rank < position)

@@ -24,6 +24,8 @@ from refurbish_tf._internal import native
 from support import ROOT, cases
 
 CC = ROOT / "tests" / "cc"
+# Those that need TensorFlow. What they need of it apart, they are linked with neither other jobs nor a store on disk.
+ALONE = sorted(CC.rglob("*_alone.cc"))
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
 PROGRAMS = {"store": [], "rest": []}
@@ -119,16 +121,16 @@ class Builder:
     self._make(target, functools.partial(self._link, "plain", list(units)), wait=True)
     return target
 
-  def stage_program(self):
-    """Builds the test of a stage in memory. All that it needs is found by its includes, TensorFlow apart."""
-    test = CC / "refurbish" / "stage_alone.cc"
+  def alone_program(self, variant):
+    """Builds the tests of a stage in memory and its parts. All that they need is found by their includes."""
+    tests = [test for test in ALONE if variant != "thread" or starts_threads(test)]
     room = sorted((ROOT / "refurbish_tf" / "cc" / "refurbish").glob("*.cc"))
-    own = [*room, *set(own_sources([test, *room], ("tensorflow/",))) - set(room)]
+    own = [*room, *set(own_sources([*tests, *room], ("tensorflow/",))) - set(room)]
     assert not [path for path in own if {"shared", "disk"} & set(path.parts)]
-    target = self._directory / "stage"
-    for unit, sources in {f"{target}_tests.o": [test], f"{target}_own.o": own}.items():
-      self._make(pathlib.Path(unit), functools.partial(self._compile, "plain", sources), wait=True)
-    self._make(target, functools.partial(self._link, "plain", [f"{target}_tests.o", f"{target}_own.o"]), wait=True)
+    target = self._directory / f"{variant}_alone"
+    for unit, sources in {f"{target}_tests.o": tests, f"{target}_own.o": own}.items():
+      self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait=True)
+    self._make(target, functools.partial(self._link, variant, [f"{target}_tests.o", f"{target}_own.o"]), wait=True)
     return target
 
   def _make(self, target, make, wait):
@@ -198,6 +200,17 @@ def run_in(variant, name):
   return () if name == "guards" else cases.only_exhaustive
 
 
+def run_sanitized(command, environment=()):
+  options = {"TSAN_OPTIONS": f"suppressions='{ROOT}/tests/cc/thread_sanitizer.supp'"}
+  run = functools.partial(
+      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **options, **dict(environment)}, check=False)
+  done = run(command)
+  if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
+    # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
+    done = run(["setarch", "-R", *command])
+  return done
+
+
 @pytest.mark.parametrize("variant, name, test", [
     pytest.param(variant, name, test, id=f"{variant}-{test}", marks=run_in(variant, name))
     for variant in VARIANTS if variant != "fused" for test, name in programs(variant).items()])
@@ -205,27 +218,22 @@ def test_cc(builder, variant, name, test):
   program = builder.program(variant, name)
   command = [str(program), "--gtest_brief=1", f"--gtest_filter={names_of_tests(TESTS[test])}"]
   rounds = {"REFURBISH_TF_ROUNDS": ROUNDS[variant]} if cases.exhaustive and variant in ROUNDS else {}
-  options = {"TSAN_OPTIONS": f"suppressions='{ROOT}/tests/cc/thread_sanitizer.supp'"}
-  run = functools.partial(
-      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **rounds, **options}, check=False)
-  done = run(command)
-  if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
-    # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
-    done = run(["setarch", "-R", *command])
+  done = run_sanitized(command, rounds)
   if done.returncode != 0 or "[  PASSED  ] 0 tests" in done.stdout:
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
 
 
 def run_program(program):
-  done = subprocess.run([str(program), "--gtest_brief=1"], capture_output=True, text=True, timeout=300, check=False)
+  done = run_sanitized([str(program), "--gtest_brief=1"])
   if done.returncode != 0:
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
 
 
 @cases.slow
-def test_a_stage_in_memory_alone(builder):
+@pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
+def test_a_stage_in_memory_alone(builder, variant):
   """It compiles, is linked and works without other jobs and a store on disk."""
-  run_program(builder.stage_program())
+  run_program(builder.alone_program(variant))
 
 
 @cases.slow

@@ -190,6 +190,7 @@ NAMED = {
     **{f"two names for {op}": {"op": op, "stage": NAMES}
        for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "offload_counts",
                   "offload_state", "echo_counts")},
+    "two samples": {"op": "refurbish_generation", "stage": "", "index": [1, 2], "epoch": 0},
     "two names for offload_restore": {"op": "offload_restore", "stage": NAMES, "state": [1, 2]},
     "two names for refurbish_restore": {
         "op": "refurbish_restore", "stage": NAMES, "state": [1] * 7, "reuse_factor": 2.0},

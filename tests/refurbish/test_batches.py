@@ -265,7 +265,7 @@ def test_layers_called_directly_for_a_new_generation():
   assert direct == in_part == whole
 
 
-def test_images_that_layers_called_directly_do_not_take():
+def test_layers_called_directly_of_batches():
   """Batches as samples, of which some are empty: each of their images draws for itself."""
   layers = rtf.augment.compose(NATIVE, clips=False)
 
@@ -295,6 +295,30 @@ def test_what_comes_before_layers_called_directly_is_called_once():
   in_part = epochs(make(), 2)
   assert len(set(calls)) == len(calls) == 2 * N
   assert in_part == epochs(make(lambda image: image + 0), 2)
+
+
+@pytest.mark.parametrize("as_batch", [False, True])
+@pytest.mark.parametrize("pixels", [np.zeros([0, 4, 4, 3], np.uint8), np.zeros([4, 4], np.uint8)], ids=["none", "rank"])
+def test_what_comes_before_images_without_pixels_or_of_another_rank_is_called_once(pixels, as_batch):
+  """It may have a state."""
+  calls = []
+
+  def counted(number):
+    calls.append(int(number))
+    return pixels
+
+  layers = rtf.augment.compose(NATIVE, clips=False)
+  stage = tf.data.Dataset.range(N).refurbish(
+      lambda number, seed: layers(tf.numpy_function(counted, [number], tf.uint8), seed=seed), None, 1, seed=1)
+  if as_batch:
+    stage = of_stage(stage, 4)
+  for _ in range(2):
+    try:
+      assert all(tf.size(images) == 0 for images in stage)
+    except tf.errors.InvalidArgumentError as error:
+      assert pixels.ndim == 2 and "`images` must be of shape [height, width, channels]" in error.message
+    assert len(set(calls)) == len(calls) > 0
+    calls.clear()
 
 
 def test_a_batch_that_no_memory_has_room_for_of_few_samples():

@@ -1,16 +1,17 @@
-"""What grows with the number of samples: orders that are made in the background, memory, checkpoints."""
+"""What grows with the number of samples: computed orders, memory, checkpoints."""
 import itertools
-import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf._internal import dataset_graph, native
+from support import schedule
 from support.checkpoint_states import state_of
 from support.checkpoints import restore, save, with_checkpoints
 
-# So many that the next order is made in the background.
+# So many that orders are computed.
 N = 70_000
 
 
@@ -25,22 +26,24 @@ def epoch(dataset):
 
 
 def bytes_beside_store(dataset):
-  return int(re.search(r"memory  ([\d,]+) bytes beside the store", rtf.describe(dataset))[1].replace(",", ""))
+  stage = next(each for each in dataset_graph.upstream_first(dataset) if hasattr(each, "refurbish_stage"))
+  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  return described["bytes_beside_store"]
 
 
-def test_an_order_that_was_made_in_the_background_is_the_one_of_its_epoch(tmp_path):
-  """A restore goes back to another epoch, so the order that was begun is not used."""
+def test_orders_that_are_computed_are_those_of_their_epochs(tmp_path):
+  """Also after a restore to another epoch."""
   dataset = make()
+  specified = schedule.Schedule(1, N, 3)
   epochs = [epoch(dataset) for _ in range(4)]
-  for each, later in itertools.pairwise(epochs):
-    np.testing.assert_array_equal(np.sort(each[:, 0]), range(N))
+  for number, (each, later) in enumerate(itertools.pairwise(epochs)):
+    np.testing.assert_array_equal(each[:, 0], specified.epoch(number))
     assert (each[:, 0] == later[:, 0]).mean() < 0.01
   again = make()
   paths = []
   for number, each in enumerate(epochs[:3]):
     paths.append(save(iter(again), tmp_path / str(number)))
     np.testing.assert_array_equal(epoch(again), each)
-  # The order of the fourth epoch was begun, and is not the one of the second.
   restored = restore(again, paths[1])
   np.testing.assert_array_equal(epoch(restored), epochs[1])
   np.testing.assert_array_equal(epoch(again), epochs[2])
@@ -56,18 +59,13 @@ def test_two_iterators_at_once():
   np.testing.assert_array_equal(epoch(dataset), expected[2])
 
 
-def test_an_order_on_its_way_does_not_hold_up_what_drops_its_stage():
-  for _ in range(20):
-    next(iter(make()))
-
-
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_at_most_24_bytes_a_sample_beside_the_store(on_disk, tmp_path):
+def test_at_most_3_bytes_a_sample_beside_a_store_in_memory(on_disk, tmp_path):
   dataset = make(tmp_path if on_disk else None)
   for _ in range(2):
     iterator = iter(dataset)
     next(iterator)
-    assert 8 * N < bytes_beside_store(dataset) < 24 * N
+    assert bytes_beside_store(dataset) < (9 if on_disk else 3) * N
     for _ in iterator:
       pass
   under_way = bytes_beside_store(dataset)
@@ -87,7 +85,7 @@ def test_what_fits_is_forgotten_when_the_schedule_begins():
   noted = bytes_beside_store(dataset)
   next(iter(dataset))
   assert noted > 4 * N
-  assert bytes_beside_store(dataset) < 16 * N
+  assert bytes_beside_store(dataset) < 3 * N
 
 
 def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):

@@ -7,6 +7,9 @@ import fractions
 MASK = 2**64 - 1
 # The purposes that random numbers are derived for.
 EVICTION, ORDER, PHASE, PARTIAL_FN, FINAL_FN = range(1, 6)
+KEPT = 8
+# So many numbers are shuffled; of more a permutation is computed. Also the samples of a chunk.
+MOST_SHUFFLED = CHUNK = 2**16
 
 
 def mix(word):
@@ -40,11 +43,14 @@ class Random:
   def __init__(self, of_key):
     self.state = of_key
 
+  def next(self):
+    word, self.state = mix(self.state), (self.state + 0x9e3779b97f4a7c15) & MASK
+    return word
+
   def below(self, bound):
     """Uniform, without bias (Lemire, 2019)."""
     while True:
-      product = (mix(self.state) >> 32) * bound
-      self.state = (self.state + 0x9e3779b97f4a7c15) & MASK
+      product = (self.next() >> 32) * bound
       if product % 2**32 >= 2**32 % bound:
         return product >> 32
 
@@ -52,6 +58,31 @@ class Random:
     for size in range(len(values), 1, -1):
       other = self.below(size)
       values[size - 1], values[other] = values[other], values[size - 1]
+
+
+def network(of_key, size):
+  """A permutation of the numbers below `size` as a function: a Feistel network, which walks on from numbers beyond."""
+  bits = ((size - 1).bit_length() + 1) // 2
+  num_upper = ((size - 1) >> bits) + 1
+
+  def permuted(number):
+    upper, lower = number >> bits, number % 2**bits
+    for i in range(0, 8, 2):
+      lower = (lower + (mix(of_key ^ (i << 32 | upper)) >> 32)) % 2**bits
+      upper = (upper + ((mix(of_key ^ (i + 1 << 32 | lower)) >> 32) * num_upper >> 32)) % num_upper
+    number = upper << bits | lower
+    return number if number < size else permuted(number)
+
+  return permuted
+
+
+def permutation(random, size):
+  """The numbers below `size` in random order."""
+  if size > MOST_SHUFFLED:
+    return list(map(network(random.next(), size), range(size)))
+  numbers = list(range(size))
+  random.shuffle(numbers)
+  return numbers
 
 
 def stateless_seed(seed, purpose, counter, index):
@@ -73,35 +104,46 @@ class Schedule:
     self.seed, self.n, self.r, self.eviction, self.shuffle = seed, n, fractions.Fraction(float(r)), eviction, shuffle
     self.order_seed = seed if order_seed is None else order_seed
     self.capacity = n if capacity is None else min(capacity, n)
-    # The permutation in which samples are evicted. Its first `capacity` samples are the ones kept.
-    evicted = sorted(range(n), key=lambda i: (mix(key(seed, EVICTION) ^ i) >> 32, i))
-    self.rank = {index: rank for rank, index in enumerate(evicted)}
+    by_key = range(n)
+    if self.capacity < n:
+      # Each sample has a row in its chunk. Those of the first rows are kept.
+      rows = [network(key(seed, KEPT, chunk), CHUNK) for chunk in range(n // CHUNK + 1)]
+      by_key = sorted(range(n), key=lambda i: (rows[i // CHUNK](i % CHUNK), i))
+    # The kept ones and the others, each by chunk, then by row. The kept ones are evicted in an order of their own.
+    kept, self.others = (sorted(part, key=lambda i: i // CHUNK)
+                         for part in (by_key[:self.capacity], by_key[self.capacity:]))
+    self.evicted = [kept[number] for number in permutation(Random(key(seed, EVICTION)), self.capacity)]
+    self.rank = {index: rank for rank, index in enumerate(self.evicted)}
 
   def kept(self, index):
-    return self.rank[index] < self.capacity
+    return index in self.rank
+
+  def hand(self, epoch):
+    """How often all kept samples have been evicted before the epoch, and how many of them once more."""
+    if self.eviction == "reference_count" or self.capacity == 0:
+      return int(epoch / self.r), 0
+    return divmod(int(epoch * self.capacity / self.r), self.capacity)
 
   def generation(self, index, epoch):
     """How often the sample has been evicted before the epoch; for a sample that is not kept, the epoch."""
     if not self.kept(index):
       return epoch
-    if self.eviction == "reference_count":
-      return int(epoch / self.r)
-    rounds, position = divmod(int(epoch * self.capacity / self.r), self.capacity)
+    rounds, position = self.hand(epoch)
     return rounds + (self.rank[index] < position)
 
   def epoch(self, epoch):
     """The indices of all samples, in the order of the epoch."""
-    fresh, cached = [], []
-    for i in range(self.n):
-      is_fresh = epoch == 0 or not self.kept(i) or self.generation(i, epoch) != self.generation(i, epoch - 1)
-      (fresh if is_fresh else cached).append(i)
+    fresh, cached = list(range(self.n)), []
+    if epoch > 0:
+      (rounds, first), (rounds_now, position) = self.hand(epoch - 1), self.hand(epoch)
+      number = (rounds_now - rounds) * self.capacity + position - first
+      if number + len(self.others) < self.n:
+        evicted = self.evicted[first:] + self.evicted[:first]
+        fresh, cached = evicted[:number] + list(self.others), evicted[number:]
     random = Random(key(self.order_seed, ORDER, epoch))
     if self.shuffle == "uniform":
-      places = list(range(self.n))
-      random.shuffle(places)
-      return [(fresh + cached)[place] for place in places]
-    random.shuffle(fresh)
-    random.shuffle(cached)
+      return [(fresh + cached)[place] for place in permutation(random, self.n)]
+    fresh, cached = ([part[place] for place in permutation(random, len(part))] for part in (fresh, cached))
     # A place is fresh when k * F / N + phase / N passes a whole number at it.
     number, phase = len(fresh), Random(key(self.order_seed, PHASE, epoch)).below(self.n)
     fresh, cached = iter(fresh), iter(cached)

@@ -34,16 +34,17 @@ class JobEpoch {
   explicit JobEpoch(const JobPlan& plan) : plan_(plan) {}
   virtual ~JobEpoch() = default;
 
-  // Continues an epoch, of which so many samples were handed out.
-  virtual void Resume(uint32_t /*num_handed_out*/) {}
+  // Continues an epoch, of which so many samples were handed out, by a walk
+  // that is at the next place.
+  virtual void Resume(const OrderWalk& /*walk*/, uint32_t /*num_handed_out*/) {}
   // Some decisions follow. What others do is asked once for all of them.
   virtual void BeginDecisions() {}
   // Whether others are at work that hand on what is not kept.
   virtual bool OthersHandOn() { return false; }
 
-  // Which generations of the sample may be used. Thread-safe.
-  virtual GenerationRange Wanted(uint32_t index) const {
-    const Generation own = OwnGeneration(index);
+  // Which generations of the sample may be used. `own`: what the schedule
+  // alone says. Thread-safe.
+  virtual GenerationRange Wanted(uint32_t /*index*/, Generation own) const {
     return {own, own};
   }
   // Counts a use of what was found in the store, or in the ring. False if that

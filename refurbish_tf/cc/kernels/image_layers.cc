@@ -147,6 +147,16 @@ absl::Status ImageLayers::Parse(tensorflow::AttrSlice attributes) {
       ", which the layers return, got ", DataTypeString(type), "."));
 }
 
+absl::Status ImageLayers::CheckRank(const Tensor& images) const {
+  const int most = clips_ ? 5 : 4;
+  if (images.dims() >= 3 && images.dims() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`images` must be of shape [height, width, channels] or ",
+      clips_ ? "[frames, height, width, channels], or a batch of these"
+             : "[batch, height, width, channels]",
+      ", got ", images.shape().DebugString(), "."));
+}
+
 absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
                                               const int32_t* draws) const {
   const int dims = images.dims();
@@ -290,8 +300,7 @@ bool LayersFunction::Takes(const std::vector<Tensor>& arguments,
   if (!is_there(image_) || seed_ >= number + num_missing) return false;
   const Tensor& image = arguments[image_];
   return std::all_of(results_.begin(), results_.end(), is_there) &&
-         image.dims() >= 3 && image.dims() <= (layers_.clips() ? 5 : 4) &&
-         image.NumElements() > 0 && TypeOf(image.dtype()) == layers_.type();
+         TypeOf(image.dtype()) == layers_.type();
 }
 
 absl::StatusOr<ImageSpec> LayersFunction::Draw(
@@ -299,6 +308,7 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
     Draws* draws) const {
   const LayerChain& chain = layers_.chain();
   const Tensor& images = arguments[image_];
+  TF_RETURN_IF_ERROR(layers_.CheckRank(images));
   if (const int num_draws = chain.num_draws(); num_draws > 0) {
     ImageSeed given =
         seed == nullptr ? ImageSeed(0, 0) : ImageSeed((*seed)[0], (*seed)[1]);
@@ -317,18 +327,19 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
 
 bool LayersFunction::ChangesNothing(const Tensor& images,
                                     const Draws& draws) const {
-  return layers_.NumDrawing(images) == 1 &&
+  return layers_.NumDrawing(images) == 1 && images.NumElements() > 0 &&
          layers_.chain().ChangesNothing(draws.data());
 }
 
 absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,
                                    char* to, int64_t to_bytes,
                                    Stores stores) const {
+  if (to_bytes == 0) return absl::OkStatus();
   const int dims = images.dims();
   const ImageSize size = {images.dim_size(dims - 3), images.dim_size(dims - 2)};
   const Pixel pixel = {layers_.type(), images.dim_size(dims - 1)};
-  const int64_t number =
-      images.NumElements() / (size.height * size.width * pixel.channels);
+  int64_t number = 1;
+  for (int i = 0; i < dims - 3; ++i) number *= images.dim_size(i);
   const int64_t frames = number / layers_.NumDrawing(images);
   const auto* from = static_cast<const char*>(images.data());
   try {

@@ -43,6 +43,7 @@ class ImageLayers {
   int64_t NumDrawing(const Tensor& images) const {
     return IsBatch(images) ? images.dim_size(0) : 1;
   }
+  absl::Status CheckRank(const Tensor& images) const;
   // What the layers make of these images, which have three dimensions or more,
   // with the draws of each, or null. Warns once if they hardly are images.
   absl::StatusOr<ImageSpec> Behind(const Tensor& images,

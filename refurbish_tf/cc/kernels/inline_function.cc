@@ -222,25 +222,26 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
   std::vector<Tensor> arguments = std::move(*values);
   values->clear();
   if (calls_python_) CopyHeldByOthers(&arguments);
-  const bool has_rest = layers_ != nullptr && !layers_are_all_;
   absl::Status status;
   bool fell_back = fell_back_;
-  if (!fell_back && accepted_ && !has_rest) {
+  if (!fell_back && accepted_) {
     status = inline_->Run(&contexts->runs_inline, std::move(arguments), values);
   } else if (!fell_back) {
     status =
         inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments, values);
-    fell_back = IsRejection(status) ||
-                (status.ok() && has_rest && !layers_->Takes(*values));
+    // A rejected function has not run. One that has run must not run again for
+    // the same element, as it may have a state.
+    fell_back = IsRejection(status);
     if (fell_back) TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
     if (status.ok()) accepted_ = true;
-    if (status.ok() && has_rest) *layers = layers_;
   }
   if (fell_back) {
     values->clear();
-    *layers = nullptr;
     status = usual_->Run(&contexts->usual, std::move(arguments), values);
   }
+  // With all that the function does before them.
+  const bool is_rest = layers_ != nullptr && !layers_are_all_ && !fell_back;
+  if (status.ok() && is_rest) *layers = layers_;
   if (!absl::IsOutOfRange(status)) return status;
   return absl::InvalidArgumentError(absl::StrCat(
       "The function produced OutOfRangeError: ", status.message()));

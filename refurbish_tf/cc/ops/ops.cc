@@ -113,6 +113,14 @@ COUNTS_OP("stage", "RefurbishCounts");
 // while unknown.
 COUNTS_OP("stage", "RefurbishDescription");
 
+// How often the schedule of a stage evicts a sample before the `epoch`-th one
+// since it began.
+OP_ON("stage", "RefurbishGeneration")
+    .Input("index: int64")
+    .Input("epoch: int64")
+    .Output("generation: int64")
+    .SetShapeFn(ScalarShape);
+
 // The first dataset, counted from the files, that prevents random access to
 // `input_dataset`; empty if nothing does.
 REGISTER_OP("RefurbishTf>FirstStream")

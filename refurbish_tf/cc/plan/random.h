@@ -19,6 +19,7 @@ enum class Purpose : uint64_t {
   kFinalFunction = 5,
   kShuffleBuffer = 6,
   kEcho = 7,
+  kKept = 8,
 };
 
 // The finalizer of SplitMix64 (Steele et al., 2014): a bijection of the 64-bit

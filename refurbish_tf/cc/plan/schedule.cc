@@ -3,51 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace refurbish_tf {
 namespace {
 
-// What the schedule and an epoch take while they are made, measured.
-constexpr int64_t kBytesPerSample = 16;
+// What a stage and an epoch take, measured, of a moved shard.
+constexpr int64_t kBytesPerSample = 5;
 
-std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
-  std::vector<uint64_t> keys(num_samples);
-  for (uint32_t i = 0; i < num_samples; ++i) keys[i] = EvictionKey(seed, i);
-  std::sort(keys.begin(), keys.end());
-  std::vector<uint32_t> rank(num_samples);
-  for (uint32_t i = 0; i < num_samples; ++i) {
-    // The lower half of a key is the index.
-    rank[static_cast<uint32_t>(keys[i])] = i;
-  }
-  return rank;
-}
-
-std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
-                                          const MovedShard& moved) {
-  std::vector<uint32_t> ranks(moved.shard.Size(moved.whole));
-  // Former shards of one size have the same order. There are at most two sizes,
-  // the larger one first.
-  std::vector<uint32_t> in_former;
-  for (uint32_t index = 0; index < moved.former; ++index) {
-    const Shard former{index, moved.former};
-    const uint64_t size = former.Size(moved.whole);
-    uint64_t first = 0;
-    while (first < size && first < moved.shard.count &&
-           !moved.shard.Has(former.InWhole(first))) {
-      ++first;
-    }
-    if (first >= size || first >= moved.shard.count) continue;
-    if (in_former.size() != size) {
-      in_former = RankByEvictionKey(seed, static_cast<uint32_t>(size));
-    }
-    for (uint64_t i = first; i < size; ++i) {
-      const uint64_t in_whole = former.InWhole(i);
-      if (!moved.shard.Has(in_whole)) continue;
-      ranks[moved.shard.InShard(in_whole)] = in_former[i];
-    }
-  }
-  return ranks;
+Permutation EvictionOrder(uint64_t seed, uint32_t num_kept) {
+  RandomStream random(DeriveKey(seed, Purpose::kEviction));
+  return {random, num_kept};
 }
 
 }  // namespace
@@ -61,61 +27,72 @@ int64_t MostSamples() {
                         pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
 }
 
-uint64_t EvictionKey(uint64_t seed, uint32_t index) {
-  const uint64_t word = Mix(DeriveKey(seed, Purpose::kEviction) ^ index);
-  return (word & 0xffffffff00000000ULL) | index;
-}
-
 void EpochSchedule::Arrange(const ScheduleOptions& options) {
   const uint64_t seed = options.order_seed.value_or(options.seed);
   RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));
-  if (options.shuffle == Shuffle::kCacheAware) {
-    ShuffleRange(order_.begin(), order_.begin() + num_fresh_, random);
-    ShuffleRange(order_.begin() + num_fresh_, order_.end(), random);
-    RandomStream phase(DeriveKey(seed, Purpose::kPhase, epoch_));
-    phase_ = phase.Below(num_samples());
+  is_uniform_ = options.shuffle == Shuffle::kUniform;
+  if (is_uniform_) {
+    orders_[0] = Permutation(random, num_samples_);
     return;
   }
-  std::vector<uint32_t> shuffled(num_samples());
-  std::iota(shuffled.begin(), shuffled.end(), 0);
-  ShuffleRange(shuffled.begin(), shuffled.end(), random);
-  fresh_at_.resize(num_samples());
-  for (uint32_t i = 0; i < num_samples(); ++i) {
-    fresh_at_[i] = shuffled[i] < num_fresh_;
-    shuffled[i] = order_[shuffled[i]];
-  }
-  order_ = std::move(shuffled);
+  orders_[0] = Permutation(random, num_fresh_);
+  orders_[1] = Permutation(random, num_samples_ - num_fresh_);
+  RandomStream phase(DeriveKey(seed, Purpose::kPhase, epoch_));
+  phase_ = phase.Below(num_samples_);
 }
 
 EpochSchedule EpochSchedule::AllFresh(const ScheduleOptions& options,
                                       uint32_t num_samples, uint64_t epoch) {
   EpochSchedule schedule;
   schedule.epoch_ = epoch;
-  schedule.order_.resize(num_samples);
-  std::iota(schedule.order_.begin(), schedule.order_.end(), 0);
-  schedule.num_fresh_ = num_samples;
+  schedule.num_fresh_ = schedule.num_samples_ = num_samples;
   schedule.Arrange(options);
   return schedule;
 }
 
 Slot EpochSchedule::At(uint32_t position) const {
-  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};
-  // The k-th place is fresh when k * F / N + phase / N passes a whole number at
-  // it, so every window of W places holds W * F / N of them, rounded up or
-  // down.
-  const uint64_t numerator =
-      static_cast<uint64_t>(position) * num_fresh_ + phase_;
-  const uint64_t rank = numerator / num_samples();
-  const uint64_t remainder = numerator - rank * num_samples();
-  if (remainder + num_fresh_ >= num_samples()) {
-    return {order_[rank], true};
+  bool fresh;
+  uint32_t nth;  // Of the fresh or of the cached ones.
+  if (is_uniform_) {
+    nth = orders_[0](position);
+    fresh = nth < num_fresh_;
+    if (!fresh) nth -= num_fresh_;
+  } else {
+    // The k-th place is fresh when k * F / N + phase / N passes a whole number
+    // at it, so every window of W places holds W * F / N of them, rounded up or
+    // down.
+    const uint64_t numerator =
+        static_cast<uint64_t>(position) * num_fresh_ + phase_;
+    const auto rank = static_cast<uint32_t>(numerator / num_samples_);
+    const uint64_t remainder = numerator - uint64_t{rank} * num_samples_;
+    fresh = remainder + num_fresh_ >= num_samples_;
+    nth = fresh ? orders_[0](rank) : orders_[1](position - rank);
   }
-  return {order_[num_fresh_ + position - rank], false};
+  if (schedule_ == nullptr) return {nth, true, epoch_, false};
+  // So the order of a first epoch does not depend on how many are kept.
+  Schedule::Member member = {nth, {}};
+  if (num_fresh_ == num_samples_) {
+    member.standing = schedule_->StandingOf(nth);
+  } else {
+    const uint32_t size = schedule_->CycleSize(0);
+    const uint32_t count = fresh ? evicted_[0].count : size - evicted_[0].count;
+    const int cycle = nth >= count;
+    if (cycle == 1) nth -= count;
+    const Evicted& evicted = evicted_[cycle];
+    const uint64_t place =
+        uint64_t{evicted.first} + (fresh ? 0 : evicted.count) + nth;
+    member = schedule_->At(cycle, place % schedule_->CycleSize(cycle));
+  }
+  const uint64_t generation =
+      schedule_->GenerationOf(member.standing, now_, epoch_);
+  return {member.index, fresh, generation,
+          generation ==
+              schedule_->GenerationOf(member.standing, next_, epoch_ + 1)};
 }
 
 uint64_t EpochSchedule::Generation(uint32_t index) const {
-  if (schedule_ == nullptr || !schedule_->Kept(index)) return epoch_;
-  return schedule_->origin() + schedule_->Evictions(index, now_);
+  if (schedule_ == nullptr) return epoch_;
+  return schedule_->GenerationOf(schedule_->StandingOf(index), now_, epoch_);
 }
 
 bool EpochSchedule::Kept(uint32_t index) const {
@@ -123,8 +100,27 @@ bool EpochSchedule::Kept(uint32_t index) const {
 }
 
 bool EpochSchedule::Reused(uint32_t index) const {
-  return Kept(index) && schedule_->Evictions(index, now_) ==
-                            schedule_->Evictions(index, next_);
+  if (schedule_ == nullptr) return false;
+  const Schedule::Standing standing = schedule_->StandingOf(index);
+  return schedule_->GenerationOf(standing, now_, epoch_) ==
+         schedule_->GenerationOf(standing, next_, epoch_ + 1);
+}
+
+OrderWalk::OrderWalk(const EpochSchedule& order, std::vector<bool> has_come)
+    : order_(&order),
+      has_come_(std::move(has_come)),
+      position_(static_cast<uint32_t>(
+          std::count(has_come_.begin(), has_come_.end(), true))) {}
+
+Slot OrderWalk::Next() {
+  Slot slot = order_->At(position_++);
+  if (has_come_.empty() || !has_come_[slot.index]) return slot;
+  // For each sample that came before its place there is a place before this
+  // whose sample did not.
+  do {
+    slot = order_->At(passed_++);
+  } while (has_come_[slot.index]);
+  return slot;
 }
 
 Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
@@ -132,7 +128,10 @@ Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
     : options_(options),
       num_samples_(num_samples),
       capacity_(std::min(capacity, num_samples)),
-      origin_(origin) {}
+      origin_(origin),
+      kept_(options.seed, num_samples_, capacity_),
+      by_rank_(EvictionOrder(options.seed, capacity_)),
+      ranks_{by_rank_.Inverse()} {}
 
 Schedule::Schedule(const ScheduleOptions& options, const MovedShard& moved,
                    uint64_t origin)
@@ -140,50 +139,112 @@ Schedule::Schedule(const ScheduleOptions& options, const MovedShard& moved,
       num_samples_(static_cast<uint32_t>(moved.shard.Size(moved.whole))),
       capacity_(num_samples_),
       origin_(origin),
-      moved_(moved) {}
-
-void Schedule::Sort() const {
-  std::call_once(sorted_->once, [this] {
-    sorted_->positions = moved_.has_value()
-                             ? RanksInFormerShards(options_.seed, *moved_)
-                             : RankByEvictionKey(options_.seed, num_samples_);
-    sorted_->done.store(true, std::memory_order_release);
-  });
+      moved_(moved) {
+  SortMembers();
 }
 
-EvictionHands Schedule::HandsAt(uint64_t epoch) const {
-  if (!moved_.has_value()) return {HandAt(epoch, capacity_), {}};
+void Schedule::SortMembers() {
+  const auto shorter = static_cast<uint32_t>(moved_->whole / moved_->former);
+  ranks_ = {EvictionOrder(options_.seed, shorter + 1).Inverse(),
+            EvictionOrder(options_.seed, shorter).Inverse()};
+  std::vector<uint64_t> by_rank[2];
+  for (uint32_t i = 0; i < num_samples_; ++i) {
+    const Standing standing = StandingOf(i);
+    by_rank[standing.cycle].push_back(uint64_t{standing.rank} << 32 | i);
+  }
+  for (int cycle = 0; cycle < 2; ++cycle) {
+    std::sort(by_rank[cycle].begin(), by_rank[cycle].end());
+    members_[cycle].assign(by_rank[cycle].begin(), by_rank[cycle].end());
+  }
+}
+
+int64_t Schedule::bytes() const {
+  return kept_.bytes() + by_rank_.bytes() + ranks_[0].bytes() +
+         ranks_[1].bytes() + 4 * (members_[0].size() + members_[1].size());
+}
+
+uint32_t Schedule::CycleSize(int cycle) const {
+  if (moved_.has_value()) return members_[cycle].size();
+  return cycle == 0 ? capacity_ : num_samples_ - capacity_;
+}
+
+Schedule::Hands Schedule::HandsAt(uint64_t epoch) const {
+  const auto hand = [&](uint64_t length) {
+    return HandAfter(options_.eviction, epoch - origin_, length,
+                     options_.reuse_factor);
+  };
+  if (!moved_.has_value()) return {hand(capacity_)};
   const uint64_t shorter = moved_->whole / moved_->former;
-  return {HandAt(epoch, shorter + 1), HandAt(epoch, shorter)};
+  return {hand(shorter + 1), hand(shorter)};
+}
+
+Schedule::Standing Schedule::StandingOf(uint32_t index) const {
+  if (moved_.has_value()) {
+    const uint64_t in_whole = moved_->shard.InWhole(index);
+    // The first of the former shards may have a sample more than the others.
+    const int cycle =
+        in_whole % moved_->former >= moved_->whole % moved_->former;
+    return {cycle, ranks_[cycle](in_whole / moved_->former)};
+  }
+  if (capacity_ == 0) return {1, index};
+  const uint32_t number = kept_.NumberOf(index);
+  if (number < capacity_) return {0, ranks_[0](number)};
+  return {1, number - capacity_};
+}
+
+Schedule::Member Schedule::At(int cycle, uint32_t place) const {
+  if (moved_.has_value()) {
+    const uint32_t index = members_[cycle][place];
+    return {index, StandingOf(index)};
+  }
+  const uint32_t number = cycle == 0 ? by_rank_(place) : capacity_ + place;
+  return {kept_.At(number), {cycle, place}};
+}
+
+uint32_t Schedule::NumBefore(int cycle, const EvictionHand& hand) const {
+  if (!moved_.has_value()) return hand.position;
+  const std::vector<uint32_t>& members = members_[cycle];
+  return std::partition_point(members.begin(), members.end(),
+                              [&](uint32_t index) {
+                                return StandingOf(index).rank < hand.position;
+                              }) -
+         members.begin();
+}
+
+uint64_t Schedule::GenerationOf(Standing standing, const Hands& hands,
+                                uint64_t epoch) const {
+  if (!KeepsCycle(standing.cycle)) return epoch;
+  return origin_ + hands[standing.cycle].Evictions(standing.rank);
 }
 
 EpochSchedule Schedule::Epoch(uint64_t epoch) const {
   EpochSchedule schedule;
   schedule.epoch_ = epoch;
+  schedule.num_samples_ = num_samples_;
   schedule.schedule_ = this;
   schedule.now_ = HandsAt(epoch);
   schedule.next_ = HandsAt(epoch + 1);
-  schedule.order_.resize(num_samples());
-  if (epoch == origin_) {
-    std::iota(schedule.order_.begin(), schedule.order_.end(), 0);
-    schedule.num_fresh_ = num_samples();
-  } else {
-    const EvictionHands before = HandsAt(epoch - 1);
-    auto fresh = schedule.order_.begin();
-    auto cached = schedule.order_.end();
-    for (uint32_t i = 0; i < num_samples(); ++i) {
-      const bool evicted =
-          Kept(i) && Evictions(i, before) != Evictions(i, schedule.now_);
-      schedule.num_evicted_ += evicted;
-      *(evicted || !Kept(i) ? fresh++ : --cached) = i;
+  if (epoch > origin_) {
+    const Hands before = HandsAt(epoch - 1);
+    for (int cycle = 0; cycle < 2; ++cycle) {
+      EpochSchedule::Evicted& evicted = schedule.evicted_[cycle];
+      if (KeepsCycle(cycle)) {
+        const EvictionHand& now = schedule.now_[cycle];
+        evicted.first = NumBefore(cycle, before[cycle]);
+        evicted.count = NumBefore(cycle, now) - evicted.first;
+        if (now.rounds > before[cycle].rounds) {
+          evicted.count += CycleSize(cycle);
+        }
+        schedule.num_evicted_ += evicted.count;
+      } else {
+        evicted.count = CycleSize(cycle);
+      }
+      schedule.num_fresh_ += evicted.count;
     }
-    std::reverse(cached, schedule.order_.end());
-    schedule.num_fresh_ =
-        static_cast<uint32_t>(fresh - schedule.order_.begin());
+  } else {
+    schedule.num_fresh_ = num_samples_;
   }
   schedule.Arrange(options_);
-  // Sorts, if that is needed: who asks later may have a lock.
-  if (num_samples_ > 0) schedule.Reused(0);
   return schedule;
 }
 

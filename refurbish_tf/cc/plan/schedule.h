@@ -7,18 +7,17 @@
 // object may be shared between threads.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
+#include "refurbish_tf/cc/plan/kept_samples.h"
+#include "refurbish_tf/cc/plan/permutation.h"
 #include "refurbish_tf/cc/plan/policies.h"
-#include "refurbish_tf/cc/plan/random.h"
 
 namespace refurbish_tf {
 
@@ -41,25 +40,15 @@ int64_t MostSamples();
 // value is left to mean "none".
 inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
-// Where a sample stands in the eviction order, before it is known how many
-// samples there are: those with the smallest keys are evicted first. All keys
-// of one seed differ.
-uint64_t EvictionKey(uint64_t seed, uint32_t index);
-
 // What the schedule alone says of a position in the order of an epoch.
 struct Slot {
   uint32_t index;
   bool fresh;  // The schedule wants the sample prepared in this epoch.
+  uint64_t generation = 0;
+  bool reused = false;  // As `EpochSchedule::Reused`.
 };
 
 class Schedule;
-
-// Those of all eviction orders of a schedule: of the longer ones, and of those
-// with one sample less, if there are such.
-struct EvictionHands {
-  EvictionHand longer;
-  EvictionHand shorter;
-};
 
 // A shard whose samples keep the schedule that they had when the source, of
 // `whole` samples, was divided into `former` shards. Every sample is kept.
@@ -69,8 +58,7 @@ struct MovedShard {
   uint64_t whole = 0;
 };
 
-// One epoch: the order of the samples and their generations. Takes four bytes a
-// sample.
+// One epoch: the order of the samples and their generations.
 class EpochSchedule {
  public:
   // An epoch in which every sample is fresh and has generation `epoch`.
@@ -78,20 +66,14 @@ class EpochSchedule {
                                 uint32_t num_samples, uint64_t epoch);
 
   uint64_t epoch() const { return epoch_; }
-  uint32_t num_samples() const { return static_cast<uint32_t>(order_.size()); }
+  uint32_t num_samples() const { return num_samples_; }
   uint32_t num_fresh() const { return num_fresh_; }
   // How many kept samples the epoch evicts.
   uint32_t num_evicted() const { return num_evicted_; }
-  int64_t bytes() const { return 4 * order_.size() + fresh_at_.size() / 8; }
+  int64_t bytes() const { return orders_[0].bytes() + orders_[1].bytes(); }
 
   // The sample at the `position`-th place of the epoch.
   Slot At(uint32_t position) const;
-
-  // Takes this in place of the order: samples, and which of them are fresh.
-  void SetOrder(std::vector<uint32_t> order, std::vector<bool> fresh) {
-    order_ = std::move(order);
-    fresh_at_ = std::move(fresh);
-  }
 
   uint64_t Generation(uint32_t index) const;
 
@@ -105,34 +87,58 @@ class EpochSchedule {
  private:
   friend class Schedule;
 
+  // The samples of a cycle that the epoch evicts: from this place on, round it.
+  struct Evicted {
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
+
   EpochSchedule() = default;
   void Arrange(const ScheduleOptions& options);
 
   uint64_t epoch_ = 0;
-  const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
-  EvictionHands now_;
-  EvictionHands next_;
-
-  // Cache-aware: the fresh samples in their order, then the cached ones in
-  // theirs; `At` interleaves the two. Uniform: the order itself.
-  std::vector<uint32_t> order_;
-  std::vector<bool> fresh_at_;  // Uniform, or `SetOrder`.
+  uint32_t num_samples_ = 0;
   uint32_t num_fresh_ = 0;
   uint32_t num_evicted_ = 0;
+  const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
+  // By cycle, of this epoch and the next one.
+  std::array<EvictionHand, 2> now_, next_;
+  std::array<Evicted, 2> evicted_;
+
+  // Cache-aware: of the fresh and of the cached samples, which `At` interleaves
+  // from `phase_` on. Uniform: of all, the fresh ones first.
+  std::array<Permutation, 2> orders_;
+  bool is_uniform_ = false;
   uint32_t phase_ = 0;
+};
+
+// Walks an order, place by place.
+class OrderWalk {
+ public:
+  explicit OrderWalk(const EpochSchedule& order) : order_(&order) {}
+  // Continues after as many places as there are samples that have come. If
+  // some came before their places, samples whose places have passed come there.
+  OrderWalk(const EpochSchedule& order, std::vector<bool> has_come);
+
+  // Not after the last place.
+  Slot Next();
+
+ private:
+  const EpochSchedule* order_;
+  std::vector<bool> has_come_;
+  uint32_t position_ = 0;
+  // Every sample at a place before this has come, or has another place.
+  uint32_t passed_ = 0;
 };
 
 // The schedule of a training run over `num_samples` samples of which `capacity`
 // can be kept in the cache store at a time, beginning at epoch `origin`, in
-// which every sample is fresh. Takes four bytes a sample, from when one of them
-// is first asked for: sorting them takes time, and who makes a schedule may
-// have a lock.
+// which every sample is fresh.
 //
-// The samples that are kept are the first `capacity` of one random permutation,
-// and balanced eviction goes round them in its order, capacity / r an epoch,
-// until training ends. After t epochs it has made floor(t * capacity / r)
-// evictions, exactly, which gives every generation in closed form. The other
-// samples are prepared in every epoch.
+// Balanced eviction goes round the kept samples in the order of one random
+// permutation, capacity / r an epoch, until training ends. After t epochs it
+// has made floor(t * capacity / r) evictions, exactly, which gives every
+// generation in closed form. The other samples are prepared in every epoch.
 //
 // The generation of a kept sample is `origin` plus how often it has been
 // evicted; of the others, the epoch. Two generations of a sample are two
@@ -141,7 +147,9 @@ class EpochSchedule {
 // Between two epochs the source may be divided into another number of shards.
 // Each sample then keeps its place in the eviction order of the shard that it
 // was in when the schedule began, and with it its generations: a shard follows
-// as many eviction orders as it has samples of former shards.
+// as many eviction orders as it has samples of former shards. These have one of
+// two lengths, and those of one length are the same. Their samples are then
+// sorted, which takes time and four bytes a sample.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, uint32_t num_samples,
@@ -151,9 +159,7 @@ class Schedule {
 
   uint32_t num_samples() const { return num_samples_; }
   uint32_t capacity() const { return capacity_; }
-  int64_t bytes() const {
-    return sorted_->done ? 4 * int64_t{num_samples_} : 0;
-  }
+  int64_t bytes() const;
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
@@ -162,53 +168,55 @@ class Schedule {
     return moved_.has_value() ? moved_->former : now;
   }
   bool Kept(uint32_t index) const {
-    return capacity_ == num_samples_ ||
-           (capacity_ > 0 && position(index) < capacity_);
+    return capacity_ == num_samples_ || kept_.NumberOf(index) < capacity_;
   }
 
   // `epoch` must be at least `origin`. The result refers to this object.
   EpochSchedule Epoch(uint64_t epoch) const;
+  // As that of the result.
+  uint64_t Generation(uint32_t index, uint64_t epoch) const {
+    return GenerationOf(StandingOf(index), HandsAt(epoch), epoch);
+  }
 
  private:
   friend class EpochSchedule;
 
-  // Of an eviction order of `length` samples.
-  EvictionHand HandAt(uint64_t epoch, uint64_t length) const {
-    return HandAfter(options_.eviction, epoch - origin_, length,
-                     options_.reuse_factor);
-  }
-  EvictionHands HandsAt(uint64_t epoch) const;
-  uint64_t Evictions(uint32_t index, const EvictionHands& hands) const {
-    const EvictionHand& hand =
-        InShorterOrder(index) ? hands.shorter : hands.longer;
-    return hand.is_between() ? hand.Evictions(position(index)) : hand.rounds;
-  }
-  // The first of the former shards may have a sample more than the others.
-  bool InShorterOrder(uint32_t index) const {
-    return moved_.has_value() &&
-           moved_->shard.InWhole(index) % moved_->former >=
-               moved_->whole % moved_->former;
-  }
-
-  // In its eviction order.
-  uint32_t position(uint32_t index) const {
-    if (!sorted_->done.load(std::memory_order_acquire)) Sort();
-    return sorted_->positions[index];
-  }
-  void Sort() const;
-
-  struct Sorted {
-    std::once_flag once;
-    std::atomic<bool> done{false};
-    std::vector<uint32_t> positions;  // By sample.
+  // The samples are in two cycles. The first one has those that are kept, the
+  // second one the others. Of a moved shard, the second one has those of former
+  // shards with one sample less than the others.
+  using Hands = std::array<EvictionHand, 2>;
+  struct Standing {
+    int cycle;
+    uint32_t rank;  // In its eviction order.
   };
+  struct Member {
+    uint32_t index;
+    Standing standing;
+  };
+
+  bool KeepsCycle(int cycle) const { return cycle == 0 || moved_.has_value(); }
+  uint32_t CycleSize(int cycle) const;
+  Hands HandsAt(uint64_t epoch) const;
+  Standing StandingOf(uint32_t index) const;
+  Member At(int cycle, uint32_t place) const;
+  // How many members of a cycle are before the hand.
+  uint32_t NumBefore(int cycle, const EvictionHand& hand) const;
+  uint64_t GenerationOf(Standing standing, const Hands& hands,
+                        uint64_t epoch) const;
+  void SortMembers();
 
   const ScheduleOptions options_;
   const uint32_t num_samples_;
   const uint32_t capacity_;
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
-  const std::shared_ptr<Sorted> sorted_ = std::make_shared<Sorted>();
+  KeptSamples kept_;
+  // Of eviction orders: which sample has a rank, and the rank of a sample. Of a
+  // moved shard, by cycle, those of former shards.
+  Permutation by_rank_;
+  std::array<Permutation, 2> ranks_;
+  // Of a moved shard, by cycle, in eviction order.
+  std::array<std::vector<uint32_t>, 2> members_;
 };
 
 }  // namespace refurbish_tf

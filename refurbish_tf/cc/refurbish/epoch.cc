@@ -27,46 +27,32 @@ Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
                                 order_.has_value() ? &*order_ : nullptr, keys_,
                                 parts_.hands_on})),
       read_ahead_(store().MakeReadAhead()) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (!order_.has_value()) return;
   stream_length_ = num_places_ = order_->num_samples();
   states_.Resize(num_places_);
   yielded_.Resize(num_places_);
+  walk_.emplace(*order_);
   *parts_.alive =
       order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
 }
 
 void Epoch::Resume(const EpochPosition& saved) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   resumed_ = true;
   yielded_.Resume(saved);
-  uint32_t num_yielded = 0;
+  std::vector<bool> has_come(order_.has_value() ? num_places_ : 0);
   for (uint64_t i = 0; i < yielded_.end(); ++i) {
     if (!yielded_.Has(i)) continue;
     states_.Set(i, SampleState::kFound);
-    ++num_yielded;
+    ++num_handed_out_;
+    if (order_.has_value()) has_come[i] = true;
   }
-  num_handed_out_ = num_yielded;
   if (!order_.has_value()) return;
   yielded_.Resize(num_places_);
-  next_position_ = num_yielded;
-  job_->Resume(num_yielded);
-  std::vector<uint32_t> order(num_places_);
-  std::vector<bool> fresh(num_places_);
-  uint32_t passed = 0;
-  for (uint32_t position = num_yielded; position < num_places_; ++position) {
-    Slot slot = order_->At(position);
-    if (yielded_.Has(slot.index)) {
-      // For each sample that was yielded before its place there is a place
-      // before this whose sample was not.
-      do {
-        slot = order_->At(passed++);
-      } while (yielded_.Has(slot.index));
-    }
-    order[position] = slot.index;
-    fresh[position] = slot.fresh;
-  }
-  order_->SetOrder(std::move(order), std::move(fresh));
+  next_position_ = num_handed_out_;
+  walk_.emplace(*order_, std::move(has_come));
+  job_->Resume(*walk_, num_handed_out_);
 }
 
 void Epoch::Save(EpochPosition* saved) {
@@ -88,7 +74,7 @@ void Epoch::Save(EpochPosition* saved) {
 }
 
 int64_t Epoch::num_samples() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return stream_length_;
 }
 
@@ -96,7 +82,7 @@ int64_t Epoch::num_samples() const {
 
 Epoch::Step Epoch::Next(std::vector<Place>* places) {
   places->clear();
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (!OrderIsWalked() && (decided_.empty() || read_ahead_ != nullptr)) {
     DecideMore();
   }
@@ -110,7 +96,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
     num_to_prepare_ -= place.from == Place::From::kSource;
     bytes_ahead_ -= place.bytes_ahead;
   }
-  if (bytes_ahead_ < bytes_ahead) changed_.SignalAll();
+  if (bytes_ahead_ < bytes_ahead) changed_.notify_all();
   if (!places->empty()) return Step::kPlaces;
   // Those that are being read may yet be deferred.
   if (reads_.any()) return Step::kNotNow;
@@ -149,9 +135,9 @@ bool Epoch::Read(Place* place) {
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
           .count();
   hit = hit && job_->Use(index, found, place->wanted.position.has_value());
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   reads_.End(place->wanted);
-  changed_.SignalAll();
+  changed_.notify_all();
   if (!hit) Decide(Occasion::kGone, index, place);
   return hit;
 }
@@ -166,7 +152,7 @@ bool Epoch::HandedOut(std::optional<uint32_t> index) {
 // The source ------------------------------------------------------------------
 
 void Epoch::ReadAnew() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();
   stream_position_ = 0;
   for (uint32_t i = 0; i < num_places_; ++i) Decide(Occasion::kReadAnew, i);
@@ -181,18 +167,18 @@ absl::StatusOr<size_t> Epoch::Request(size_t n, uint64_t input) {
 }
 
 void Epoch::NoteRead(size_t num_read) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   requests_.NoteRead(num_read);
 }
 
 uint64_t Epoch::NewInput() {
-  absl::MutexLock lock(&mu_);
-  changed_.SignalAll();
+  std::lock_guard<std::mutex> lock(mu_);
+  changed_.notify_all();
   return ++input_;
 }
 
 absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
-  absl::MutexLock lock(&mu_);
+  std::unique_lock<std::mutex> lock(mu_);
   job_->BeginDecisions();
   while (n >= requests_.end()) {
     if (closed_ || input != input_) {
@@ -205,7 +191,7 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
       if (AskingAhead::OnThisThread()) {
         return absl::UnavailableError("Too much was decided ahead.");
       }
-      changed_.Wait(&mu_);
+      changed_.wait(lock);
       job_->BeginDecisions();
       continue;
     }
@@ -226,7 +212,7 @@ Advance Epoch::AdvanceStream() {
   // Bounds both how long the lock is held, as each may be a claim that is
   // refused, and an iterator's uninterrupted work.
   constexpr int64_t kMaxPassOver = 1024;
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();
   Advance advance;
   while (stream_position_ != stream_length_ &&
@@ -244,20 +230,20 @@ Advance Epoch::AdvanceStream() {
 }
 
 void Epoch::StreamEnded() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   // The last position was the end itself.
   stream_length_ = stream_position_ - 1;
 }
 
 void Epoch::ArrivalsEnded() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   num_places_ = next_position_;
 }
 
 void Epoch::Close() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   closed_ = true;
-  changed_.SignalAll();
+  changed_.notify_all();
 }
 
 }  // namespace refurbish_tf

@@ -10,14 +10,16 @@
 // other. Beginning an epoch removes nothing from the store.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/requests.h"
 #include "refurbish_tf/cc/plan/sample_states.h"
@@ -175,12 +177,16 @@ class Epoch {
   bool Passed(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !random_access_ && index < stream_position_;
   }
+  GenerationRange Wanted(uint32_t index) const {
+    return job_->Wanted(
+        index, order_.has_value() ? order_->Generation(index) : number());
+  }
   bool IsStored(uint32_t index) {
-    return store().Contains(keys_.InWhole(index), job_->Wanted(index));
+    return store().Contains(keys_.InWhole(index), Wanted(index));
   }
   // After it a sample would only lie there until its successor comes. Without a
   // schedule it is unknown whether this is the last use.
-  bool IsLastUse(uint32_t index) const { return scheduled() && !Reused(index); }
+  bool IsLastUse(bool reused) const { return scheduled() && !reused; }
   // Takes the sample from the store, or notes that it is to be read.
   bool FindStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -203,8 +209,8 @@ class Epoch {
   // Null if reading takes no time: for a store in memory.
   const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
 
-  mutable absl::Mutex mu_;
-  absl::CondVar changed_;
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
 
@@ -213,6 +219,8 @@ class Epoch {
   uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
   // Every place before this is decided.
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of `order_`: it is at that position.
+  std::optional<OrderWalk> walk_ ABSL_GUARDED_BY(mu_);
   bool resumed_ = false;  // Set before the epoch is used.
   // What was handed out, also before the epoch was resumed. For `HandedOut` and
   // `Save`, which are not called at once.

@@ -87,13 +87,13 @@ void Epoch::DecideFromMemory() {
     const uint32_t count =
         std::min<int64_t>(most, num_places_ - next_position_);
     for (uint32_t i = 0; i < count; ++i) {
-      slots[i] = order_->At(next_position_ + i);
+      slots[i] = walk_->Next();
       const uint32_t index = slots[i].index;
       if (states_[index] != SampleState::kOpen) continue;
       auto& lookup = lookups[num_lookups++];
       lookup.index = keys_.InWhole(index);
-      lookup.wanted = job_->Wanted(index);
-      lookup.last_use = IsLastUse(index);
+      lookup.wanted = job_->Wanted(index, slots[i].generation);
+      lookup.last_use = IsLastUse(slots[i].reused);
     }
     store().LookUp(lookups, num_lookups);
     next_position_ += count;
@@ -115,7 +115,7 @@ void Epoch::DecideNext() {
   if (job_->TakeOwed()) return DecideUnkept();
   const uint32_t position = next_position_++;
   if (!order_.has_value()) return AddFromSource(position, /*missing=*/false);
-  const Slot slot = order_->At(position);
+  const Slot slot = walk_->Next();
   if (job_->HandsOn(slot.index)) return DecideUnkept();
   Place place;
   if (states_[slot.index] == SampleState::kOpen) {
@@ -246,7 +246,7 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
 
 bool Epoch::FindStored(uint32_t index, Place* place) {
   const uint64_t key = keys_.InWhole(index);
-  const GenerationRange wanted = job_->Wanted(index);
+  const GenerationRange wanted = Wanted(index);
   if (read_ahead_ != nullptr) {
     if (!store().Contains(key, wanted)) return false;
     WillRead(index, wanted, /*position=*/std::nullopt, place);
@@ -255,7 +255,7 @@ bool Epoch::FindStored(uint32_t index, Place* place) {
   CacheStore<Sample>::Lookup lookup;
   lookup.index = key;
   lookup.wanted = wanted;
-  lookup.last_use = IsLastUse(index);
+  lookup.last_use = IsLastUse(Reused(index));
   store().LookUp(&lookup, 1);
   if (lookup.hit) Fill(index, std::move(lookup.sample), place);
   return lookup.hit;

@@ -1,6 +1,6 @@
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
 
-#include "refurbish_tf/cc/plan/schedule.h"
+#include "refurbish_tf/cc/plan/kept_samples.h"
 
 namespace refurbish_tf {
 namespace {
@@ -34,7 +34,7 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
                          const Sample& sample, const Shard& keys,
                          SampleStore& sample_store) {
   CacheStore<Sample>& store = sample_store.store();
-  const uint64_t key = EvictionKey(seed, index);
+  const uint64_t key = KeptKey(seed, index);
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   const uint64_t number = keys.InWhole(index);
@@ -59,7 +59,7 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {
         if (!keys.Has(other)) continue;
-        Push(EvictionKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
+        Push(KeptKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
       }
       continue;
     }
@@ -79,12 +79,7 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
 }
 
 uint32_t FittingSamples::Count(uint64_t seed, int64_t num_samples) const {
-  const uint64_t limit = limit_;
-  uint32_t count = 0;
-  for (int64_t i = 0; i < num_samples; ++i) {
-    count += EvictionKey(seed, static_cast<uint32_t>(i)) < limit;
-  }
-  return count;
+  return NumKeysBelow(seed, static_cast<uint32_t>(num_samples), limit_);
 }
 
 void FittingSamples::Clear() {

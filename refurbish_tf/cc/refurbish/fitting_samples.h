@@ -3,9 +3,8 @@
 //
 // While the number of samples is unknown, or under `max_bytes` how many samples
 // of varying size fit, every epoch prepares every sample; the schedule begins
-// with the first whole pass. The eviction key, a hash of the index, decides
-// which samples are kept, so it does not depend on the order in which they
-// come.
+// with the first whole pass. `KeptKey` decides which samples are kept, so it
+// does not depend on the order in which they come.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@
 
 namespace refurbish_tf {
 
-// Keeps the samples with the smallest eviction keys, as many as fit.
+// Keeps the samples with the smallest keys, as many as fit.
 //
 // `mu_` is held during a put, which may wait for a slow disk: two puts at once
 // would make too much room. Only other puts and a restore wait for it.

@@ -140,20 +140,13 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
 std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
   EpochParts& parts = of.parts;
   std::optional<EpochSchedule> order;
-  if (parts.schedule != nullptr || of.options.num_samples != kUnknownSamples) {
-    NextOrder::Of wanted{parts.schedule, of.options.schedule,
-                         static_cast<uint32_t>(of.options.num_samples),
-                         parts.number};
-    if (parts.schedule != nullptr) {
-      wanted.num_samples = parts.schedule->num_samples();
-    }
-    order = next_order_.Take(wanted);
+  if (parts.schedule != nullptr) {
+    order = parts.schedule->Epoch(parts.number);
     parts.counters->evicted = order->num_evicted();
-    ++wanted.epoch;
-    // A schedule that is still to begin has another order.
-    const bool stays =
-        parts.schedule != nullptr || wanted.options.reuse_factor == 1;
-    if (stays && wanted.epoch < kMaxEpochs) next_order_.Begin(wanted);
+  } else if (of.options.num_samples != kUnknownSamples) {
+    order = EpochSchedule::AllFresh(
+        of.options.schedule, static_cast<uint32_t>(of.options.num_samples),
+        parts.number);
   }
   if (parts.schedule != nullptr) {
     fitting_.Free();
@@ -303,8 +296,7 @@ std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
 }
 
 int64_t Stage::BytesBesideStore() const {
-  int64_t bytes =
-      next_order_.bytes() + fitting_.bytes() + source_checks_.bytes_in_memory();
+  int64_t bytes = fitting_.bytes() + source_checks_.bytes_in_memory();
   if (schedule_ != nullptr) bytes += schedule_->bytes();
   if (job_ != nullptr) bytes += job_->bytes();
   for (const BegunEpoch& begun : epochs_) {
@@ -313,6 +305,28 @@ int64_t Stage::BytesBesideStore() const {
     if (alive != nullptr) bytes += *alive;
   }
   return bytes;
+}
+
+absl::StatusOr<int64_t> Stage::GenerationOf(int64_t index,
+                                            int64_t epoch) const {
+  std::shared_ptr<const Schedule> schedule;
+  {
+    absl::MutexLock lock(&mu_);
+    schedule = schedule_;
+    if (schedule == nullptr) {
+      const auto number = static_cast<uint32_t>(
+          options_.num_samples < 0 ? kMaxSamples : options_.num_samples);
+      schedule = std::make_shared<Schedule>(options_.schedule, number, number);
+    }
+  }
+  const uint64_t origin = schedule->origin();
+  if (index < 0 || index >= schedule->num_samples() || epoch < 0 ||
+      epoch >= static_cast<int64_t>(kMaxEpochs - origin)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The stage has no sample ", index, " in an epoch ", epoch, "."));
+  }
+  return schedule->Generation(static_cast<uint32_t>(index), origin + epoch) -
+         origin;
 }
 
 NamedNumbers Stage::Describe() const {

@@ -20,7 +20,6 @@
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/fitting_samples.h"
-#include "refurbish_tf/cc/refurbish/next_order.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
@@ -140,12 +139,17 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // By epoch.
   std::vector<std::shared_ptr<const EpochCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // How often the schedule evicts a sample before the `epoch`-th one since it
+  // began. While there is none: if all samples are kept, and, while their
+  // number is unknown, are very many.
+  absl::StatusOr<int64_t> GenerationOf(int64_t index, int64_t epoch) const
+      ABSL_LOCKS_EXCLUDED(mu_);
   // For `rtf.describe`. Numbers of samples may be kUnknownSamples.
   NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // To make an epoch takes time proportional to the number of samples, so that
-  // is done without the lock.
+  // An epoch takes memory proportional to the number of samples, so it is made
+  // without the lock.
   struct ToMake {
     StageOptions options;
     EpochParts parts;
@@ -233,7 +237,6 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   const std::string id_;
   SourceChecks source_checks_;
-  NextOrder next_order_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.

@@ -1,17 +1,16 @@
 """Pictures of samples, tables in notebooks, and what a bug report says."""
 from support.mutants import Mutant
 
-COPIES, PANELS, SCHEDULE, FIGURE = (f"refurbish_tf/drawing/{name}.py" for name in ("copies", "panels", "schedule", "figure"))
+COPIES, PANELS, FIGURE = (f"refurbish_tf/drawing/{name}.py" for name in ("copies", "panels", "figure"))
 SHOW, INFO = "tests/drawing/test_show.py", "tests/cli/test_info.py"
 SAMPLES = f"{SHOW}::test_samples_are_those_of_the_first_epochs"
 
 MUTANTS = [
-    Mutant("show: a sample that the store has no room for is reused", SCHEDULE, "  if rank >= kept:\n", "  if rank > kept:\n", SAMPLES),
-    Mutant("show: a sample is evicted an epoch late", SCHEDULE, "(rank < position)", "(rank + 1 < position)", SAMPLES),
-    Mutant("show: counted references are evicted as balanced ones", SCHEDULE, 'if eviction == "reference_count":', "if False:", SAMPLES),
-    Mutant("show: in a shard samples have the whole source's places", COPIES, "          index // shards, epoch)", "          index, epoch)", SAMPLES),
+    Mutant("show: all samples are kept", "refurbish_tf/cc/refurbish/stage.cc", "    if (schedule == nullptr) {\n      const", "    {\n      const", SAMPLES),
+    Mutant("show: in a shard samples have the whole source's places", COPIES, "index=index // shards, epoch", "index=index, epoch", SAMPLES),
     Mutant("show: other samples come first", COPIES, '"order_seed": order_seed,', '"order_seed": seed,', SAMPLES),
-    Mutant("show: a stream of unknown length is never reused", SCHEDULE, "2**32 if min(num_samples, num_kept) < 0", "0 if min(num_samples, num_kept) < 0",
+    Mutant("show: a stream of unknown length is never reused", "refurbish_tf/cc/refurbish/stage.cc",
+           "Schedule>(options_.schedule, number, number);", "Schedule>(options_.schedule, number, 0);",
            f"{SHOW}::test_a_stream_of_unknown_length_begins_with_its_first_samples"),
     Mutant("show: it runs the stage itself", COPIES, "given = _dataset_of([elements[k % len(elements)] for k in range(number * size)], keeper.element_spec)",
            "given = keeper.take(number * size)", f"{SHOW}::test_the_stage_is_as_before"),

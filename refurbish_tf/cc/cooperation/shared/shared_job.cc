@@ -42,11 +42,12 @@ void SharedJob::Restore(uint64_t exact_before, uint64_t ring_from) {
 SharedJobEpoch::SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
                                const TransitRing* ring)
     : JobEpoch(plan), shared_(*shared), ring_(ring) {
-  Resume(0);
+  if (ring != nullptr) Resume(OrderWalk(*plan.schedule), 0);
 }
 
-void SharedJobEpoch::Resume(uint32_t num_handed_out) {
+void SharedJobEpoch::Resume(const OrderWalk& walk, uint32_t num_handed_out) {
   if (ring_ == nullptr) return;
+  walk_ = walk;
   transit_.emplace(ring_, shared_.ring_from_, num_handed_out,
                    plan_.schedule->num_samples());
 }
@@ -63,9 +64,9 @@ bool SharedJobEpoch::OthersHandOn() {
   return *others_hand_on_;
 }
 
-GenerationRange SharedJobEpoch::Wanted(uint32_t index) const {
-  return Exact() ? JobEpoch::Wanted(index)
-                 : shared_.used_.Wanted(index, OwnGeneration(index));
+GenerationRange SharedJobEpoch::Wanted(uint32_t index, Generation own) const {
+  return Exact() ? JobEpoch::Wanted(index, own)
+                 : shared_.used_.Wanted(index, own);
 }
 
 bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
@@ -80,10 +81,12 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
     shared_.used_.Use(index, plan_.number);
     return true;
   }
+  const Generation own = OwnGeneration(index);
   // Other jobs have other generations of what is not kept.
   if (!also_claimed && plan_.schedule->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
-      !shared_.job_->Claim(plan_.keys.InWhole(index), Wanted(index).least)) {
+      !shared_.job_->Claim(plan_.keys.InWhole(index),
+                           Wanted(index, own).least)) {
     ++num_refused_;
     return false;
   }
@@ -91,14 +94,14 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   // Another iterator may use it meanwhile.
   Generation least;
   do {
-    least = Wanted(index).least;
+    least = Wanted(index, own).least;
   } while (!shared_.used_.Use(index, least));
   NoteGeneration(index, least);
   return true;
 }
 
 Generation SharedJobEpoch::Claimed(uint32_t index) const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   const auto other = other_generations_.find(index);
   return other == other_generations_.end() ? OwnGeneration(index)
                                            : other->second;
@@ -129,7 +132,7 @@ std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
     return Unkept();
   }
   const std::optional<uint32_t> own = transit_->NextOwn(
-      [this](uint32_t place) { return plan_.schedule->At(place); },
+      [this](uint32_t /*place*/) { return walk_->Next(); },
       [&](uint32_t index) { return HandsOn(index) && needs(index); },
       [this](uint32_t index, bool also_claimed) {
         return ClaimUnkept(index, also_claimed);
@@ -196,7 +199,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
 }
 
 void SharedJobEpoch::NoteGeneration(uint32_t index, Generation generation) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (generation != OwnGeneration(index)) {
     other_generations_[index] = generation;
   } else {

@@ -4,11 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 #include "refurbish_tf/cc/cooperation/shared/used_generations.h"
@@ -50,10 +51,10 @@ class SharedJobEpoch : public JobEpoch {
   SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
                  const TransitRing* ring);
 
-  void Resume(uint32_t num_handed_out) override;
+  void Resume(const OrderWalk& walk, uint32_t num_handed_out) override;
   void BeginDecisions() override;
   bool OthersHandOn() override;
-  GenerationRange Wanted(uint32_t index) const override;
+  GenerationRange Wanted(uint32_t index, Generation own) const override;
   bool Use(uint32_t index, Generation found, bool in_ring) override;
   bool Claim(uint32_t index, bool also_claimed) override;
   Generation Claimed(uint32_t index) const override ABSL_LOCKS_EXCLUDED(mu_);
@@ -80,6 +81,8 @@ class SharedJobEpoch : public JobEpoch {
   const TransitRing* const ring_;
   // Empty if there is no ring.
   std::optional<TransitOrder> transit_;
+  // Over the places that `transit_` asks for.
+  std::optional<OrderWalk> walk_;
   // Whether others hand on, if that was asked since `BeginDecisions`, and how
   // many claims of samples that are kept were refused since.
   std::optional<bool> others_hand_on_;
@@ -87,7 +90,7 @@ class SharedJobEpoch : public JobEpoch {
   uint32_t num_owed_ = 0;
   uint32_t num_ahead_ = 0;
 
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
   // Which samples are prepared with another generation than the schedule's.
   std::unordered_map<uint32_t, Generation> other_generations_
       ABSL_GUARDED_BY(mu_);

@@ -4,7 +4,7 @@ namespace refurbish_tf {
 
 GenerationRange UsedGenerations::Wanted(uint32_t index,
                                         Generation generation) const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (index >= uses_.size()) return {generation};
   const Uses& uses = uses_[index];
   if (uses.count == 0 || uses.generation < generation) return {generation};
@@ -12,7 +12,7 @@ GenerationRange UsedGenerations::Wanted(uint32_t index,
 }
 
 bool UsedGenerations::Use(uint32_t index, Generation used) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (index >= uses_.size()) uses_.resize(index + 1);
   Uses& uses = uses_[index];
   if (uses.count == 0 || used > uses.generation) {
@@ -25,13 +25,13 @@ bool UsedGenerations::Use(uint32_t index, Generation used) {
 }
 
 Generation UsedGenerations::NextUnused(uint32_t index) const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (index >= uses_.size() || uses_[index].count == 0) return 0;
   return uses_[index].generation + 1;
 }
 
 bool UsedGenerations::UseOnce(uint32_t index, Generation used) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (index >= uses_.size()) uses_.resize(index + 1);
   Uses& uses = uses_[index];
   if (uses.count > 0 && used <= uses.generation) return false;
@@ -40,17 +40,17 @@ bool UsedGenerations::UseOnce(uint32_t index, Generation used) {
 }
 
 void UsedGenerations::MakeRoomFor(uint32_t num_samples) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   uses_.reserve(num_samples);
 }
 
 int64_t UsedGenerations::bytes() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return uses_.capacity() * sizeof(Uses);
 }
 
 void UsedGenerations::Clear() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   uses_.clear();
 }
 

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 
 namespace refurbish_tf {
@@ -48,7 +49,7 @@ class UsedGenerations {
     uint16_t count = 0;  // 0 for none.
   };
   const uint16_t most_uses_;
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
   // By sample, up to the last one that was used.
   std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
 };

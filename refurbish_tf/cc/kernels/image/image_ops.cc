@@ -115,18 +115,8 @@ class ImageOp : public OpKernel {
   // The draws of one image need no allocation.
   using Draws = absl::InlinedVector<int32_t, 64>;
 
+  const ImageLayers& layers() const { return layers_; }
   const LayerChain& chain() const { return layers_.chain(); }
-
-  absl::Status CheckRank(const Tensor& images) const {
-    const bool clips = layers_.clips();
-    const int most = clips ? 5 : 4;
-    if (images.dims() >= 3 && images.dims() <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`images` must be of shape [height, width, channels] or ",
-        clips ? "[frames, height, width, channels], or a batch of these"
-              : "[batch, height, width, channels]",
-        ", got ", images.shape().DebugString(), "."));
-  }
   // Whether there are draws for each part of the first dimension: of a batch.
   bool IsBatch(const Tensor& images) const { return layers_.IsBatch(images); }
 
@@ -209,7 +199,7 @@ class PixelsOp : public ImageOp {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& images = ctx->input(0);
     const Tensor& draws = ctx->input(1);
-    OP_REQUIRES_OK(ctx, CheckRank(images));
+    OP_REQUIRES_OK(ctx, layers().CheckRank(images));
     const bool batch = IsBatch(images);
     const int64_t batch_size = batch ? images.dim_size(0) : 1;
     const int num_draws = chain().num_draws();
@@ -240,7 +230,7 @@ class LayersOp : public ImageOp {
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor& images = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckRank(images));
+    OP_REQUIRES_OK(ctx, layers().CheckRank(images));
     OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     if (!IsBatch(images)) {
       Draws draws(chain().num_draws());

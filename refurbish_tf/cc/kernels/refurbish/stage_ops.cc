@@ -28,6 +28,18 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
+absl::Status FindGeneration(OpKernelContext* ctx) {
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
+  if (ctx->input(1).dims() > 0 || ctx->input(2).dims() > 0) {
+    return absl::InvalidArgumentError("`index` and `epoch` must be scalars.");
+  }
+  TF_ASSIGN_OR_RETURN(const int64_t generation,
+                      stage->GenerationOf(ctx->input(1).scalar<int64_t>()(),
+                                          ctx->input(2).scalar<int64_t>()()));
+  ctx->set_output(0, Tensor(generation));
+  return absl::OkStatus();
+}
+
 // TensorFlow measures how long each call takes that fetches an element from the
 // end of a pipeline, also within a graph, as in the training step of Keras.
 // This reads that metric.
@@ -52,6 +64,7 @@ absl::Status InputWait(OpKernelContext* ctx) {
 REFURBISH_TF_KERNEL("StageName", FunctionOp<MakeStageName>);
 REFURBISH_TF_KERNEL("RefurbishCounts", FunctionOp<SetCounts<Stage>>);
 REFURBISH_TF_KERNEL("RefurbishDescription", FunctionOp<DescribeStage>);
+REFURBISH_TF_KERNEL("RefurbishGeneration", FunctionOp<FindGeneration>);
 REFURBISH_TF_KERNEL("InputWait", FunctionOp<InputWait>);
 
 }  // namespace

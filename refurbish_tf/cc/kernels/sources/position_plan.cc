@@ -53,7 +53,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
   while (true) {
     size_t asked;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard<std::mutex> lock(mu_);
       if (to_read_.WasRead(n)) return absl::NotFoundError("It was read.");
       while (n >= to_read_.end() && decided_end_ < end_) {
         Decide(decided_end_ + 1);
@@ -63,7 +63,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
     }
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
     if (!own.ok()) return own.status();
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     if (end_ == asked) Note(*own);
   }
 }
@@ -73,7 +73,7 @@ absl::Status PositionPlan::GetNext(Next* next) {
   while (true) {
     bool is_noted;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard<std::mutex> lock(mu_);
       next->position = next_;
       is_noted = !ahead_.empty();
     }
@@ -87,7 +87,7 @@ absl::Status PositionPlan::GetNext(Next* next) {
       if (!asked.ok()) return asked.status();
       own = *asked;
     }
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     next->loaded = false;
     if (own.has_value() && end_ == next->position) {
       Note(*own);
@@ -112,7 +112,7 @@ void PositionPlan::ReadAhead() {
   while (wanted.size() < room) {
     size_t asked;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard<std::mutex> lock(mu_);
       wanted_end_ = std::max(wanted_end_, next_);
       for (; wanted_end_ < end_ && wanted.size() < room; ++wanted_end_) {
         const auto [decision, index] = ahead_[wanted_end_ - next_];
@@ -125,7 +125,7 @@ void PositionPlan::ReadAhead() {
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
     // An error is returned when its turn comes.
     if (!own.ok()) break;
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     if (end_ == asked) Note(*own);
   }
   if (!wanted.empty()) read_ahead_->Want(wanted);
@@ -146,7 +146,7 @@ bool PositionPlan::PassOver() {
   Decision decision = Decision::kOpen;
   bool is_wanted = false;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     passed.position = next_++;
     end_ = std::max(end_, next_);
     decided_end_ = std::max(decided_end_, next_);
@@ -164,7 +164,7 @@ bool PositionPlan::PassOver() {
 }
 
 size_t PositionPlan::position() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return next_;
 }
 

@@ -6,10 +6,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/sources/cached_source.h"
 #include "refurbish_tf/cc/plan/requests.h"
 
@@ -96,7 +97,7 @@ class PositionPlan {
   // Null if reading takes no time. A ticket is a position.
   const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
 
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
   // Positions before `end_` are noted; `ahead_` are those from `next_` on.
   // Those before `decided_end_` are decided, and reads of those before
   // `wanted_end_` are queued.

@@ -1,0 +1,75 @@
+// Random permutations of the numbers below a size, of which any number can be
+// asked for alone.
+//
+// Of few numbers a permutation is shuffled into a table, so all permutations
+// are equally likely. Of many it is computed: nobody waits until all numbers
+// are arranged, and it takes no memory. Of few a computed one would not be
+// uniform.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "refurbish_tf/cc/plan/random.h"
+
+namespace refurbish_tf {
+
+// A Feistel network: a number has two halves, and each round adds a hash of one
+// half to the other. Its domain has up to 2 sqrt(size) numbers more than the
+// permutation; from one of these it goes on (Black and Rogaway, 2002).
+//
+// With six rounds or fewer, all numbers together tell a network from a random
+// permutation (Patarin, 2001).
+class FeistelNetwork {
+ public:
+  FeistelNetwork() = default;
+  // `size` must be positive.
+  FeistelNetwork(uint64_t key, uint32_t size);
+
+  uint32_t Forward(uint32_t number) const;
+  uint32_t Backward(uint32_t number) const;
+
+ private:
+  static constexpr int kRounds = 8;
+
+  uint64_t Hash(int round, uint32_t half) const {
+    return Mix(key_ ^ (static_cast<uint64_t>(round) << 32 | half)) >> 32;
+  }
+  // What to add to each half, the lower one below a power of two.
+  uint32_t ToLower(int round, uint32_t upper) const {
+    return static_cast<uint32_t>(Hash(round, upper)) & mask_;
+  }
+  uint32_t ToUpper(int round, uint32_t lower) const {
+    return static_cast<uint32_t>(Hash(round, lower) * num_upper_ >> 32);
+  }
+
+  uint64_t key_ = 0;
+  uint32_t size_ = 0;
+  int lower_bits_ = 0;
+  uint32_t mask_ = 0;
+  uint32_t num_upper_ = 0;
+};
+
+class Permutation {
+ public:
+  // Up to this size a permutation is shuffled, in less than a millisecond.
+  static constexpr uint32_t kMostShuffled = 1 << 16;
+
+  Permutation() = default;
+  Permutation(RandomStream& random, uint32_t size);
+
+  // `number` must be below the size.
+  uint32_t operator()(uint32_t number) const {
+    if (!table_.empty()) return table_[number];
+    return is_inverse_ ? network_.Backward(number) : network_.Forward(number);
+  }
+  Permutation Inverse() const;
+  int64_t bytes() const { return table_.size() * sizeof(table_[0]); }
+
+ private:
+  std::vector<uint16_t> table_;  // Empty if it is computed.
+  FeistelNetwork network_;
+  bool is_inverse_ = false;
+};
+
+}  // namespace refurbish_tf
