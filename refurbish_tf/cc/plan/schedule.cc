@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
+
+#include "refurbish_tf/cc/base/memory.h"
 
 namespace refurbish_tf {
 namespace {
@@ -53,12 +53,8 @@ std::vector<uint32_t> RanksInFormerShards(uint64_t seed,
 }  // namespace
 
 int64_t MostSamples() {
-  const int64_t most = static_cast<int64_t>(kMaxSamples);
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);  // -1 if it cannot be told.
-  return pages <= 0
-             ? most
-             : std::min(most,
-                        pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
+  return std::min(static_cast<int64_t>(kMaxSamples),
+                  ReadMemory().limit / kBytesPerSample);
 }
 
 uint64_t EvictionKey(uint64_t seed, uint32_t index) {

@@ -42,7 +42,7 @@ double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
     is_short_ = true;
     bytes_ = std::min(max_bytes_, held);
   } else if (memory.free >=
-             std::min(2 * reserve, (memory.limit + reserve) / 2)) {
+             reserve + std::min(reserve, (memory.limit - reserve) / 2)) {
     is_short_ = false;
     lost_ = false;
     bytes_ = max_bytes_;
