@@ -1,11 +1,12 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
 Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
-design these need no TensorFlow, which is checked here; of Abseil, which comes with TensorFlow's library, they may use
-`absl::Status` and strings.
+design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with TensorFlow's
+library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers, which see nothing
+of its locks.
 
-Most of the time goes into compiling the same headers. So there are two programs, one for the store on disk and one for
-the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
+Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what holds
+tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
 has the files alone that guard a guarantee, without a sanitizer, as a program that is compiled as one file. The tests of
 each file run in a process of their own, as some fork, die of signals or lower limits.
 """
@@ -26,9 +27,14 @@ from support import ROOT, cases
 CC = ROOT / "tests" / "cc"
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
-PROGRAMS = {"store": [], "rest": []}
+# The folders with tests of what holds tensors.
+TENSORS = ("kernels", "store/samples")
+PROGRAMS = {"store": [], "rest": [], "tensors": []}
 for _name, _path in sorted(TESTS.items()):
-  PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
+  if _path.parent.relative_to(CC).as_posix() in TENSORS:
+    PROGRAMS["tensors"].append(_name)
+  else:
+    PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
 # Of the plain variant, compiled as one file.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
 # Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
@@ -97,7 +103,7 @@ class Builder:
     if variant == "thread":
       tests = [test for test in tests if starts_threads(test)]
     target = self._directory / f"{variant}_{name}"
-    own = own_sources(tests)
+    own = own_sources(tests, ("tensorflow/",) if name == "tensors" else ())
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
     # Waits last for what another process is compiling.
     for wait in (False, True):
@@ -186,7 +192,7 @@ def names_of_tests(path):
 
 def programs(variant):
   """The program for each file of tests, by the file."""
-  found = {test: name for name in ("store", "rest") for test in PROGRAMS[name]}
+  found = {test: name for name in ("store", "rest", "tensors") for test in PROGRAMS[name]}
   if variant == "plain":
     found |= dict.fromkeys(PROGRAMS["guards"], "guards")
   return {test: name for test, name in found.items() if variant != "thread" or starts_threads(TESTS[test])}
