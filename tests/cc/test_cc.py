@@ -37,6 +37,8 @@ for _name, _path in sorted(TESTS.items()):
     PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
 # Of the plain variant, compiled as one file.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
+# With the others TensorFlow's headers do not compile: to GCC, a comparison with a null pointer is then not constant.
+SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
 # Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
 # locks of pointers, and 2.19's has no others.
 VARIANTS = {
@@ -44,8 +46,7 @@ VARIANTS = {
     # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
     # them. The processor finds null pointers, too.
     "address_undefined": [
-        "-fsanitize=address,undefined", *([] if cases.exhaustive else ["-fno-sanitize=null,alignment,vptr"]),
-        "-fno-sanitize-recover=all"],
+        "-fsanitize=address,undefined", *([] if cases.exhaustive else [SOME_CHECKS]), "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread", "-Werror"],
     # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
     "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
@@ -103,13 +104,16 @@ class Builder:
     if variant == "thread":
       tests = [test for test in tests if starts_threads(test)]
     target = self._directory / f"{variant}_{name}"
-    own = own_sources(tests, ("tensorflow/",) if name == "tensors" else ())
+    has_tensors = name == "tensors"
+    own = own_sources(tests, ("tensorflow/",) if has_tensors else ())
+    libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
+    flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
     # Waits last for what another process is compiling.
     for wait in (False, True):
       for unit, sources in units.items():
-        self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait)
-    self._make(target, functools.partial(self._link, variant, list(units)), wait=True)
+        self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
+    self._make(target, functools.partial(self._link, variant, list(units), libraries=libraries), wait=True)
     return target
 
   def fused_program(self):
@@ -148,10 +152,10 @@ class Builder:
         make(part)
         part.rename(target)
 
-  def _compile(self, variant, sources, target):
+  def _compile(self, variant, sources, target, more=()):
     # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
-    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], "-Wall", "-Wextra",
-             "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
+    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], *more, "-Wall",
+             "-Wextra", "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
     if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
@@ -160,13 +164,13 @@ class Builder:
       flags += ["-include", source]
     self._run([*flags, "-c", last, "-o", target])
 
-  def _link(self, variant, objects, target):
+  def _link(self, variant, objects, target, libraries=()):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
     # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
     # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
     self._run([
         *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
-        *tf.sysconfig.get_link_flags(), f"-Wl,-rpath,{library}"])
+        *tf.sysconfig.get_link_flags(), *libraries, f"-Wl,-rpath,{library}"])
 
   def _run(self, arguments):
     done = subprocess.run([*compiler(), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)

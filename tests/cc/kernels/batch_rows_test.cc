@@ -119,7 +119,9 @@ TEST(BatchRowsTest, ResultsThatThreadsWriteAreBatchesInOrder) {
         const BatchRows::Row row = made.rows.Take();
         lock.unlock();
         if (outcomes[number] == kNothing) made.rows.Skip(1);
-        if (outcomes[number] == kResult) EXPECT_TRUE(BatchRows::Write(ResultOf(number), row).ok());
+        if (outcomes[number] == kResult) {
+          EXPECT_TRUE(BatchRows::Write(ResultOf(number), row).ok());
+        }
         lock.lock();
         written[number] = row;
       }

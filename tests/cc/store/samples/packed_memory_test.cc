@@ -97,7 +97,7 @@ TEST(PackedMemoryTest, ThreadsReturnWhatOthersTook) {
           shared[i * 31 % shared.size()] = {content, std::move(packed)};
         }
         const char* const data = static_cast<const char*>(other.second.data());
-        for (size_t k = 0; k < other.second.TotalBytes(); ++k) wrong += data[k] != other.first;
+        for (size_t k = 0; k < other.second.TotalBytes(); k += 7) wrong += data[k] != other.first;
       }
     });
   }
