@@ -17,7 +17,7 @@ struct Memory {
   int64_t free;
 
   // What is to stay free of samples that are kept, for all else that grows: a
-  // tenth, or 1 GiB, where that is not more than a quarter.
+  // tenth, and at least 1 GiB or, of less than 4 GiB, a quarter.
   int64_t reserve() const {
     return std::max(limit / 10, std::min(limit / 4, int64_t{1} << 30));
   }

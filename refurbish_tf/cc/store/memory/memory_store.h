@@ -229,6 +229,7 @@ class MemoryStore : public CacheStore<Sample> {
       dropped.clear();
       ReturnFreedMemory();
     }
+    room_.Rest();
     room_.Warn(*memory, Stats());
   }
 

@@ -17,6 +17,9 @@ using tensorflow::TensorBuffer;
 using tensorflow::tstring;
 using tensorflow::Variant;
 
+// Less comes from the C library, which returns what is free of a region.
+constexpr size_t kLeastReturned = 1 << 15;
+
 // Calls the function with a tensor, and with those within it if it returns
 // true.
 template <class Function>
@@ -46,7 +49,7 @@ bool IsOfProcessor(const TensorBuffer& buffer) {
 
 }  // namespace
 
-uint64_t RegionOf(const Sample& sample) {
+uint64_t RegionOf(const std::vector<Tensor>& sample) {
   const void* largest = nullptr;
   size_t most = 0;
   const auto compare = [&](const void* data, size_t bytes) {
@@ -71,13 +74,15 @@ uint64_t RegionOf(const Sample& sample) {
   return reinterpret_cast<uintptr_t>(largest) / kRegionBytes;
 }
 
-void ReturnPagesOf(const Sample& sample) {
+void ReturnPagesOf(const std::vector<Tensor>& sample) {
   for (const Tensor& each : sample) {
     ForEachTensor(each, [](const Tensor& tensor) {
       if (!tensor.RefCountIsOne()) return false;
       if (tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
         const TensorBuffer& buffer = *tensorflow::DMAHelper::buffer(&tensor);
-        if (IsOfProcessor(buffer)) ReturnPages(buffer.data(), buffer.size());
+        if (buffer.size() >= kLeastReturned && IsOfProcessor(buffer)) {
+          ReturnPages(buffer.data(), buffer.size());
+        }
       }
       return true;
     });

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 
@@ -11,10 +12,10 @@ namespace refurbish_tf {
 inline constexpr uint64_t kRegionBytes = 1 << 21;
 
 // The region in which the sample's largest part begins.
-uint64_t RegionOf(const Sample& sample);
+uint64_t RegionOf(const std::vector<tensorflow::Tensor>& sample);
 
 // Gives the pages of what only this sample has back to the system before it is
 // freed. TensorFlow's pool of large tensors would keep them.
-void ReturnPagesOf(const Sample& sample);
+void ReturnPagesOf(const std::vector<tensorflow::Tensor>& sample);
 
 }  // namespace refurbish_tf

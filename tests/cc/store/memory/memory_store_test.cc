@@ -1,13 +1,16 @@
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -232,12 +235,15 @@ class StoreOfRegions : public MemoryStore<Sample> {
   int64_t free = 30 * kGiB;
   // By region, the samples whose pages were returned.
   mutable std::map<uint64_t, int> returned;
+  // What another thread does while they are returned.
+  mutable std::function<void()> during;
 
  protected:
   uint64_t Region(const Sample& sample) const override { return std::stoi(*sample) / 10; }
   void ReturnPages(const Sample& sample) const override {
     Stats();  // No lock is held.
     if (sample != nullptr) ++returned[Region(sample)];
+    if (during) std::exchange(during, nullptr)();
   }
 };
 
@@ -263,6 +269,25 @@ TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
   EXPECT_EQ(store.Stats().entries, 1590);
   store.Clear();
   EXPECT_EQ(store.returned.size(), 200u);
+}
+
+TEST(MemoryStoreTest, WhatIsNotFreedYetIsNotShortAgain) {
+  StoreOfRegions store;
+  for (int i = 0; i < 2000; ++i) store.Put(i, 0, MakeSample(std::to_string(i)));
+  store.free = -48 * kGiB;
+  store.during = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    std::thread([&] {
+      for (int i = 0; i < 100; ++i, store.LookAtMemory()) store.Contains(0, {});
+    }).join();
+    EXPECT_EQ(store.Stats().entries, 1600);
+    store.free = 2 * kGiB;
+  };
+  while (store.Stats().entries == 2000) {
+    store.Contains(0, {});
+    store.LookAtMemory();
+  }
+  EXPECT_EQ(store.Stats().entries, 1600);
 }
 
 TEST(MemoryStoreTest, IsNotShortWhereMemoryCannotBeRead) {

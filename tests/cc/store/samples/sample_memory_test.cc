@@ -15,6 +15,7 @@
 namespace refurbish_tf {
 namespace {
 
+using Sample = std::vector<tensorflow::Tensor>;
 using tensorflow::RaggedTensorVariant;
 using tensorflow::Tensor;
 using tensorflow::tstring;
