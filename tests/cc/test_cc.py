@@ -1,11 +1,12 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
 Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
-design these need no TensorFlow, which is checked here; of Abseil, which comes with TensorFlow's library, they may use
-`absl::Status` and strings.
+design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with TensorFlow's
+library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers, which see nothing
+of its locks.
 
-Most of the time goes into compiling the same headers. So there are two programs, one for the store on disk and one for
-the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
+Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what holds
+tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
 has the files alone that guard a guarantee, without a sanitizer, as a program that is compiled as one file. The tests of
 each file run in a process of their own, as some fork, die of signals or lower limits.
 """
@@ -28,11 +29,18 @@ CC = ROOT / "tests" / "cc"
 ALONE = sorted(CC.rglob("*_alone.cc"))
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
-PROGRAMS = {"store": [], "rest": []}
+# The folders with tests of what holds tensors.
+TENSORS = ("kernels", "store/samples")
+PROGRAMS = {"store": [], "rest": [], "tensors": []}
 for _name, _path in sorted(TESTS.items()):
-  PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
+  if _path.parent.relative_to(CC).as_posix() in TENSORS:
+    PROGRAMS["tensors"].append(_name)
+  else:
+    PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
 # Of the plain variant, compiled as one file.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
+# With the others TensorFlow's headers do not compile: to GCC, a comparison with a null pointer is then not constant.
+SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
 # Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
 # locks of pointers, and 2.19's has no others.
 VARIANTS = {
@@ -40,8 +48,7 @@ VARIANTS = {
     # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
     # them. The processor finds null pointers, too.
     "address_undefined": [
-        "-fsanitize=address,undefined", *([] if cases.exhaustive else ["-fno-sanitize=null,alignment,vptr"]),
-        "-fno-sanitize-recover=all"],
+        "-fsanitize=address,undefined", *([] if cases.exhaustive else [SOME_CHECKS]), "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread", "-Werror"],
     # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
     "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
@@ -99,13 +106,16 @@ class Builder:
     if variant == "thread":
       tests = [test for test in tests if starts_threads(test)]
     target = self._directory / f"{variant}_{name}"
-    own = own_sources(tests)
+    has_tensors = name == "tensors"
+    own = own_sources(tests, ("tensorflow/",) if has_tensors else ())
+    libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
+    flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
     # Waits last for what another process is compiling.
     for wait in (False, True):
       for unit, sources in units.items():
-        self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait)
-    self._make(target, functools.partial(self._link, variant, list(units)), wait=True)
+        self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
+    self._make(target, functools.partial(self._link, variant, list(units), libraries=libraries), wait=True)
     return target
 
   def fused_program(self):
@@ -144,10 +154,10 @@ class Builder:
         make(part)
         part.rename(target)
 
-  def _compile(self, variant, sources, target):
+  def _compile(self, variant, sources, target, more=()):
     # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
-    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], "-Wall", "-Wextra",
-             "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
+    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], *more, "-Wall",
+             "-Wextra", "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
     if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
@@ -156,13 +166,13 @@ class Builder:
       flags += ["-include", source]
     self._run([*flags, "-c", last, "-o", target])
 
-  def _link(self, variant, objects, target):
+  def _link(self, variant, objects, target, libraries=()):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
     # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
     # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
     self._run([
         *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
-        *tf.sysconfig.get_link_flags(), f"-Wl,-rpath,{library}"])
+        *tf.sysconfig.get_link_flags(), *libraries, f"-Wl,-rpath,{library}"])
 
   def _run(self, arguments):
     done = subprocess.run([*compiler(), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
@@ -188,7 +198,7 @@ def names_of_tests(path):
 
 def programs(variant):
   """The program for each file of tests, by the file."""
-  found = {test: name for name in ("store", "rest") for test in PROGRAMS[name]}
+  found = {test: name for name in ("store", "rest", "tensors") for test in PROGRAMS[name]}
   if variant == "plain":
     found |= dict.fromkeys(PROGRAMS["guards"], "guards")
   return {test: name for test, name in found.items() if variant != "thread" or starts_threads(TESTS[test])}

@@ -1,6 +1,8 @@
 #include "refurbish_tf/cc/base/memory.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <limits>
@@ -110,5 +112,17 @@ void SetMemoryRoot(const std::string& root) {
 }
 
 void ReturnFreedMemory() { malloc_trim(0); }
+
+void ReturnPages(void* data, size_t bytes) {
+  const uintptr_t page = sysconf(_SC_PAGESIZE);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + bytes) / page * page;
+  if (begin >= end) return;
+  void* const pages = reinterpret_cast<void*>(begin);
+  // Splits huge pages. Of one that is in part unused, all would stay.
+  madvise(pages, end - begin, MADV_FREE);
+  madvise(pages, end - begin, MADV_DONTNEED);
+}
 
 }  // namespace refurbish_tf

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,8 +16,11 @@ struct Memory {
   // such as the pages of files.
   int64_t free;
 
-  // What is to stay free of samples that are kept, for all else that grows.
-  int64_t reserve() const { return std::max(limit / 10, int64_t{1} << 30); }
+  // What is to stay free of samples that are kept, for all else that grows: a
+  // tenth, and at least 1 GiB or, of less than 4 GiB, a quarter.
+  int64_t reserve() const {
+    return std::max(limit / 10, std::min(limit / 4, int64_t{1} << 30));
+  }
 };
 
 // Does I/O, of about 0.1 ms.
@@ -30,5 +34,9 @@ void SetMemoryRoot(const std::string& root);
 // Gives what was freed back to the system. The allocator keeps it otherwise,
 // unless it is at the end of a heap.
 void ReturnFreedMemory();
+
+// Gives the whole pages of memory that is about to be freed back to the system,
+// whatever its allocator keeps. Its content is lost.
+void ReturnPages(void* data, size_t bytes);
 
 }  // namespace refurbish_tf

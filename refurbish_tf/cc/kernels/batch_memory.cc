@@ -42,7 +42,7 @@ BatchMemory::~BatchMemory() { Close(); }
 void BatchMemory::Close() {
   std::vector<std::pair<size_t, void*>> spare;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     closed_ = true;
     spare.swap(spare_);
   }
@@ -50,7 +50,7 @@ void BatchMemory::Close() {
 }
 
 void* BatchMemory::TakeSpare(size_t bytes) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   const auto found =
       std::find_if(spare_.begin(), spare_.end(),
                    [bytes](const auto& each) { return each.first == bytes; });
@@ -62,7 +62,7 @@ void* BatchMemory::TakeSpare(size_t bytes) {
 
 void BatchMemory::Return(void* memory, size_t bytes) {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     const auto same = std::count_if(
         spare_.begin(), spare_.end(),
         [bytes](const auto& each) { return each.first == bytes; });

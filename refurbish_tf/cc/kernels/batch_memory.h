@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/allocator.h"
 
@@ -38,7 +38,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
 
   const char* const stage_;
   tensorflow::Allocator* const allocator_;
-  absl::Mutex mu_;
+  std::mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   // With their sizes.
   std::vector<std::pair<size_t, void*>> spare_ ABSL_GUARDED_BY(mu_);

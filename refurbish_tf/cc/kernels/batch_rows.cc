@@ -51,7 +51,7 @@ int64_t Batches::Cardinality(int64_t num_elements) const {
 }
 
 BatchRows::Row BatchRows::Take() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (open_.empty() || open_.back()->num_taken == open_.back()->capacity) {
     if (out_of_memory_) return {};
     auto batch = std::make_unique<Batch>();
@@ -75,7 +75,7 @@ BatchRows::Row BatchRows::Take() {
 }
 
 absl::Status BatchRows::NoMemory() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return no_memory_;
 }
 
@@ -179,7 +179,7 @@ absl::Status BatchRows::Append(const Row& row, uint32_t index) {
 
 void BatchRows::Drop(const Row& row) {
   if (row.batch == nullptr) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     out_of_memory_ = false;
   }
   if (!options_.in_order) return;
@@ -192,7 +192,7 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
                           std::vector<uint32_t>* gathered) {
   if (!options_.in_order && num_rows_ < options_.batch_size) {
     // At the end only the last one is begun.
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     gathering_ = open_.empty() ? nullptr : open_.back().get();
     num_rows_ = gathering_ == nullptr ? 0 : gathering_->gathered.size();
   }
@@ -203,7 +203,7 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
   *gathered = std::move(batch->gathered);
   if (!whole) Shorten(num_rows_, components);
   if (!options_.in_order) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     open_.erase(std::find_if(
         open_.begin(), open_.end(),
         [batch](const auto& each) { return each.get() == batch; }));
@@ -216,7 +216,7 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
 }
 
 void BatchRows::Forget(const Batch* batch) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   while (open_.front().get() != batch) open_.pop_front();
 }
 

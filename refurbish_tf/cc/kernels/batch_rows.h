@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/batch_memory.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -116,7 +116,7 @@ class BatchRows {
   const std::shared_ptr<BatchMemory> memory_;
   std::atomic<int64_t> num_skipped_{0};
 
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
   // In the order in which they were begun. Of the last one rows are taken.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "refurbish_tf/cc/base/memory.h"
 
 namespace refurbish_tf {
 namespace {
@@ -19,12 +19,8 @@ Permutation EvictionOrder(uint64_t seed, uint32_t num_kept) {
 }  // namespace
 
 int64_t MostSamples() {
-  const int64_t most = static_cast<int64_t>(kMaxSamples);
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);  // -1 if it cannot be told.
-  return pages <= 0
-             ? most
-             : std::min(most,
-                        pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
+  return std::min(static_cast<int64_t>(kMaxSamples),
+                  ReadMemory().limit / kBytesPerSample);
 }
 
 void EpochSchedule::Arrange(const ScheduleOptions& options) {

@@ -1,8 +1,13 @@
 #include "refurbish_tf/cc/base/memory.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -38,10 +43,27 @@ class MemoryTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryTest, IsTheMachinesWithoutAGroup) {
-  Expect(9000 * 1024, 4000 * 1024);
-  EXPECT_EQ(ReadMemory().reserve(), 1 << 30);
-  EXPECT_EQ((Memory{int64_t{20} << 30, 0}).reserve(), int64_t{2} << 30);
+TEST_F(MemoryTest, IsTheMachinesWithoutAGroup) { Expect(9000 * 1024, 4000 * 1024); }
+
+TEST_F(MemoryTest, TheReserveLeavesRoomInASmallContainer) {
+  const auto reserve = [](int64_t mib) { return Memory{mib << 20, 0}.reserve() >> 20; };
+  EXPECT_EQ(reserve(20 << 10), 2 << 10);
+  EXPECT_EQ(reserve(10 << 10), 1 << 10);
+  EXPECT_EQ(reserve(4 << 10), 1 << 10);
+  EXPECT_EQ(reserve(2 << 10), 512);
+}
+
+// Whatever its allocator would keep.
+TEST(ReturnPagesTest, ReturnsWholePagesAndNothingElse) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  std::vector<char> memory(20 * page, 'a');
+  // From the middle of a page to that of another one.
+  char* const begin = memory.data() + page - reinterpret_cast<uintptr_t>(memory.data()) % page + page / 2;
+  ReturnPages(begin, 10 * page);
+  EXPECT_EQ(std::count(begin, begin + 10 * page, 'a'), page);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), '\0'), 9 * page);
+  ReturnPages(begin, page - 1);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), '\0'), 9 * page);
 }
 
 TEST_F(MemoryTest, IsWithinAllGroupsAround) {

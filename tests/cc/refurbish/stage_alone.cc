@@ -10,7 +10,6 @@
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "refurbish_tf/cc/store/samples/memory_samples.h"
-#include "refurbish_tf/cc/store/samples/packed_memory.h"
 
 namespace refurbish_tf {
 namespace {
@@ -120,27 +119,6 @@ TEST_F(StageAloneTest, AnEpochThatBeginsAsTheScheduleIsMadeUsesNoGenerationOfIt)
   for (int epoch = 0; epoch < 6; ++epoch) Walk();
   for (const auto& [key, count] : uses_)
     EXPECT_LE(count, 2) << "sample " << key.first << " of generation " << key.second;
-}
-
-// With pages of 64 KiB the C library gives back nothing of what tensors of 20 KiB leave free.
-TEST(PackedMemoryTest, PacksWhatLeavesNoPageFreeIfItHasFewSizes) {
-  const auto tensor_of = [](int64_t bytes) { return tensorflow::Tensor(tensorflow::DT_UINT8, {bytes}); };
-  for (const size_t page_bytes : {4 << 10, 64 << 10}) {
-    const auto memory = std::make_shared<PackedMemory>(page_bytes);
-    std::vector<tensorflow::Tensor> kept;  // So that their slots stay theirs.
-    const auto is_packed = [&](int64_t bytes) {
-      const tensorflow::Tensor tensor = tensor_of(bytes);
-      kept.push_back(memory->Copy(tensor));
-      return kept.back().data() != tensor.data();
-    };
-    EXPECT_TRUE(is_packed(8192));
-    EXPECT_EQ(is_packed(20'000), page_bytes > 4096);
-    EXPECT_FALSE(is_packed(2 * page_bytes + 1));
-    for (int64_t size = 1; size <= 16; ++size) is_packed(20'000 + 64 * size);
-    EXPECT_FALSE(is_packed(40'000));
-    EXPECT_EQ(is_packed(20'000), page_bytes > 4096);
-    EXPECT_TRUE(is_packed(3000));
-  }
 }
 
 }  // namespace

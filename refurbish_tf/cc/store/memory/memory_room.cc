@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/store/memory/memory_room.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -20,8 +19,8 @@ std::optional<Memory> MemoryRoom::Read() {
   if (!due_.exchange(false)) return std::nullopt;
   const Clock::duration now = Clock::now().time_since_epoch();
   if (!IsEnoughPut() && now.count() < next_) return std::nullopt;
+  if (looking_.exchange(true)) return std::nullopt;
   put_ = 0;
-  next_ = std::numeric_limits<Clock::rep>::max();
   Memory memory = read_();
   // What was freed in pieces is still the allocator's. Where that is enough,
   // nothing else need be done.
@@ -29,11 +28,16 @@ std::optional<Memory> MemoryRoom::Read() {
     ReturnFreedMemory();
     memory = read_();
   }
-  const Clock::duration end = Clock::now().time_since_epoch();
-  next_ = (end + std::max<Clock::duration>(kInterval, kPause * (end - now)))
-              .count();
+  took_ = Clock::now().time_since_epoch() - now;
   enough_ = std::max(memory.free, memory.reserve() / 2) / kPart;
   return memory;
+}
+
+void MemoryRoom::Rest() {
+  next_ = (Clock::now().time_since_epoch() +
+           std::max<Clock::duration>(kInterval, kPause * took_))
+              .count();
+  looking_ = false;
 }
 
 double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
@@ -42,7 +46,7 @@ double MemoryRoom::Adjust(const Memory& memory, int64_t held) {
     is_short_ = true;
     bytes_ = std::min(max_bytes_, held);
   } else if (memory.free >=
-             std::min(2 * reserve, (memory.limit + reserve) / 2)) {
+             reserve + std::min(reserve, (memory.limit - reserve) / 2)) {
     is_short_ = false;
     lost_ = false;
     bytes_ = max_bytes_;

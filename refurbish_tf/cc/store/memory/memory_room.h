@@ -35,8 +35,11 @@ class MemoryRoom {
   // To be called with no lock of the store held.
 
   bool due() const { return due_.load(kRelaxed); }
-  // How much memory is left, unless it is early after all. Does I/O.
+  // How much memory is left, unless it is early after all. Does I/O. Until
+  // `Rest` nobody else reads: samples that were dropped but not freed yet would
+  // seem to be short again.
   std::optional<Memory> Read();
+  void Rest();
   // Warns, the first time that memory is short for a sample.
   void Warn(const Memory& memory, const CacheStoreStats& held);
 
@@ -78,6 +81,9 @@ class MemoryRoom {
   std::atomic<int64_t> put_{0};
   std::atomic<int64_t> enough_{0};
   std::atomic<Clock::rep> next_{0};
+  std::atomic<bool> looking_{false};
+  // How long reading took. Of who looks.
+  Clock::duration took_{0};
   // Whether a sample was dropped, or not kept, because memory is short.
   std::atomic<bool> lost_{false};
   std::atomic<bool> warned_{false};

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -118,16 +119,31 @@ class MemoryStore : public CacheStore<Sample> {
 
   void Clear() override ABSL_LOCKS_EXCLUDED(mu_) {
     Pages cleared;
-    std::lock_guard<std::mutex> lock(mu_);
-    cleared.swap(pages_);
-    stats_.entries = 0;
-    stats_.bytes = 0;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      cleared.swap(pages_);
+      stats_.entries = 0;
+      stats_.bytes = 0;
+    }
+    for (const auto& [number, page] : cleared) {
+      for (const Sample& sample : page->samples) ReturnPages(sample);
+    }
   }
 
   CacheStoreStats Stats() const override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     return stats_;
   }
+
+ protected:
+  // The part of memory in which a sample is. Memory goes back to the system in
+  // whole parts, so samples that must go do so by region.
+  virtual uint64_t Region(const Sample& sample) const {
+    return reinterpret_cast<uintptr_t>(&sample);
+  }
+  // Gives the pages of a sample that is about to be freed back to the system,
+  // if nobody else has it. Called with no lock held.
+  virtual void ReturnPages(const Sample& /*sample*/) const {}
 
  private:
   static constexpr uint64_t kPageSize = 1024;
@@ -207,26 +223,53 @@ class MemoryStore : public CacheStore<Sample> {
   ABSL_ATTRIBUTE_NOINLINE void Look() ABSL_LOCKS_EXCLUDED(mu_) {
     const std::optional<Memory> memory = room_.Read();
     if (!memory.has_value()) return;
-    if (!Adjust(*memory).empty()) ReturnFreedMemory();
+    std::vector<Sample> dropped = Adjust(*memory);
+    if (!dropped.empty()) {
+      for (const Sample& sample : dropped) ReturnPages(sample);
+      dropped.clear();
+      ReturnFreedMemory();
+    }
+    room_.Rest();
     room_.Warn(*memory, Stats());
   }
 
-  // Returns those that must go, spread evenly over the order of an epoch.
+  template <class Function>
+  void ForEach(Function function) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (const auto& [number, page] : pages_) {
+      for (uint64_t offset = 0; offset < kPageSize; ++offset) {
+        const Entry entry = {page.get(), offset};
+        if (entry.present()) function(entry);
+      }
+    }
+  }
+
+  // Returns those that must go: those of regions that are spread evenly over
+  // the memory, and so over the order of an epoch.
   std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<Sample> dropped;
     std::lock_guard<std::mutex> lock(mu_);
     const double part = room_.Adjust(memory, stats_.bytes);
     if (part == 0) return dropped;
+    std::unordered_map<uint64_t, int64_t> bytes;
+    ForEach([&](const Entry& entry) {
+      bytes[Region(entry.sample())] += size_(entry.sample());
+    });
+    std::vector<std::pair<uint64_t, int64_t>> regions(bytes.begin(),
+                                                      bytes.end());
+    std::sort(regions.begin(), regions.end());
+    std::unordered_set<uint64_t> chosen;
     double due = 0;
-    for (const auto& [number, page] : pages_) {
-      for (uint64_t offset = 0; offset < kPageSize; ++offset) {
-        const Entry entry = {page.get(), offset};
-        if (!entry.present() || (due += part) < 1) continue;
-        --due;
-        dropped.push_back(Extract(entry));
-        ++stats_.evictions;
-      }
+    for (const auto& [region, held] : regions) {
+      due += part * held;
+      if (due <= 0) continue;
+      due -= held;
+      chosen.insert(region);
     }
+    ForEach([&](const Entry& entry) {
+      if (chosen.count(Region(entry.sample())) == 0) return;
+      dropped.push_back(Extract(entry));
+      ++stats_.evictions;
+    });
     return dropped;
   }
 

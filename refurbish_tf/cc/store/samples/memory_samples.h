@@ -7,6 +7,7 @@
 
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 #include "refurbish_tf/cc/store/samples/packed_memory.h"
+#include "refurbish_tf/cc/store/samples/sample_memory.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -15,11 +16,20 @@ namespace refurbish_tf {
 class PackedSamples : public MemoryStore<Sample> {
  public:
   explicit PackedSamples(int64_t max_bytes);
+  ~PackedSamples() override { Clear(); }
 
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
   // Shares the memory of the sample.
   PutResult PutShared(uint64_t index, Generation generation, Sample sample) {
     return MemoryStore<Sample>::Put(index, generation, std::move(sample));
+  }
+
+ protected:
+  uint64_t Region(const Sample& sample) const override {
+    return RegionOf(sample);
+  }
+  void ReturnPages(const Sample& sample) const override {
+    ReturnPagesOf(sample);
   }
 
  private:

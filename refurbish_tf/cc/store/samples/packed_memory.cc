@@ -1,11 +1,14 @@
 #include "refurbish_tf/cc/store/samples/packed_memory.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "refurbish_tf/cc/base/memory.h"
+#include "refurbish_tf/cc/store/samples/sample_memory.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/types.h"
@@ -23,15 +26,35 @@ constexpr size_t kLeastPacked = 512;
 // they have many, the C library fills holes, and slots of each would be empty.
 constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
+static_assert(kRegionBytes % kSlabBytes == 0);
+
+// Memory of a slab that lies in one region, or null.
+char* MapSlab() {
+  void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(mapped);
+  // The second half at most, so that the next one finds the first.
+  const size_t before =
+      kSlabBytes - reinterpret_cast<uintptr_t>(mapped) % kSlabBytes;
+  munmap(begin, before);
+  if (before < kSlabBytes) {
+    munmap(begin + before + kSlabBytes, kSlabBytes - before);
+  }
+  return begin + before;
+}
 
 }  // namespace
 
 struct PackedMemory::Slab {
   explicit Slab(size_t slot_bytes)
-      : slot_bytes(slot_bytes),
-        memory(static_cast<char*>(
-            std::aligned_alloc(kSlotAlignment, kSlabBytes))) {}
-  ~Slab() { std::free(memory); }
+      : slot_bytes(slot_bytes), memory(MapSlab()) {}
+  ~Slab() {
+    if (memory == nullptr) return;
+    // Even if the mapping is not to be divided, as the system allows so many.
+    ReturnPages(memory, kSlabBytes);
+    munmap(memory, kSlabBytes);
+  }
 
   size_t num_slots() const { return kSlabBytes / slot_bytes; }
 
@@ -94,7 +117,7 @@ Tensor PackedMemory::Copy(const Tensor& tensor) {
 PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
   const size_t slot_bytes =
       (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (bytes > kMostOfAnySize && with_room_.count(slot_bytes) == 0) {
     const auto large = with_room_.upper_bound(kMostOfAnySize);
     const auto num_large = std::distance(large, with_room_.end());
@@ -119,7 +142,7 @@ PackedMemory::Slab* PackedMemory::Take(size_t bytes, char** slot) {
 
 void PackedMemory::Return(Slab* slab, char* slot) {
   std::unique_ptr<Slab> empty;
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   std::vector<Slab*>& slabs = with_room_[slab->slot_bytes];
   if (slab->num_used == slab->num_slots()) {
     slab->place = slabs.size();

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
@@ -17,6 +17,7 @@ namespace refurbish_tf {
 // Slabs of slots of one size. The C library can use a freed block of aligned
 // memory, as TensorFlow's is, only together with a neighbour. Where small
 // samples of one size come and go, up to half of all memory is such holes.
+// A slab goes back to the system when its last slot is returned.
 // Thread-safe. Must be held by a shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
@@ -40,7 +41,7 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   // A larger tensor leaves whole pages free, which go back to the system.
   const size_t most_packed_;
 
-  absl::Mutex mu_;
+  std::mutex mu_;
   // By the size of a slot: those that have one to give. Others are known to the
   // tensors in them.
   std::map<size_t, std::vector<Slab*>> with_room_ ABSL_GUARDED_BY(mu_);

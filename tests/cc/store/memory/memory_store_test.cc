@@ -1,9 +1,16 @@
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -214,6 +221,79 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
     EXPECT_GE(kept, 3) << i;
     EXPECT_LE(kept, 7) << i;
   }
+}
+
+// Ten samples with consecutive numbers are in a region.
+class StoreOfRegions : public MemoryStore<Sample> {
+ public:
+  StoreOfRegions()
+      : MemoryStore(
+            kUnlimited, [](const Sample& sample) { return sample == nullptr ? 0 : kGiB / 8; }, NoPrefetch,
+            [this] { return ++readings, Memory{40 * kGiB, free}; }, [](const std::string&) {}) {}
+
+  int readings = 0;
+  int64_t free = 30 * kGiB;
+  // By region, the samples whose pages were returned.
+  mutable std::map<uint64_t, int> returned;
+  // What another thread does while they are returned.
+  mutable std::function<void()> during;
+
+ protected:
+  uint64_t Region(const Sample& sample) const override { return std::stoi(*sample) / 10; }
+  void ReturnPages(const Sample& sample) const override {
+    Stats();  // No lock is held.
+    if (sample != nullptr) ++returned[Region(sample)];
+    if (during) std::exchange(during, nullptr)();
+  }
+};
+
+// G8. A page, or slab, of which a sample stays does not go back to the system.
+TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
+  StoreOfRegions store;
+  for (int i = 0; i < 2000; ++i) store.Put(i * 7919 % 2000, 0, MakeSample(std::to_string(i)));
+  const auto look = [&](int64_t free) {
+    store.free = free;
+    for (const int before = store.readings; store.readings == before; store.LookAtMemory()) store.Contains(0, {});
+  };
+  // 50 GiB of 250 are to go, in regions of 1.25 each.
+  look(-48 * kGiB);
+  EXPECT_EQ(store.Stats().entries, 1600);
+  EXPECT_EQ(store.returned.size(), 40u);
+  for (const auto& [region, samples] : store.returned) EXPECT_EQ(samples, 10) << region;
+  for (uint64_t i = 0; i < 200; i += 20) {
+    EXPECT_EQ(std::distance(store.returned.lower_bound(i), store.returned.lower_bound(i + 20)), 4) << i;
+  }
+  look(2 * kGiB);
+  EXPECT_EQ(store.Stats().entries, 1600);
+  look(2 * kGiB - 1);
+  EXPECT_EQ(store.Stats().entries, 1590);
+  store.Clear();
+  EXPECT_EQ(store.returned.size(), 200u);
+}
+
+TEST(MemoryStoreTest, WhatIsNotFreedYetIsNotShortAgain) {
+  StoreOfRegions store;
+  for (int i = 0; i < 2000; ++i) store.Put(i, 0, MakeSample(std::to_string(i)));
+  store.free = -48 * kGiB;
+  store.during = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    std::thread([&] {
+      for (int i = 0; i < 100; ++i, store.LookAtMemory()) store.Contains(0, {});
+    }).join();
+    EXPECT_EQ(store.Stats().entries, 1600);
+    store.free = 2 * kGiB;
+  };
+  while (store.Stats().entries == 2000) {
+    store.Contains(0, {});
+    store.LookAtMemory();
+  }
+  EXPECT_EQ(store.Stats().entries, 1600);
+}
+
+TEST(MemoryStoreTest, IsNotShortWhereMemoryCannotBeRead) {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch, [] { return Memory{kUnknown, kUnknown}; });
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(store.Put(i, 0, MakeSample("a")), PutResult::kStored);
 }
 
 // The puts of a part of what is free make a reading due, at however many a second.

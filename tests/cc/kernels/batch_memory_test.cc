@@ -1,0 +1,109 @@
+#include "refurbish_tf/cc/kernels/batch_memory.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int64_t kLarge = 1 << 18;
+
+// Counts what is allocated and not freed. Has nothing left after `most`.
+class CountingAllocator : public tensorflow::Allocator {
+ public:
+  std::string Name() override { return "counting"; }
+  void* AllocateRaw(size_t alignment, size_t bytes) override {
+    if (held >= most) return nullptr;
+    ++held;
+    return tensorflow::cpu_allocator()->AllocateRaw(alignment, bytes);
+  }
+  void DeallocateRaw(void* data) override {
+    --held;
+    tensorflow::cpu_allocator()->DeallocateRaw(data);
+  }
+  std::atomic<int> held{0}, most{1000};
+};
+
+class BatchMemoryTest : public testing::Test {
+ protected:
+  Tensor Make(int64_t bytes, DataType type = tensorflow::DT_UINT8) {
+    Tensor tensor;
+    const absl::Status made = memory_->Make(type, TensorShape({bytes}), &tensor);
+    EXPECT_TRUE(made.ok()) << made;
+    EXPECT_TRUE(tensor.IsAligned());
+    return tensor;
+  }
+
+  CountingAllocator allocator_;
+  std::shared_ptr<BatchMemory> memory_ = std::make_shared<BatchMemory>("batches", &allocator_);
+};
+
+TEST_F(BatchMemoryTest, KeepsTwoOfASizeUntilItIsClosed) {
+  std::vector<Tensor> batches;
+  for (int i = 0; i < 5; ++i) batches.push_back(Make(kLarge));
+  batches.push_back(Make(2 * kLarge));
+  const void* const last = batches[4].data();
+  EXPECT_EQ(allocator_.held, 6);
+  batches.clear();
+  EXPECT_EQ(allocator_.held, 3);
+  for (int i = 0; i < 2; ++i) batches.push_back(Make(kLarge));
+  EXPECT_EQ(allocator_.held, 3);
+  EXPECT_NE(batches[0].data(), batches[1].data());
+  EXPECT_NE(last, nullptr);
+  memory_->Close();
+  EXPECT_EQ(allocator_.held, 2);
+  // Batches outlive the iterator.
+  memory_ = nullptr;
+  std::memset(batches[0].data(), 1, kLarge);
+  batches.clear();
+  EXPECT_EQ(allocator_.held, 0);
+}
+
+TEST_F(BatchMemoryTest, SmallBatchesAndStringsAreFreed) {
+  Make(kLarge - 1);
+  Make(0);
+  Make(kLarge, DT_STRING).flat<tstring>()(3) = std::string(1000, 'a');
+  EXPECT_EQ(allocator_.held, 0);
+}
+
+TEST_F(BatchMemoryTest, NoMemoryIsAnError) {
+  allocator_.most = 1;
+  const Tensor first = Make(kLarge);
+  Tensor tensor;
+  for (const int64_t bytes : {kLarge, int64_t{100}}) {
+    const absl::Status made = memory_->Make(tensorflow::DT_UINT8, TensorShape({bytes}), &tensor);
+    EXPECT_TRUE(absl::IsResourceExhausted(made)) << made;
+  }
+  // More bytes than an int64 counts.
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(memory_->Make(tensorflow::DT_DOUBLE, TensorShape({int64_t{1} << 61}), &tensor)));
+}
+
+TEST_F(BatchMemoryTest, ServesManyThreads) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, &wrong, t] {
+      for (int i = 0; i < 200; ++i) {
+        const int64_t bytes = kLarge * (1 + i % 2);
+        Tensor mine = Make(bytes);
+        std::memset(mine.data(), t, bytes);
+        const char* const data = static_cast<const char*>(mine.data());
+        for (int64_t k = 0; k < bytes; k += 1000) wrong += data[k] != t;
+        if (t == 0 && i == 150) memory_->Close();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(allocator_.held, 0);
+}
+
+}  // namespace
+}  // namespace refurbish_tf
