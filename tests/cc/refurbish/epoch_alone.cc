@@ -120,7 +120,7 @@ TEST_F(EpochTest, ContinuesWhereItWasSaved) {
   for (const uint32_t most : {1u, 17u, 150u, kEpochSamples}) {
     const auto epoch = Begin(1, /*random_access=*/true);
     std::vector<uint32_t> came = Read(*epoch, most);
-    SavedEpoch saved;
+    EpochPosition saved;
     epoch->Save(&saved);
     const auto resumed = Begin(1, /*random_access=*/true);
     resumed->Resume(saved);
