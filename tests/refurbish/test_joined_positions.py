@@ -95,7 +95,7 @@ def check_a_stop(tmp_path, way, number):
 
 @pytest.mark.parametrize("way", ["checkpoint", "loader", "fit"])
 def test_random_stops(tmp_path, way):
-  number = {"checkpoint": 400, "loader": 450, "fit": 150}[way] if cases.exhaustive else {"checkpoint": 8, "loader": 8, "fit": 2}[way]
+  number = {"checkpoint": 400, "loader": 450, "fit": 150}[way] if cases.exhaustive else {"checkpoint": 4, "loader": 6, "fit": 1}[way]
   for each in range(number):
     check_a_stop(tmp_path, way, each)
 

@@ -49,8 +49,7 @@ def print_table(outcomes):
 def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   chance = random.Random(way)
   shapes = all_shapes(30) if cases.exhaustive else [
-      ("padded_batch", "repeat", "prefetch"), ("filter", "batch", "repeat"), ("interleave", "batch"), ("shard", "repeat"),
-      ("take", "prefetch"), ("map", "unbatch", "padded_batch", "repeat")]
+      ("padded_batch", "repeat", "prefetch"), ("filter", "batch", "repeat"), ("interleave", "batch"), ("unbatch", "batch", "repeat")]
   outcomes, stops, number = [], [], itertools.count()
   for shape in shapes:
     for kind in KINDS if cases.exhaustive else [chance.choice(KINDS)]:
@@ -62,7 +61,7 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
         if not expected:
           continue
         steps = range(len(expected) if way == "fit" else len(expected) // 2 + 1)
-        steps = sorted(chance.sample(steps, min(len(steps), 2 if way == "fit" else 12 if cases.exhaustive else 4)))
+        steps = sorted(chance.sample(steps, min(len(steps), 1 if way == "fit" else 4)))
         if kind != "range" and symbolic and "unbatch" in shape:
           with pytest.raises(ValueError, match="unbatch after refurbish reads an element again"):
             stop("checkpoint", *case[1:], directory, 1)
