@@ -42,7 +42,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
 def test_on_another_backend_than_tensorflow(monkeypatch):
   """Its models are compiled, as JAX is slow without, and a row says with what it was made."""
   monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-  assert results._provenance()["keras"] == keras.__version__
+  assert results.provenance()["keras"] == keras.__version__
   for devices, compiled in (([], False), (["some GPU"], "auto")):
     with monkeypatch.context() as patched:
       patched.setattr(tf.config, "list_physical_devices", lambda kind, devices=devices: devices if kind == "GPU" else [])
@@ -51,7 +51,7 @@ def test_on_another_backend_than_tensorflow(monkeypatch):
   monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
   monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="gpu", device_kind="Some GPU")])
   assert training.jit_compile() == "auto"
-  provenance = results._provenance()
+  provenance = results.provenance()
   assert provenance["keras"] == f"{keras.__version__} on jax {jax.__version__}" and provenance["machine"].endswith(", Some GPU")
 
 
@@ -68,7 +68,7 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
   # A row says with what it was made.
-  assert results._provenance()["machine"].endswith("no bfloat16") == compiled
+  assert results.provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 def test_the_package_has_the_planned_trainings():
