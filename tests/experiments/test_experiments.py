@@ -294,7 +294,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
   for name, found in (("README.md", ["reuse"]),
-                      ("docs/results.md", ["comparison", "allimages", "allongpu", "echoes", "gains", "volumes"])):
+                      ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()

@@ -21,7 +21,10 @@ class Killed(BaseException):
 def trainings(monkeypatch):
   monkeypatch.syspath_prepend(str(ROOT / "trainings"))
   module = importlib.import_module("all_images")
-  monkeypatch.setattr(module.networks, "small", lambda *how: module.networks.whitened(*how, widths=(2, 3)), raising=False)
+  layers = keras.layers
+  monkeypatch.setattr(module.networks, "small", lambda images, classes: keras.Sequential([
+      keras.Input(images.shape[1:], dtype="uint8"), layers.Rescaling(1 / 255), layers.AveragePooling2D(4), layers.Flatten(),
+      layers.Dense(8), layers.BatchNormalization(), layers.Dense(classes)]), raising=False)
   return module
 
 
