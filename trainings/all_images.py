@@ -86,7 +86,7 @@ PARTS = (
     Part(seeds=range(8, 12), enough=0.2),
     Part(settings=("refurbish r=5", cifar10.ALL_PARTIAL, "echo augmented e=3")),
     Part("network", network="separable"),
-    Part("photographs", dataset="groceries", images=675, policy=COLOURS, epochs=90, batch_size=25),
+    Part("photographs", dataset="groceries", images=675, policy=COLOURS, epochs=90, batch_size=25, learning_rate=0.04),
     Part("policy", policy="AutoAugment"))
 
 
@@ -204,7 +204,8 @@ def train(row, data, folder):
     manager.save()
     say(f"{name_of(row)}: {progress.serialize()}")
   reached = model.evaluate(samples.validation, verbose=0, return_dict=True)["accuracy"]
-  return {"steps": int(model.optimizer.iterations), "accuracy": round(reached, 4), "train_accuracy": round(progress.now["train_accuracy"], 4),
+  return {"steps": int(model.optimizer.iterations), "accuracy": round(reached, 4),
+          "train_accuracy": round(progress.now["train_accuracy"], 4),
           "validation_images": len(data[1][1]) if row["validation"] == "test" else len(data[0][1]) - row["images"],
           "parameters": model.count_params(), "seconds": round(progress.now["seconds"], 1),
           "cpu_seconds": round(progress.now["cpu_seconds"], 1)}
@@ -281,7 +282,7 @@ def main(argv=None):
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-      parser.error(f"{args.state} is in use by another process: {args.state / 'pid'} has its number. Kill it first, or pass another folder.")
+      parser.error(f"{args.state} is in use by the process in {args.state / 'pid'}. Kill it first, or pass another folder.")
     lock.truncate(0)
     print(os.getpid(), file=lock, flush=True)
     become_last()
