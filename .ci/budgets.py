@@ -9,7 +9,7 @@ FILES = {
     "C++ of the package": ("refurbish_tf/*.cc", "refurbish_tf/*.h"),
     "Python of the package": ("refurbish_tf/*.py",),
     "tests": ("tests/*.cc", "tests/*.h", "tests/*.py"),
-    "benchmarks": ("benchmarks/*.py",),
+    "benchmarks": ("benchmarks/*.py", "trainings/*.py"),
     "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py", ":(glob).ci/*.py"),
 }
 WORDS = "words of ARCHITECTURE.md"

@@ -296,12 +296,12 @@ def main(argv=None):
   from refurbish_tf.experiments import echoing, volumes
   compared, echoed_on_gpu, echoed, timed = (results.read(name) for name in (
       "comparison", "echoing_resnet18", "echoing", "echoing_time"))
-  # It grows with each visit to a machine with a GPU, and there has to be a first one.
-  of_all = results.read("cifar10") if (results.DIRECTORY / "cifar10.csv").exists() else []
+  # They grow, and there has to be a first row.
+  of_all, on_gpu = (results.read(name) if (results.DIRECTORY / f"{name}.csv").exists() else [] for name in ("all_images", "cifar10"))
   pages = {
       "README.md": {"reuse": tables.reuse(compared, of_all)},
       "docs/results.md": {"comparison": tables.comparison(compared), "allimages": tables.all_images(of_all),
-                          "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8)),
+                          "allongpu": tables.all_on_gpu(on_gpu), "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8)),
                           "volumes": volumes.table(results.read("volumes"))}}
   texts = {}
   for name, places in pages.items():

@@ -67,7 +67,7 @@ class Table:
     self._key = key
     self._heading = [*key, *columns, *PROVENANCE]
     # Taken now, as the code may change while it runs.
-    self._provenance = _provenance()
+    self._provenance = provenance()
     self._own = None
     # Errors are raised now, not after the first training.
     try:
@@ -321,7 +321,8 @@ def _value(text):
   return text
 
 
-def _provenance():
+def provenance():
+  """What makes a row of this process, as a dict with `PROVENANCE`."""
   by, devices = backend()
   # Not the directories of whoever ran it.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]

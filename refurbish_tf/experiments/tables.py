@@ -4,6 +4,7 @@ from refurbish_tf.experiments import results
 # What settings are called, in the order of a table.
 NAMES = {
     "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
+    "refurbish r=5": "refurbish, r = 5",
     "refurbish r=2 split 4": "refurbish, r = 2, nothing fresh", "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh",
     "echo augmented e=2": "echoing after augmentation, e = 2",
     "echo augmented e=3": "echoing after augmentation, e = 3", "echo batches e=2": "batch echoing, e = 2",
@@ -24,13 +25,17 @@ PAIRS = (
     ("refurbish r=3 split 4", "echo augmented e=3"))
 # The gain, in points, over crop and flip alone that a policy must have in the pilot of `cifar10`.
 LEAST_GAIN = 0.3
+# The parts of the plan of all images, in the order of their tables.
+ALL_IMAGES = {"comparison": "CIFAR-10, convolutions", "network": "CIFAR-10, separable convolutions",
+              "policy": "CIFAR-10, AutoAugment", "photographs": "photographs of groceries"}
+NOT_YET = "No training has been run yet."
 PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
                "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
 
 
-def comparison(rows):
-  """Accuracies of all ways and their differences from standard. `rows` have "setting" and "accuracy"."""
-  accuracies, found = results.summary(rows, "setting", "accuracy"), differences(rows)
+def comparison(rows, title="", paired=False):
+  """Accuracies of all ways and their differences from standard. `rows` and `paired` as for `differences`."""
+  accuracies, found = results.summary(rows, "setting", "accuracy"), differences(rows, paired)
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
     mean, spread, count = accuracies[setting]
@@ -39,7 +44,7 @@ def comparison(rows):
         *(_told(*found[setting]) if setting in found else ("", "")),
         f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""])
   return results.markdown(
-      ["", "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines)
+      [title, "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines)
 
 
 def pairs(rows):
@@ -74,10 +79,10 @@ def reuse(rows, of_all_images=()):
 
   Args:
     rows: as for `comparison` and `prices`.
-    of_all_images: of `cifar10`; without a comparison there is no column of them.
+    of_all_images: as for `all_images`; without a comparison there is no column of them.
   """
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
-  large = differences([row for row in of_all_images if row["what"] == "comparison"])
+  large = differences([row for row in of_all_images if row["what"] == "comparison"], paired=True)
   return results.markdown(
       ["", "accuracy minus standard, points", "against standard", "seeds", *(["50,000 images"] if large else []),
        "ImageNet, in the paper", "CPU time of the input"],
@@ -88,9 +93,19 @@ def reuse(rows, of_all_images=()):
 
 
 def all_images(rows):
+  """The pilot, and the comparison of each part of the plan. `rows` of trainings/all_images.py."""
+  if not rows:
+    return NOT_YET
+  parts = {what: [row for row in rows if row["what"] == what] for what in ("pilot", *ALL_IMAGES)}
+  pilot = results.markdown(["pilot", "epochs", "accuracy on 5,000 images of the training set"], [
+      ["crop and flip only" if row["policy"] == "none" else row["policy"], f"{row['epochs']}", f"{100 * row['accuracy']:.2f} %"] for row in parts.pop("pilot")])
+  return "\n\n".join([*(comparison(found, ALL_IMAGES[what], paired=True) for what, found in parts.items() if found), pilot])
+
+
+def all_on_gpu(rows):
   """The pilot, which chose the policy, and the comparison of all ways. `rows` of `cifar10`."""
   if not rows:
-    return "No training has been run yet."
+    return NOT_YET
   pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
            for row in rows if row["what"] == "pilot"]
   compared = [row for row in rows if row["what"] == "comparison"]
@@ -273,11 +288,23 @@ def _quotient(middle, low, high):
   return f"{middle:.2f}" if low is None else f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def differences(rows):
+def differences(rows, paired=False):
   """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
 
-  Of a single training there is no interval: None. `rows` as for `comparison`.
+  Of a single training there is no interval: None.
+
+  Args:
+    rows: with "setting" and "accuracy", and "seed" if paired.
+    paired: whether each training is compared with that of standard with the same seed, and others are left out.
   """
+  if paired:
+    seeds = {}
+    for row in rows:
+      seeds.setdefault(row["setting"], {})[row["seed"]] = 100 * row["accuracy"]
+    standard = seeds.get("standard", {})
+    found = {setting: [of_setting[seed] - standard[seed] for seed in of_setting if seed in standard]
+             for setting, of_setting in seeds.items()}
+    return {setting: results.mean_interval(found[setting]) for setting in NAMES if setting != "standard" and found.get(setting)}
   accuracies = _points(rows)
   return {setting: results.difference(accuracies[setting], accuracies["standard"])
           for setting in NAMES if setting != "standard" and setting in accuracies and "standard" in accuracies}

@@ -176,14 +176,14 @@ def test_the_packaged_table_is_as_planned():
   assert not rows
 
 
-def test_the_tables_of_all_images():
+def test_the_table_of_all_ways():
   row = lambda what, policy, setting, accuracy, seed=0: {
       "what": what, "policy": policy, "setting": setting, "accuracy": accuracy, "seed": seed, "seconds": 20.0}
   rows = [row("pilot", "RandAugment", "standard", 0.94), row("pilot", "TrivialAugment", "standard", 0.939),
           row("pilot", "none", "simplified by 2", 0.938),
           *(row("comparison", "RandAugment", setting, accuracy, seed) for seed in range(2) for setting, accuracy in (
               ("standard", 0.95 + seed / 1000), ("refurbish r=3", 0.949 + seed / 1000)))]
-  told = tables.all_images(rows).replace("\N{NO-BREAK SPACE}", " ")
+  told = tables.all_on_gpu(rows).replace("\N{NO-BREAK SPACE}", " ")
   assert "| pilot: RandAugment | 94.00 % |" in told and "TrivialAugment | 93.90 % |" in told
   assert "| refurbish, r = 3 | 94.95 ± 0.07 % | 2 | -0.10 ± 0.30 | not significant | -0.05 |" in told
   assert "No policy gained" in tables.policy_taken([{**each, "accuracy": 0.9} for each in rows])

@@ -174,8 +174,8 @@ def test_a_table_knows_its_rows(tmp_path):
 
 def test_a_table_survives_a_kill(tmp_path, monkeypatch):
   """A line that was not completely written is no row, wherever it ends, and harms no other one."""
-  provenance = results._provenance()
-  monkeypatch.setattr(results, "_provenance", lambda: provenance)  # It asks git.
+  provenance = results.provenance()
+  monkeypatch.setattr(results, "provenance", lambda: provenance)  # It asks git.
   rows = [{"seed": seed, "accuracy": 0.5} for seed in range(3)]
   results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",)).add(rows[:2])
   content = (tmp_path / "some.csv").read_bytes()
@@ -294,7 +294,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
   for name, found in (("README.md", ["reuse"]),
-                      ("docs/results.md", ["comparison", "allimages", "echoes", "gains", "volumes"])):
+                      ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()

@@ -42,7 +42,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
 def test_on_another_backend_than_tensorflow(monkeypatch):
   """Its models are compiled, as JAX is slow without, and a row says with what it was made."""
   monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-  assert results._provenance()["keras"] == keras.__version__
+  assert results.provenance()["keras"] == keras.__version__
   for devices, compiled in (([], False), (["some GPU"], "auto")):
     with monkeypatch.context() as patched:
       patched.setattr(tf.config, "list_physical_devices", lambda kind, devices=devices: devices if kind == "GPU" else [])
@@ -51,7 +51,7 @@ def test_on_another_backend_than_tensorflow(monkeypatch):
   monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
   monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="gpu", device_kind="Some GPU")])
   assert training.jit_compile() == "auto"
-  provenance = results._provenance()
+  provenance = results.provenance()
   assert provenance["keras"] == f"{keras.__version__} on jax {jax.__version__}" and provenance["machine"].endswith(", Some GPU")
 
 
@@ -68,7 +68,7 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
   # A row says with what it was made.
-  assert results._provenance()["machine"].endswith("no bfloat16") == compiled
+  assert results.provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 def test_the_package_has_the_planned_trainings():
@@ -150,7 +150,7 @@ def test_the_comparison_says_what_is_told_apart(compared):
       ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "-0.05", "162 ± 0 %"]]
   # With trainings on all images, these stand between the few images and the paper. A pilot is no comparison.
   of_all = [{**row, "what": "comparison", "accuracy": 0.9 + row["accuracy"] / 100} for row in compared if row["setting"] != "refurbish r=2"]
-  assert [line[4:6] for line in cells(tables.reuse(compared, of_all))] == [["", "-0.01"], ["+0.08 ± 0.02", "-0.05"]]
+  assert [line[4:6] for line in cells(tables.reuse(compared, of_all))] == [["", "-0.01"], ["+0.08 ± 0.00", "-0.05"]]
   assert tables.reuse(compared, [{**row, "what": "pilot"} for row in of_all]) == tables.reuse(compared)
   assert tables.precision_reached(compared, wanted=2.1) == (
       "The interval was to be ± 2.1 points or less. With r = 2 it is ± 2.07 points. With r = 3 it is ± 2.27 points, as seeds "
@@ -178,6 +178,22 @@ def test_the_papers_echoing_is_compared_where_it_is_there(compared):
   places, prices = figure.axes
   assert len(places.get_yticklabels()) == 7 and len(prices.patches) == 5
   plots.pyplot.close(figure)
+
+
+def test_all_images_are_compared_by_pairs():
+  """Seeds may differ by more than strategies do. A seed that only one of two has is left out, and each part has its table."""
+  assert tables.all_images([]) == "No training has been run yet."
+  row = lambda what, setting, seed, accuracy, policy="some": {
+      "what": what, "policy": policy, "epochs": 12, "setting": setting, "seed": seed, "accuracy": accuracy}
+  rows = [row("pilot", "standard", 100, 0.91, "none"), *(
+      row("comparison", "standard", seed, 0.8 + seed / 10) for seed in range(3)), row("comparison", "refurbish r=5", 2, 0.99),
+      row("comparison", "refurbish r=2", 0, 0.799), row("comparison", "refurbish r=2", 1, 0.898), row("comparison", "refurbish r=2", 7, 0.1)]
+  compared, pilot = tables.all_images(rows).split("\n\n")
+  # By scipy.stats.t.interval(0.95, 1, loc=-0.15, scale=scipy.stats.sem([-0.1, -0.2])).
+  assert [line[3:5] for line in cells(compared)] == [["", ""], ["-0.15 ± 0.64", "not significant"], ["-1.00", ""]]
+  assert compared.startswith("| CIFAR-10, convolutions |") and cells(pilot) == [["crop and flip only", "12", "91.00 %"]]
+  found = tables.all_images([*rows, row("policy", "standard", 0, 0.9)]).split("\n\n")
+  assert found[0] == compared and found[1].startswith("| CIFAR-10, AutoAugment |") and found[2] == pilot
 
 
 def test_prices_are_compared_with_the_same_seeds(compared):
