@@ -142,6 +142,12 @@ def test_what_is_drawn_is_what_is_yielded(dataset):
   assert [place.get_xlabel() for place in figure.axes[-3:]] == ["epoch 0", "epoch 1", "epoch 2"]
 
 
+@pytest.mark.parametrize("keep", [lambda batches: batches, lambda batches: batches.cache()])
+def test_fewer_samples_than_asked_for_in_a_last_batch(keep):
+  figure = rtf.show(keep(source(3).refurbish(PARTIAL, FINAL, r=3, seed=7).batch(2)), num_samples=4, num_epochs=2)
+  assert len(drawn(figure)) == 3
+
+
 def test_plain_pipelines():
   """Rows are samples where `shuffle` would mix them; what `cache` keeps is the same in all epochs."""
   def change(image, label):
@@ -361,6 +367,29 @@ def test_layers():
   assert tops[0] + 10 < max(tops) < title.get_window_extent().y0
   masked = drawn(rtf.show([rtf.augment.random_flip()], (IMAGES[0], IMAGES[0, ..., 0]), targets={1: "mask"}))
   assert len(masked[0][0]) == 2
+
+
+def test_labels_are_no_formulas():
+  labels = tf.constant(["5 $", "$\\frac{$", "a_b$c"])
+  dataset = tf.data.Dataset.from_tensor_slices((IMAGES[:3], labels, tf.constant([[[0.1, 0.1, 0.9, 0.9]]] * 3), labels[:, None]))
+  figure = rtf.show(dataset, num_samples=3, num_epochs=1, targets={2: "rel_xyxy"})
+  figure.savefig(io.BytesIO())
+  assert set(titles(figure)) == {"5 $", "$\\frac{$", "a_b$c"}
+
+
+def test_texts_of_many_epochs_do_not_overlap():
+  labels = tf.eye(12)
+  mixed = rtf.augment.mixup(alpha=1.0)
+  train = tf.data.Dataset.from_tensor_slices((IMAGES, labels)).refurbish(PARTIAL, FINAL, seed=7).batch(12).map(
+      lambda images, labels: mixed(images, labels, seed=[7, 0]))
+  figure = rtf.show(train, num_samples=2, num_epochs=30, class_names=["a long name"] * 12)
+  figure.savefig(io.BytesIO())
+  for row in range(2):
+    line = [place for place in figure.axes if place.get_subplotspec().rowspan.start == row]
+    for texts in ([place.xaxis.label for place in line], [place.title for place in line]):
+      assert all(text.get_text() for text in texts) or row == 0 and texts[0] is line[0].xaxis.label
+      ends = [text.get_window_extent() for text in texts if text.get_text()]
+      assert all(one.x1 <= other.x0 for one, other in zip(ends, ends[1:]))
 
 
 def test_into_a_figure():
