@@ -332,10 +332,10 @@ class TestProcesses:
         "globals().update((f'V{i}', Held()) for i in range(100))\n")
     monkeypatch.syspath_prepend(tmp_path)
     import of_many
-    names = "of_many.V0, of_many.V1, of_many.V2, of_many.V3, of_many.V4. "
+    names = "of_many.TRIED, of_many.Held, of_many.V0, of_many.V1, of_many.V2. "
     with pytest.raises(TypeError, match=f"A module that fn uses goes along as a whole, and cannot: {names}"):
       augment.numpy_layer(lambda image, rng: of_many.V0 and image)(IMAGES[0], seed=[7, 0])
-    assert len(of_many.TRIED) < 10
+    assert len(of_many.TRIED) < 20
 
   def test_twice_as_many_calls_as_processes_are_under_way(self):
     def graph_of(**options):
