@@ -259,7 +259,7 @@ class TestOtherFormats:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "this one.bmp").write_bytes(BMP_REFUSED[name])
     stage = rtf.sources.image_folder(tmp_path).refurbish([augment.decode()], seed=1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)must be a BMP file of 8, 24 or 32 bits.*PNG.*this one\.bmp"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)this one\.bmp.*must be a BMP file of 8, 24 or 32 bits.*PNG"):
       next(iter(stage))
 
   def test_of_a_folder(self, tmp_path):

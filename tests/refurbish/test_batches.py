@@ -494,7 +494,7 @@ def test_a_limit_of_ones_own_stays():
 def varying(n, **how):
   """Samples of varying size, of which not all need fit: reuse begins when all were seen."""
   return tf.data.Dataset.range(n).refurbish(
-      lambda i: tf.fill([i % 3 + 5], i), lambda x: x[:4], r=3, seed=7, store=rtf.CacheStore(max_bytes=1 << 20), **how)
+      lambda i: tf.fill([i % 3 + 5], i), lambda x: tf.ensure_shape(x[:4], [4]), r=3, seed=7, store=rtf.CacheStore(max_bytes=1 << 20), **how)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

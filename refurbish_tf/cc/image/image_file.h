@@ -22,7 +22,8 @@ struct ImageFile {
   // its screen's colors end, before extensions.
   Box picture = {0, 0, 0, 0};
   size_t begin = 0, end = 0, colors_end = 0;
-  // Where the color is, in the file, that a GIF's screen has around the picture.
+  // Where the color is, in the file, that a GIF's screen has around the
+  // picture.
   size_t around = 0;
   // Where the palette of a BMP is, of entries of four bytes, and how many.
   size_t palette = 0;

@@ -348,8 +348,8 @@ class DecodeResizedOp : public OpKernel {
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, Tensor* decoded) const {
-    // Of a GIF file TensorFlow would decode all pictures, and hold them all, and
-    // make transparent pixels black.
+    // Of a GIF file TensorFlow would decode all pictures, and hold them all,
+    // and make transparent pixels black.
     tstring bytes;
     if (read.format == "GIF") {
       bytes = FirstPicture(file, read);
@@ -404,9 +404,8 @@ class DecodeResizedOp : public OpKernel {
     }
     const int64_t bytes = box.width * kNumColors;
     for (int64_t y = 0; y < box.height; ++y) {
-      std::copy_n(
-          BytesIn(*image) + y * bytes, bytes,
-          to + ((box.y + y) * read.size.width + box.x) * kNumColors);
+      std::copy_n(BytesIn(*image) + y * bytes, bytes,
+                  to + ((box.y + y) * read.size.width + box.x) * kNumColors);
     }
     *image = screen;
     return absl::OkStatus();

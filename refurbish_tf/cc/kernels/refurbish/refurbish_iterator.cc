@@ -173,6 +173,7 @@ absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
     std::vector<Tensor> dropped;
     bool has_dropped;
     end_status_ = ReadBatch(ctx, &dropped, &has_dropped, &last);
+    if (!end_status_.ok()) return absl::OkStatus();
   }
   if (!last) return absl::OkStatus();
   if (has_batch) {
