@@ -1,5 +1,6 @@
 """rtf.show draws what the pipeline yields, sample by sample and epoch by epoch, and leaves the pipeline as it was."""
 import io
+import itertools
 import re
 import sys
 
@@ -385,7 +386,7 @@ def test_texts_of_many_epochs_do_not_overlap():
   for texts in ([place.xaxis.label for place in line], [place.title for place in line]):
     assert len(texts) == 30 and all(text.get_text() for text in texts)
     ends = [text.get_window_extent() for text in texts]
-    assert all(one.x1 <= other.x0 for one, other in zip(ends, ends[1:]))
+    assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(ends))
 
 
 def test_into_a_figure():

@@ -1,4 +1,5 @@
 """`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
+import contextlib
 import json
 import shutil
 import warnings
@@ -139,13 +140,12 @@ def test_epochs_and_versions_that_do_not_fit(backup):
 def two_fits(first, second, stop=None):
   """The weights after a program of two fits, of which the second may be killed."""
   model, dataset = make_model(), make_dataset()
+  how = {"delete_checkpoint": first == second}
   if first is not None:
-    model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(first, delete_checkpoint=False)])
-  callbacks = [rtf.keras.BackupAndRestore(second, delete_checkpoint=False), Steps({}, stop)]
-  try:
+    model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(first, **how)])
+  callbacks = [rtf.keras.BackupAndRestore(second, **how), Steps({}, stop)]
+  with contextlib.suppress(KeyboardInterrupt):
     model.fit(dataset, initial_epoch=2, epochs=EPOCHS, verbose=0, callbacks=callbacks)
-  except KeyboardInterrupt:
-    pass
   return model.get_weights()
 
 
