@@ -19,7 +19,7 @@ REUSE, OF_ELEMENTS = "r", "elements"
 # Those that name the versions of the layers that prepared what it holds, and of the decoders, if there were any.
 LAYERS, DECODERS = "layers", "decoders"
 # To be raised whenever they make other pixels of a file. A store with samples that names none has those of version 1.
-DECODERS_VERSION = "version 2 of rtf.augment.decode"
+DECODERS_VERSION = "version 3 of rtf.augment.decode"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,22 +17,26 @@ _READS = re.compile("ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLeng
 
 
 def without_autotuner(dataset):
-  """The dataset with tf.data's autotuner off, unless its options turn it on or off themselves.
+  """The dataset with tf.data's autotuner off, and little memory for `prefetch(AUTOTUNE)`, unless its options say so themselves.
 
   The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
   epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
+
+  Without the autotuner, too, `prefetch(AUTOTUNE)` doubles its buffer after each pause, within the autotuner's budget: by default
+  half of what the machine has free, whatever the limit of a container and whatever the stores have still to keep.
   """
   given = given_autotune(dataset)
-  if given.enabled is not None:
-    return dataset
   options = tf.data.Options()
-  options.autotune.enabled = False
-  if given.initial_parallelism is None:
-    # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever
-    # it runs; the default would be 16.
-    options.autotune.initial_parallelism = 1024
-  return dataset.with_options(options)
+  if given.enabled is None:
+    options.autotune.enabled = False
+    if given.initial_parallelism is None:
+      # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever
+      # it runs; the default would be 16.
+      options.autotune.initial_parallelism = 1024
+  if not given.enabled and not given.ram_budget:
+    options.autotune.ram_budget = machine.room_for_reading_ahead()
+  return dataset if options == tf.data.Options() else dataset.with_options(options)
 
 
 def given_autotune(dataset):

@@ -71,6 +71,12 @@ def room_for_samples() -> int:
   return max(0, free - reserve)
 
 
+def room_for_reading_ahead() -> int:
+  """How many bytes the `prefetch(AUTOTUNE)` of a pipeline may hold: a quarter of what stays free of samples, at most 512 MiB."""
+  with tf.init_scope():
+    return min(_free_and_reserve()[1] // 4, 2**29)
+
+
 def _free_and_reserve():
   return native.ops().refurbish_tf_memory(root=_ROOT).numpy().tolist()
 

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import functools
+import glob
 import io
 import os
 import random
+import re
 import sys
 import sysconfig
 import threading
@@ -22,6 +24,8 @@ from .layers import checked_seed, checked_whole
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
+# Global variables that an error names, and how long it looks for them: a module may have gigabytes.
+_MOST_TOLD, _SECONDS_OF_SEARCH = 5, 5
 # What takes a process seconds and hundreds of megabytes to import.
 _IMPORTED_LATER = ("tensorflow", "keras", "refurbish_tf")
 # Modules are registered with cloudpickle for all threads.
@@ -333,16 +337,18 @@ def _pickled(fn, name):
 
 
 def _held_by_modules(cloudpickle, modules):
-  """Global variables of modules that cannot be pickled, as text."""
-  found = []
+  """Global variables of modules that cannot be pickled, as text: the first few, and those found within some seconds."""
+  found, until = [], time.monotonic() + _SECONDS_OF_SEARCH
   for module in modules:
     for name, value in list(vars(module).items()):
+      if len(found) == _MOST_TOLD or time.monotonic() > until:
+        return ", ".join(found)
       if not name.startswith("__") and not isinstance(value, types.ModuleType):
         try:
           _dumps(cloudpickle, value, [])
         except Exception:
           found.append(f"{module.__name__}.{name}")
-  return ", ".join(found[:5])
+  return ", ".join(found)
 
 
 def _dumps(cloudpickle, fn, met):
@@ -399,7 +405,21 @@ def _is_own(module):
 @functools.cache
 def _is_installed(file):
   """Looked up for all modules whenever a function is sent."""
-  return os.path.abspath(file).startswith(_installed()) or bool({"site-packages", "dist-packages"}.intersection(file.split(os.sep)))
+  path = os.path.abspath(file)
+  if path.startswith(_installed()) or {"site-packages", "dist-packages"}.intersection(file.split(os.sep)):
+    return True
+  folders = [os.path.join(os.path.abspath(folder), "") for folder in sys.path]
+  return any(path.startswith(folder) and path[len(folder):].split(os.sep)[0] in _names_in(folder) for folder in folders)
+
+
+@functools.cache
+def _names_in(folder):
+  """The names of what was installed into a folder, as by `pip install --target`: a distribution lists its files there."""
+  names = set()
+  for path in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+    with open(path, encoding="utf-8") as record:
+      names.update(re.split("[/,]", line, maxsplit=1)[0] for line in record)
+  return names
 
 
 @functools.cache

@@ -52,7 +52,9 @@ def samples_of(dataset, num_samples, num_epochs):
     raise ValueError(
         "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their number. "
         f"{_WAY_OUT}.")
-  made.epochs = [samples[:num_samples] for samples in rows]
+  # What follows the stage was given whole batches.
+  number = min([num_samples, *map(len, made.fresh)])
+  made.epochs = [samples[:number] for samples in rows]
   return made
 
 

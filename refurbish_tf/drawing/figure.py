@@ -7,8 +7,8 @@ import numpy as np
 
 FRESH, CACHED = "#e69f00", "#0072b2"
 _LEGEND = {True: "prepared in this epoch", False: "from the cache"}
-# Inches, at 100 dots an inch what a notebook is wide; points.
-_WIDTH, _DPI, _FONT = 9.6, 100, 9
+# Inches, at 100 dots an inch what a notebook is wide; of a column, so that its texts do not overlap; points.
+_WIDTH, _LEAST_COLUMN, _DPI, _FONT = 9.6, 0.9, 100, 9
 # Of panels in a cell, each of which is 1 high.
 _GAP, _MOST_IN_LINE = 0.03, 4
 # Of classes and boxes: Okabe and Ito's colours, without those of the frames, and others.
@@ -47,8 +47,9 @@ def draw(figure, rows, columns, visible):
   texts = [[textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …") if title is None else " " * (title != "")
             for _, text, _ in cells] for title, cells in rows]
   if hasattr(figure, "set_size_inches"):
+    inches = max(_WIDTH, _LEAST_COLUMN * len(columns))
     above = sum(0.07 + 0.17 * max(len(text.splitlines()) for text in row) for row in texts)
-    figure.set_size_inches(_WIDTH, _WIDTH / len(columns) * sum(heights) + above + (0.55 if any(columns) else 0.05))
+    figure.set_size_inches(inches, inches / len(columns) * sum(heights) + above + (0.55 if any(columns) else 0.05))
   places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
   for (title, cells), row, made, line in zip(rows, arranged, texts, places):
     for place in line[len(cells):]:
@@ -59,13 +60,13 @@ def draw(figure, rows, columns, visible):
       place.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xticks=[], yticks=[])
       for spine in place.spines.values():
         spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
-      place.set_title(text, fontsize=_FONT)
+      place.set_title(text, fontsize=_FONT, parse_math=False)
     if title:
       # It reaches over the columns, and must not widen the first one. Images of a row may differ in height.
       tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
       line[0].annotate(
           textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords=(line[0].transAxes, tallest.transAxes),
-          textcoords="offset points", fontsize=_FONT, fontweight="bold").set_in_layout(False)
+          textcoords="offset points", fontsize=_FONT, fontweight="bold", parse_math=False).set_in_layout(False)
   for place, name in zip(places[-1], columns):
     place.set_xlabel(name, fontsize=_FONT)
   found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
@@ -102,7 +103,7 @@ def _draw_panel(place, panel, image, left, top, panel_width):
     if text:
       place.annotate(
           textwrap.shorten(text, 20, placeholder="…"), first, (2, -2), textcoords="offset points", va="top", fontsize=_FONT - 2,
-          clip_on=True, bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}).set_in_layout(False)
+          parse_math=False, clip_on=True, bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}).set_in_layout(False)
   for number, point in panel.points:
     # The middle of its pixel.
     x, y = (point + 0.5) * scale + corner

@@ -1,6 +1,4 @@
 """What `fit` reads on JAX and PyTorch, where Keras reads batches in Python, and some of them ahead of training."""
-import sys
-
 import keras
 import tensorflow as tf
 
@@ -21,7 +19,7 @@ class Reader:
 
   def __init__(self, name, model, begin, before):
     self._name = name
-    epoch_iterator = self._epoch_iterator_of(model)
+    epoch_iterator = step.epoch_iterator_of(name, model)
     self._dataset = getattr(epoch_iterator.data_adapter, "_dataset", None)
     if not isinstance(self._dataset, tf.data.Dataset):
       raise TypeError(
@@ -39,16 +37,6 @@ class Reader:
     self._number = 0
     self._batches = None
     self.num_read = 0
-
-  def _epoch_iterator_of(self, model):
-    """A variable of the running `fit`, which shows it to no callback."""
-    frame = sys._getframe(1)
-    while frame is not None:
-      if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:
-        return frame.f_locals["epoch_iterator"]
-      frame = frame.f_back
-    raise RuntimeError(
-        f"{self._name} is a callback for model.fit of Keras {step.KNOWN_VERSIONS}, but something else has called it.")
 
   def begin(self):
     """Makes the first iterator, unless that was done: at the latest when it is read."""

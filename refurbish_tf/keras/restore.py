@@ -58,7 +58,7 @@ class BackupAndRestore(StepCallback):
 
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
-      Give each of several workers its own.
+      Give each of several workers its own, and each of several calls of `fit`, with `delete_checkpoint=False`.
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is also
       saved before the first step of a fit that does not resume.
     double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the space.
@@ -154,7 +154,9 @@ class BackupAndRestore(StepCallback):
         self._backup.refuse(f"a fit with {name} {saved[name]}, but this one has {given}. Give fit {way_out}")
     epochs = self.params["epochs"]
     if saved["epoch"] >= epochs:
-      self._backup.refuse(f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. Give fit more epochs")
+      self._backup.refuse(
+          f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. If a later fit of this program saved it, leave out the "
+          "fits before that one now, and give each a directory of its own, with delete_checkpoint=False. Otherwise give fit more epochs")
 
   def _fit_arguments(self):
     return {"steps": self.params["steps"], "steps_per_execution": self._fitted.steps_per_execution}

@@ -3,6 +3,18 @@
 `fit` makes its iterator itself and shows it to no callback, but passes it to `model.train_function`. So a callback here
 replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric
 tells how long the step waited.
+
+This is all that the callbacks rely on of Keras beyond its public interface:
+
+- `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`, if that is
+  set. Each `fit` makes the list `History.epoch` again.
+- `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all layers.
+- On JAX and PyTorch a local variable of `fit`, `epoch_iterator`, has `steps_per_epoch` and `data_adapter`, which is a
+  `TFDatasetAdapter`: whenever an epoch begins it iterates in Python over its `_dataset`, and reads at most one step ahead.
+- A distribution of `keras.distribution` over several processes has `_is_multi_process`.
+
+`StepCallback` looks for the names when a callback is made, and `tests/keras/test_keras_versions.py` for all of it in each
+version that is supported.
 """
 import functools
 import inspect
@@ -11,7 +23,7 @@ import types
 
 import keras
 
-KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/keras/test_keras_versions.py has the oldest and the newest.
+KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras.
 
 
 class StepCallback(keras.callbacks.Callback):
@@ -90,6 +102,16 @@ class _Step:
     self.callbacks.remove(callback)
     if not self.callbacks and self._model.train_function is self:
       self._model.train_function = self._function
+
+
+def epoch_iterator_of(name, model):
+  """What the running `fit` of `model` reads, on JAX and PyTorch: the variable that it shows to no callback."""
+  frame = sys._getframe(1)
+  while frame is not None:
+    if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:
+      return frame.f_locals["epoch_iterator"]
+    frame = frame.f_back
+  raise RuntimeError(f"{name} is a callback for model.fit of Keras {KNOWN_VERSIONS}, but something else has called it.")
 
 
 def _fit_of(model):

@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 import resource
+import struct
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -190,6 +191,45 @@ def _formats():
   } | ({"webp": _saved(image, "WEBP")} if DECODES_WEBP else {})
 
 
+def _bmp(bits, columns, palette=b"", compression=0, masks=(), height=5, header=40, num_colors=0):
+  """A BMP file of 7 columns, whose rows have this many bytes."""
+  pixels = np.random.default_rng(bits).integers(0, 256, [5, columns], np.uint8).tobytes()
+  before = b"\0" * (header - 40) + struct.pack(f"<{len(masks)}I", *masks) + palette
+  begin = 14 + 40 + len(before)
+  return b"BM" + struct.pack(
+      "<IHHIIiiHHIIiiII", begin + len(pixels), 0, 0, begin, header, 7, height, 1, bits, compression, len(pixels), 0, 0, num_colors,
+      0) + before + pixels
+
+
+PALETTE = np.random.default_rng(1).integers(0, 256, [256, 4], np.uint8).tobytes()
+MASKS = (0xff0000, 0xff00, 0xff)
+BMP_REFUSED = {
+    "1 bit": _bmp(1, 4, PALETTE[:8]), "4 bits": _bmp(4, 4, PALETTE[:64]), "16 bits": _bmp(16, 16),
+    "masks of 16 bits": _bmp(16, 16, compression=3, masks=(0xf800, 0x7e0, 0x1f)),
+    "other masks": _bmp(32, 28, compression=3, masks=MASKS[::-1]), "run lengths": _bmp(8, 8, PALETTE, compression=1),
+    "run lengths of 4 bits": _bmp(4, 4, PALETTE[:64], compression=2),
+    "OS/2": b"BM" + struct.pack("<IHHIIHHHH", 146, 0, 0, 26, 12, 7, 5, 1, 24) + bytes(120)}
+
+
+def _unusual():
+  image = Image.fromarray(_photograph(20, 30)).quantize(16)
+  frames = {}
+  for name, at, transparent in (("in the middle", (7, 5), None), ("transparent", (0, 0), 3), ("both", (7, 5), 3)):
+    file = bytearray(_saved(image, "GIF", **({} if transparent is None else {"transparency": transparent})))
+    place = file.index(b",\0\0\0\0\x1e\0\x14\0")
+    file[place + 1:place + 5] = struct.pack("<HH", *at)
+    if at[0]:
+      file[6:10] = struct.pack("<HH", 40, 50)
+    frames[f"a gif {name}"] = bytes(file)
+  beyond = bytearray(frames["a gif both"])
+  beyond[6:10] = struct.pack("<HH", 8, 9)
+  return {
+      **frames, "a gif beyond its screen": bytes(beyond), "an interlaced gif": _saved(image, "GIF", interlace=True),
+      "a bmp with a palette": _bmp(8, 8, PALETTE), "of 16 colors": _saved(image, "BMP"), "from the top": _bmp(8, 8, PALETTE, height=-5),
+      "of fewer colors": _bmp(8, 8, PALETTE[:400], num_colors=100), "with a longer header": _bmp(8, 8, PALETTE, header=108),
+      "24 bits": _bmp(24, 24), "32 bits": _bmp(32, 28), "usual masks": _bmp(32, 28, compression=3, masks=MASKS)}
+
+
 class TestOtherFormats:
 
   @pytest.mark.parametrize("name", _formats())
@@ -206,6 +246,21 @@ class TestOtherFormats:
       np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=seed), part)
       resized = tf.image.resize(part, [25, 30], antialias=True)
       assert np.abs(_levels(augment.decode_random_resized_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
+
+  @pytest.mark.parametrize("name", _unusual())
+  def test_unusual_ones_are_as_pillow_has_them(self, name):
+    file = _unusual()[name]
+    expected = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+    np.testing.assert_array_equal(augment.decode()(file), expected)
+    assert len(np.unique(expected.reshape(-1, 3), axis=0)) > 2
+
+  @pytest.mark.parametrize("name", BMP_REFUSED)
+  def test_a_bmp_that_is_not_decoded_is_named(self, tmp_path, name):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "this one.bmp").write_bytes(BMP_REFUSED[name])
+    stage = rtf.sources.image_folder(tmp_path).refurbish([augment.decode()], seed=1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)this one\.bmp.*must be a BMP file of 8, 24 or 32 bits.*PNG"):
+      next(iter(stage))
 
   def test_of_a_folder(self, tmp_path):
     """Everything that image_folder lists, in one stage."""

@@ -311,6 +311,32 @@ class TestProcesses:
       program.wait(120)
       assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
 
+  def test_what_is_installed_into_a_folder_of_its_own_is_imported(self, monkeypatch, tmp_path):
+    """As by `pip install --target`. A module of the user's that lies there goes by value."""
+    (tmp_path / "its_library").mkdir()
+    (tmp_path / "its_library" / "__init__.py").write_text(
+        "import threading\nLOCK = threading.Lock()\ndef add(image):\n  with LOCK:\n    return image + 3\n")
+    (tmp_path / "its_library-1.0.dist-info").mkdir()
+    (tmp_path / "its_library-1.0.dist-info" / "RECORD").write_text("its_library/__init__.py,sha256=abc,9\n")
+    (tmp_path / "of_the_user.py").write_text("import its_library\ndef fn(image, rng):\n  return its_library.add(image)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_the_user
+    (tmp_path / "of_the_user.py").unlink()
+    made = augment.numpy_layer(of_the_user.fn, processes=1)(IMAGES[0], seed=[7, 0])
+    np.testing.assert_array_equal(made, IMAGES[0] + np.uint8(3))
+
+  def test_an_error_names_a_few_of_a_modules_variables(self, monkeypatch, tmp_path):
+    """It does not try all of them, which may take minutes."""
+    (tmp_path / "of_many.py").write_text(
+        "TRIED = []\nclass Held:\n  def __reduce__(self):\n    TRIED.append(self)\n    raise ValueError('held')\n"
+        "globals().update((f'V{i}', Held()) for i in range(100))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_many
+    names = "of_many.TRIED, of_many.Held, of_many.V0, of_many.V1, of_many.V2. "
+    with pytest.raises(TypeError, match=f"A module that fn uses goes along as a whole, and cannot: {names}"):
+      augment.numpy_layer(lambda image, rng: of_many.V0 and image)(IMAGES[0], seed=[7, 0])
+    assert len(of_many.TRIED) < 20
+
   def test_twice_as_many_calls_as_processes_are_under_way(self):
     def graph_of(**options):
       stage = SOURCE.refurbish(lambda image, seed: layer(image, seed=seed), seed=3, **options)

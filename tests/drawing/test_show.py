@@ -1,5 +1,6 @@
 """rtf.show draws what the pipeline yields, sample by sample and epoch by epoch, and leaves the pipeline as it was."""
 import io
+import itertools
 import re
 import sys
 
@@ -140,6 +141,12 @@ def test_what_is_drawn_is_what_is_yielded(dataset):
   found = copies.samples_of(stage, 3, 3).fresh
   assert colours(figure) == [[figures.FRESH if each else figures.CACHED for each in row] for row in zip(*found)] and len(labels) == 3
   assert [place.get_xlabel() for place in figure.axes[-3:]] == ["epoch 0", "epoch 1", "epoch 2"]
+
+
+@pytest.mark.parametrize("keep", [lambda batches: batches, lambda batches: batches.cache()])
+def test_fewer_samples_than_asked_for_in_a_last_batch(keep):
+  figure = rtf.show(keep(source(3).refurbish(PARTIAL, FINAL, r=3, seed=7).batch(2)), num_samples=4, num_epochs=2)
+  assert len(drawn(figure)) == 3
 
 
 def test_plain_pipelines():
@@ -361,6 +368,25 @@ def test_layers():
   assert tops[0] + 10 < max(tops) < title.get_window_extent().y0
   masked = drawn(rtf.show([rtf.augment.random_flip()], (IMAGES[0], IMAGES[0, ..., 0]), targets={1: "mask"}))
   assert len(masked[0][0]) == 2
+
+
+def test_labels_are_no_formulas():
+  labels = tf.constant(["5 $", "$\\frac{$", "a_b$c"])
+  dataset = tf.data.Dataset.from_tensor_slices((IMAGES[:3], labels, tf.constant([[[0.1, 0.1, 0.9, 0.9]]] * 3), labels[:, None]))
+  figure = rtf.show(dataset, num_samples=3, num_epochs=1, targets={2: "rel_xyxy"})
+  figure.savefig(io.BytesIO())
+  assert set(titles(figure)) == {"5 $", "$\\frac{$", "a_b$c"}
+
+
+def test_texts_of_many_epochs_do_not_overlap():
+  train = source(4).refurbish(PARTIAL, FINAL, r=2, seed=7).batch(4).map(rtf.augment.mixup(1.0, num_classes=12))
+  figure = rtf.show(train, num_samples=1, num_epochs=30, class_names=["a long name"] * 12)
+  figure.savefig(io.BytesIO())
+  line = [place for place in figure.axes if place.images]
+  for texts in ([place.xaxis.label for place in line], [place.title for place in line]):
+    assert len(texts) == 30 and all(text.get_text() for text in texts)
+    ends = [text.get_window_extent() for text in texts]
+    assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(ends))
 
 
 def test_into_a_figure():

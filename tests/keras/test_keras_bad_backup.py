@@ -1,4 +1,5 @@
 """`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
+import contextlib
 import shutil
 import warnings
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.fits import EPOCHS, NUM_BUILT, Recorder, interrupted, make_dataset, make_model, not_torch, only_tensorflow, two_stages
+from support.fits import EPOCHS, NUM_BUILT, Recorder, Steps, interrupted, make_dataset, make_model, not_torch, only_tensorflow, two_stages
 
 pytestmark = cases.slow
 
@@ -103,6 +104,30 @@ def test_epochs_and_versions_that_do_not_fit(backup):
     assert_refused(ValueError, f"backup_dir .*a backup of format {other}, .*reads format 4. Use the one that wrote it", backup)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
+
+
+def two_fits(first, second, stop=None):
+  """The weights after a program of two fits, of which the second may be killed."""
+  model, dataset = make_model(), make_dataset()
+  how = {"delete_checkpoint": first == second}
+  if first is not None:
+    model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(first, **how)])
+  callbacks = [rtf.keras.BackupAndRestore(second, **how), Steps({}, stop)]
+  with contextlib.suppress(KeyboardInterrupt):
+    model.fit(dataset, initial_epoch=2, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+  return model.get_weights()
+
+
+def test_two_fits_on_one_directory_are_told_what_works(tmp_path):
+  unbroken = two_fits(tmp_path / "a", tmp_path / "b")
+  two_fits(tmp_path / "one", tmp_path / "one", stop=7)
+  with pytest.raises(ValueError, match=(
+      r"backup_dir .*epoch 3 \(from 0\).*epochs=2.*leave out the fits before that one.*directory of its own.*delete_checkpoint=False")):
+    two_fits(tmp_path / "one", tmp_path / "one")
+  two_fits(tmp_path / "c", tmp_path / "d", stop=7)
+  for first, second in ((None, tmp_path / "one"), (tmp_path / "c", tmp_path / "d")):
+    for one, other in zip(two_fits(first, second), unbroken, strict=True):
+      np.testing.assert_array_equal(one, other)
 
 
 def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):

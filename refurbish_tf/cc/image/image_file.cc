@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 namespace refurbish_tf {
@@ -92,14 +93,23 @@ void ReadGif(absl::string_view file, ImageFile* read) {
     return at + ((flags & 0x80) != 0 ? 3 * (size_t{2} << (flags & 7)) : 0);
   };
   read->size = {Little(file, 8, 2), Little(file, 6, 2)};
-  size_t at = behind_colors(13, 10);
-  while (at < file.size() && file[at] == '!') at = BehindBlocks(file, at + 2);
+  size_t at = read->colors_end = behind_colors(13, 10);
+  int64_t transparent = 0;
+  for (; at < file.size() && file[at] == '!'; at = BehindBlocks(file, at + 2)) {
+    const bool names_one = Byte(file, at + 1) == 0xf9 && Byte(file, at + 3) & 1;
+    if (names_one) transparent = Byte(file, at + 6);
+  }
+  read->begin = at;
   if (at < file.size() && file[at] == ',') {
-    const ImageSize first = {Little(file, at + 7, 2), Little(file, at + 5, 2)};
-    if (first.height * first.width > read->size.height * read->size.width) {
-      read->size = first;
-    }
-    at = BehindBlocks(file, behind_colors(at + 10, at + 9) + 1);
+    Box& box = read->picture;
+    box = {Little(file, at + 3, 2), Little(file, at + 1, 2),
+           Little(file, at + 7, 2), Little(file, at + 5, 2)};
+    read->size = {std::max(read->size.height, box.y + box.height),
+                  std::max(read->size.width, box.x + box.width)};
+    const size_t behind = behind_colors(at + 10, at + 9);
+    const bool own_colors = behind > at + 10;
+    read->around = (own_colors ? at + 10 : 13) + 3 * transparent;
+    at = BehindBlocks(file, behind + 1);
   }
   read->end = std::min(at, file.size());
 }
@@ -110,6 +120,25 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
         static_cast<int32_t>(static_cast<uint32_t>(Little(file, at, 4)))});
   };
   read->size = {side(22), side(18)};
+  if (file.size() < 54) return;
+  const int64_t header = Little(file, 14, 4), bits = Little(file, 28, 2),
+                compression = Little(file, 30, 4);
+  const bool usual_masks = bits == 32 && Little(file, 54, 4) == 0xff0000 &&
+                           Little(file, 58, 4) == 0xff00 &&
+                           Little(file, 62, 4) == 0xff;
+  if (header < 40) {
+    read->unknown = "a header of OS/2";
+  } else if (bits != 8 && bits != 24 && bits != 32) {
+    read->unknown = "other bits a pixel";
+  } else if (compression == 3 && !usual_masks) {
+    read->unknown = "masks of its own";
+  } else if (compression != 0 && compression != 3) {
+    read->unknown = "compression";
+  }
+  if (bits != 8) return;
+  read->palette = 14 + header;
+  read->num_colors = Little(file, 46, 4);
+  if (read->num_colors == 0) read->num_colors = 256;
 }
 
 bool IsWebp(absl::string_view file) {
@@ -146,6 +175,36 @@ void ReadWebp(absl::string_view file, ImageFile* read) {
 }
 
 }  // namespace
+
+std::string FirstPicture(absl::string_view file, const ImageFile& read) {
+  const absl::string_view picture =
+      file.substr(0, read.end).substr(std::min(read.begin, read.end));
+  std::string made =
+      absl::StrCat(file.substr(0, read.colors_end), picture, ";");
+  if (picture.size() < 10) return made;
+  // Its sides become those of the screen.
+  std::copy_n(picture.begin() + 5, 4, made.begin() + 6);
+  std::fill_n(made.begin() + read.colors_end + 1, 4, '\0');
+  return made;
+}
+
+std::array<uint8_t, 3> ColorOf(absl::string_view file, const ImageFile& read,
+                               uint8_t index) {
+  const auto byte = [&](int at) -> uint8_t {
+    return index < read.num_colors
+               ? Byte(file, read.palette + size_t{4} * index + at)
+               : 0;
+  };
+  return {byte(2), byte(1), byte(0)};
+}
+
+std::array<uint8_t, 3> ColorAround(absl::string_view file,
+                                   const ImageFile& read) {
+  const auto byte = [&](int at) -> uint8_t {
+    return Byte(file, read.around + at);
+  };
+  return {byte(0), byte(1), byte(2)};
+}
 
 int ExifOrientation(absl::string_view exif) {
   constexpr int64_t kOrientation = 0x112;

@@ -146,7 +146,12 @@ bool Epoch::HandedOut(std::optional<uint32_t> index) {
   ++num_handed_out_;
   if (index.has_value()) yielded_.Note(*index);
   job_->NoteHandedOut(num_handed_out_);
-  return order_.has_value() && num_handed_out_ == order_->num_samples();
+  return num_to_come() == 0;
+}
+
+int64_t Epoch::num_to_come() const {
+  return (order_.has_value() ? order_->num_samples() : kMaxSamples) -
+         int64_t{num_handed_out_};
 }
 
 // The source ------------------------------------------------------------------

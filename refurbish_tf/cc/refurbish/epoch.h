@@ -100,6 +100,12 @@ class Epoch {
   // empty if an error belongs to no sample. Returns whether it is known to be
   // the last. For one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
+  // How many are still to be handed out, and whether one was. Not while
+  // `HandedOut` is called.
+  int64_t num_to_come() const;
+  bool WasHandedOut(uint32_t index) const {
+    return index < yielded_.end() && yielded_.Has(index);
+  }
 
   // The source. ---------------------------------------------------------------
 

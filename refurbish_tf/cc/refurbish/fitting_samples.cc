@@ -86,6 +86,8 @@ void FittingSamples::Clear() {
   absl::MutexLock lock(&mu_);
   keys_.clear();
   noted_.clear();
+  seen_.clear();
+  num_seen_ = 0;
   total_ = 0;
   limit_ = std::numeric_limits<uint64_t>::max();
   others_found_ = false;
@@ -95,6 +97,7 @@ void FittingSamples::Free() {
   absl::MutexLock lock(&mu_);
   std::deque<uint64_t>().swap(keys_);
   std::deque<int64_t>().swap(noted_);
+  std::vector<bool>().swap(seen_);
   total_ = 0;
   bytes_ = 0;
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/shard.h"
@@ -32,6 +33,20 @@ class FittingSamples {
 
   // How many of the first `num_samples` fit. Takes no lock.
   uint32_t Count(uint64_t seed, int64_t num_samples) const;
+
+  // An epoch was left. `had`: whether it has handed a sample out.
+  template <class Had>
+  void NoteSeen(uint32_t num_samples, const Had& had) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    seen_.resize(num_samples);
+    for (uint32_t i = 0; i < num_samples; ++i) {
+      if (seen_[i] || !had(i)) continue;
+      seen_[i] = true;
+      ++num_seen_;
+    }
+  }
+  // How many samples epochs that were left have had between them.
+  int64_t num_seen() const { return num_seen_; }
 
   // Forgets everything.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
@@ -61,6 +76,8 @@ class FittingSamples {
   std::atomic<int64_t> bytes_{0};  // Of the keys and of what is noted.
   // This key and larger ones did not fit. Written with `mu_` held.
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
+  std::vector<bool> seen_ ABSL_GUARDED_BY(mu_);
+  std::atomic<int64_t> num_seen_{0};
   // Whether `keys_` includes other jobs' samples.
   bool others_found_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -67,6 +67,9 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   RTF_RETURN_IF_ERROR(JoinOthers());
   // Another job may have ended its first pass meanwhile.
   RTF_RETURN_IF_ERROR(AdoptOthersSchedule());
+  if (fitting_.num_seen() == num_samples()) {
+    RTF_RETURN_IF_ERROR(BeginSchedule(num_samples()));
+  }
   {
     absl::MutexLock lock(&mu_);
     if (!end_error_.ok()) {
@@ -159,9 +162,6 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
 
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
   const int64_t num_samples = epoch.num_samples();
-  std::shared_ptr<SampleStore> store;
-  Cooperation::Terms terms;
-  std::shared_ptr<const Schedule> schedule;
   {
     absl::MutexLock lock(&mu_);
     if (schedule_ != nullptr) return CheckLength(num_samples);
@@ -175,6 +175,29 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
       return absl::OkStatus();
     }
+  }
+  return BeginSchedule(num_samples);
+}
+
+void Stage::LeaveEpoch(const Epoch& epoch) {
+  absl::MutexLock lock(&mu_);
+  const int64_t num_samples = options_.num_samples;
+  // What was handed out before a restore may have been put by another process.
+  if (schedule_ != nullptr || epoch.resumed() || epoch.num_to_come() == 0 ||
+      num_samples == kUnknownSamples) {
+    return;
+  }
+  fitting_.NoteSeen(num_samples,
+                    [&](uint32_t index) { return epoch.WasHandedOut(index); });
+}
+
+absl::Status Stage::BeginSchedule(int64_t num_samples) {
+  std::shared_ptr<SampleStore> store;
+  Cooperation::Terms terms;
+  std::shared_ptr<const Schedule> schedule;
+  {
+    absl::MutexLock lock(&mu_);
+    if (schedule_ != nullptr) return CheckLength(num_samples);
     const uint32_t capacity =
         fitting_.Count(options_.schedule.seed, num_samples);
     // It begins with the epoch begun last, so that no generation is used by an

@@ -70,6 +70,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
+  // An iterator is destroyed before that.
+  void LeaveEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes an error of an epoch's end for the next `StartEpoch` to return, once:
   // a consumer that knows the number of elements, as Keras does, never asks for
@@ -223,6 +225,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
   // Adopts the schedule that another job has begun meanwhile, if any.
   absl::Status AdoptOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
+  // Begins the schedule, for which `fitting_` must have had every sample.
+  absl::Status BeginSchedule(int64_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the store, for the newest epoch.
@@ -266,7 +270,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   // Made when both the number of samples and how many of them the store can
   // hold are known: at once for samples of fixed size, else after the first
-  // whole pass. Until then every epoch prepares every sample.
+  // whole pass, or after passes that were left and had every sample between
+  // them. Until then every epoch prepares every sample.
   std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
   // Used until then, under a limit.
   FittingSamples fitting_;

@@ -214,6 +214,12 @@ class DecodeResizedOp : public OpKernel {
                     "files to JPEG, and decode other formats by a function of "
                     "your own.");
     }
+    if (!read.unknown.empty()) {
+      return Refused(
+          "must be a BMP file of 8, 24 or 32 bits a pixel as it is, got one "
+          "with ",
+          read.unknown, ". Convert it to PNG.");
+    }
     const auto claimed = [&] {
       return absl::StrCat("a ", read.format, " file of ", file.size(),
                           " bytes and ", read.size.height, " x ",
@@ -342,15 +348,20 @@ class DecodeResizedOp : public OpKernel {
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, Tensor* decoded) const {
-    // Of a GIF file TensorFlow would decode all pictures, and hold them all.
+    // Of a GIF file TensorFlow would decode all pictures, and hold them all,
+    // and make transparent pixels black.
     tstring bytes;
     if (read.format == "GIF") {
-      bytes = absl::StrCat(file.substr(0, read.end), ";");
+      bytes = FirstPicture(file, read);
     } else {
       bytes.assign_as_view(file.data(), file.size());
     }
     Tensor given(bytes);
     absl::Status status = Decode(ctx, *others_, &given, decoded);
+    if (status.ok() && read.format == "GIF") {
+      return PutOnScreen(ctx, file, read, decoded);
+    }
+    if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
     // Of a WebP file TensorFlow decodes no more and no fewer channels than it
     // has. It may not find out how many these are: of an animation without
@@ -372,6 +383,42 @@ class DecodeResizedOp : public OpKernel {
     decoder.Compute(&called);
     if (called.status().ok()) *decoded = *called.mutable_output(0);
     return called.status();
+  }
+
+  // The picture of a GIF file, where it is smaller than the screen.
+  static absl::Status PutOnScreen(OpKernelContext* ctx, absl::string_view file,
+                                  const ImageFile& read, Tensor* image) {
+    const Box& box = read.picture;
+    if (image->shape() != TensorShape({box.height, box.width, kNumColors})) {
+      return absl::InvalidArgumentError("its picture has another size");
+    }
+    if (ImageSize{box.height, box.width} == read.size) return absl::OkStatus();
+    Tensor screen;
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(
+        tensorflow::DT_UINT8,
+        TensorShape({read.size.height, read.size.width, kNumColors}), &screen));
+    const auto color = ColorAround(file, read);
+    uint8_t* to = BytesIn(screen);
+    for (int64_t i = 0; i < screen.NumElements(); i += kNumColors) {
+      std::copy_n(color.data(), kNumColors, to + i);
+    }
+    const int64_t bytes = box.width * kNumColors;
+    for (int64_t y = 0; y < box.height; ++y) {
+      std::copy_n(BytesIn(*image) + y * bytes, bytes,
+                  to + ((box.y + y) * read.size.width + box.x) * kNumColors);
+    }
+    *image = screen;
+    return absl::OkStatus();
+  }
+
+  // TensorFlow takes the indices of a BMP file for levels of grey.
+  static void ApplyPalette(absl::string_view file, const ImageFile& read,
+                           Tensor* image) {
+    uint8_t* pixel = BytesIn(*image);
+    for (int64_t i = 0; i < image->NumElements(); i += kNumColors) {
+      const auto color = ColorOf(file, read, pixel[i]);
+      std::copy_n(color.data(), kNumColors, pixel + i);
+    }
   }
 
   static absl::Status DropAlpha(OpKernelContext* ctx, Tensor* image) {

@@ -22,6 +22,7 @@ RefurbishIterator::~RefurbishIterator() {
   absl::MutexLock lock(&mu_);
   if (to_be_restored_) dataset()->stage_->NoteLostPosition();
   running_.source.reset();
+  if (epoch_ != nullptr) dataset()->stage_->LeaveEpoch(*epoch_);
 }
 
 // Begins no epoch: an iterator that is made but never read must not take one.
@@ -72,11 +73,9 @@ absl::Status RefurbishIterator::GetNextInternal(
     bool* end_of_sequence) {
   absl::MutexLock lock(&mu_);
   *end_of_sequence = false;
-  if (ended_) {
-    absl::Status status = std::exchange(end_status_, absl::OkStatus());
-    *end_of_sequence = status.ok();
-    return status;
-  }
+  if (!end_status_.ok()) return std::exchange(end_status_, absl::OkStatus());
+  *end_of_sequence = ended_;
+  if (ended_) return absl::OkStatus();
   if (epoch_ == nullptr) {
     // Made for a restore and left as it is: in the checkpoint it had not begun.
     to_be_restored_ = false;
@@ -163,24 +162,19 @@ absl::Status RefurbishIterator::NextSample(IteratorContext* ctx,
 absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
                                           std::vector<Tensor>* batch,
                                           bool* end) {
-  BatchRows& rows = *running_.rows;
-  const bool in_order = rows.options().in_order;
-  SamplePiece* sample = nullptr;
-  bool whole = false, last = false;
-  while (!whole && !last) {
-    TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
-    if (sample == nullptr) break;
-    absl::Status status;
-    // Out of order it is handed out with its batch, which may not be the next.
-    if (in_order || !sample->status.ok()) status = HandOut(*sample, &last);
-    if (status.ok()) Count(*sample);
-    TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,
-                                   *sample->place.index, &whole));
+  const BatchRows::Options& options = running_.rows->options();
+  bool has_batch = false, last = false;
+  TF_RETURN_IF_ERROR(ReadBatch(ctx, batch, &has_batch, &last));
+  // A consumer that knows the number of batches never asks for the rest that is
+  // dropped, and the epoch would not end.
+  if (!last && options.drop_remainder &&
+      epoch_->num_to_come() < options.batch_size) {
+    std::vector<Tensor> dropped;
+    bool has_dropped;
+    end_status_ = ReadBatch(ctx, &dropped, &has_dropped, &last);
+    if (!end_status_.ok()) return absl::OkStatus();
   }
-  std::vector<uint32_t> gathered;
-  const bool has_batch = rows.TakeBatch(batch, &gathered);
-  for (const uint32_t index : gathered) last |= epoch_->HandedOut(index);
-  if (sample != nullptr && !last) return absl::OkStatus();
+  if (!last) return absl::OkStatus();
   if (has_batch) {
     EndWithElement();
     return absl::OkStatus();
@@ -188,6 +182,30 @@ absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
   absl::Status status = End();
   *end = status.ok();
   return status;
+}
+
+absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
+                                          std::vector<Tensor>* batch,
+                                          bool* has_batch, bool* last) {
+  BatchRows& rows = *running_.rows;
+  const bool in_order = rows.options().in_order;
+  SamplePiece* sample = nullptr;
+  bool whole = false;
+  while (!whole && !*last) {
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
+    if (sample == nullptr) break;
+    absl::Status status;
+    // Out of order it is handed out with its batch, which may not be the next.
+    if (in_order || !sample->status.ok()) status = HandOut(*sample, last);
+    if (status.ok()) Count(*sample);
+    TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,
+                                   *sample->place.index, &whole));
+  }
+  std::vector<uint32_t> gathered;
+  *has_batch = rows.TakeBatch(batch, &gathered);
+  for (const uint32_t index : gathered) *last |= epoch_->HandedOut(index);
+  *last |= sample == nullptr;
+  return absl::OkStatus();
 }
 
 void RefurbishIterator::EndWithElement() {

@@ -60,6 +60,10 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
                           bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
                          bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next batch, if there is one. `*last`: whether the epoch is at its end.
+  absl::Status ReadBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
+                         bool* has_batch, bool* last)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next piece, or null at the end. It belongs to `pieces_`.
   absl::Status NextPiece(IteratorContext* ctx, SamplePiece** piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -86,7 +90,7 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   // Whether the error of a source that has changed was returned in place of an
   // element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  // The error found at the end; returned once.
+  // The error found after the last element; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
   // Pieces that were taken from the workers at once, of which some are handed
