@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import joined_positions, mistakes, positions
+from refurbish_tf._internal import joined_positions, positions
 from refurbish_tf.stats import datasets
 
 
@@ -73,24 +73,20 @@ class EpochPosition(tf.train.experimental.PythonState):
     Args:
       saved: what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or an
         `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader, an
-        `EpochPosition`, or None where it was lost. The samples of a lost worker all come again in this epoch, and are
+        `EpochPosition`, or None for a lost one. The samples of a lost worker all come again in this epoch, and are
         prepared again: a warning says so.
 
     Raises:
       TypeError: `saved` has something else.
       ValueError: there are not as many as there were workers; they are of different pipelines, seeds or epochs; a
-        checkpoint has no position, or several; or a pipeline holds elements that have left `refurbish` and were not
-        handed out, as `shuffle` does, or `prefetch` without `options.experimental_symbolic_checkpoint`.
+        checkpoint cannot be read, or has no position, or several; or an operation after `refurbish` has a position of its
+        own: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without `options.experimental_symbolic_checkpoint`.
     """
-    found = [each._position() if isinstance(each, EpochPosition) else joined_positions.read(each) for each in saved]
-    value, lost = joined_positions.join(found)
-    if lost:
-      mistakes.warn(
-          f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
-          f"{', '.join(map(str, lost))}). All their samples come again in this epoch, and are prepared again.")
+    if isinstance(saved, (str, os.PathLike, Mapping, EpochPosition)) or not isinstance(saved, Sequence):
+      raise TypeError(f"saved of rtf.EpochPosition.joined must be a list, with what each worker has saved, got {type(saved).__name__}.")
     position = cls.__new__(cls)
     tf.train.experimental.PythonState.__init__(position)
-    position._stages, position._value = [], value
+    position._stages, position._value = [], joined_positions.joined(saved)
     return position
 
   def restore(self, pipeline: Any) -> None:
@@ -98,6 +94,7 @@ class EpochPosition(tf.train.experimental.PythonState):
 
     Raises:
       ValueError, tf.errors.InvalidArgumentError: it is another pipeline, which is left unchanged.
+      tf.errors.FailedPreconditionError: an iterator of the pipeline has already started an epoch.
     """
     if hasattr(pipeline, "load_position"):
       pipeline.load_position(self._position())
@@ -107,7 +104,7 @@ class EpochPosition(tf.train.experimental.PythonState):
 
   @property
   def epoch(self) -> int | None:
-    """Which epoch it is in, as a loader or `fit` counts; None where it was saved without either."""
+    """Which epoch it is in, as a loader or `fit` counts; None if neither has saved it."""
     return self._position().get("epoch")
 
   def serialize(self) -> str:
@@ -131,3 +128,6 @@ class EpochPosition(tf.train.experimental.PythonState):
           "its end, so the rest of its epoch would be lost. Save it after the loop over an epoch, or delete the iterator "
           "first; to continue in the middle, save the iterator itself.")
     return positions.of(self._stages)
+
+
+joined_positions.READERS.append(lambda saved: saved._position() if isinstance(saved, EpochPosition) else None)

@@ -1,50 +1,71 @@
 """Joins the positions of several workers into one, which any number of workers can restore."""
 import base64
-import collections
 import os
-import pathlib
 import zlib
 
 import numpy as np
+import tensorflow as tf
 
-from refurbish_tf._internal import positions
+from refurbish_tf._internal import mistakes, positions
 
+# Functions that return the position in what a loader or a callback has saved, None for anything else.
+READERS = []
 # What must be the same for all workers.
 _SAME = ("seed", "reuse_factor", "eviction", "shuffle", "num_shards", "whole", "schedule_shards")
+
+
+def joined(saved):
+  """What `rtf.EpochPosition.joined` returns, as a value."""
+  found = [read(each) for each in saved]
+  value, lost = join(found)
+  if lost:
+    mistakes.warn(
+        f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
+        f"{', '.join(map(str, lost))}). All their samples come again in this epoch, and are prepared again.")
+  return value
 
 
 def read(saved):
   """The position that a worker has saved, in whatever form; None if it was lost."""
   if saved is None:
     return None
-  if isinstance(saved, collections.abc.Mapping):
-    from refurbish_tf.loaders import state
-    return state.position_of(saved)
+  for reader in READERS:
+    if (position := reader(saved)) is not None:
+      return position
   if not isinstance(saved, (str, os.PathLike)):
     raise TypeError(
         "saved of rtf.EpochPosition.joined must have, for each worker, the path of a checkpoint or of a backup, the state_dict() of "
         f"a loader, an EpochPosition, or None, got {type(saved).__name__}.")
-  path, epoch = pathlib.Path(saved), None
-  if path.is_dir():
-    from refurbish_tf.keras import backup
-    path, epoch = backup.iterator_in(path)
-  found = positions.saved_in(os.fspath(path))
+  return read_checkpoint(saved)
+
+
+def read_checkpoint(path):
+  """The position in a `tf.train.Checkpoint`; ValueError unless it has one."""
+  try:
+    found = positions.saved_in(os.fspath(path))
+  except tf.errors.OpError as error:
+    raise ValueError(
+        f"saved of rtf.EpochPosition.joined: {path} cannot be read as a checkpoint ({type(error).__name__}). Pass None for a worker whose "
+        "checkpoint was lost.") from error
   if len(found) != 1:
     raise ValueError(
         f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, and must have one. Save one iterator, or one "
         "rtf.EpochPosition, by tf.train.Checkpoint.")
-  return found[0] if epoch is None else {**found[0], "epoch": epoch}
+  return found[0]
 
 
 def join(found):
   """The joined position, and the numbers of the shards whose position is missing."""
   present = [position for position in found if position is not None]
   if not present:
-    _refuse("there is none. Begin with the first epoch")
-  if not all(position.get("can_be_moved", True) for position in present):
+    _refuse("no position was given, or all are None. Begin with the first epoch")
+  blockers = sorted({position["not_movable"] for position in present if position.get("not_movable")})
+  if blockers:
     _refuse(
-        "a pipeline holds elements that have left refurbish and were not handed out. Set options.experimental_symbolic_checkpoint = True, "
-        "and put shuffle, unbatch and interleave before refurbish, or finish the epoch with the former number of workers")
+        f"{', '.join(blockers)} after refurbish has a position of its own, which cannot be divided among workers. Save between two epochs, or "
+        "finish the epoch with the former number of workers; for prefetch and parallel map set options.experimental_symbolic_checkpoint")
+  if not all(position["stages"] for position in present):
+    _refuse("the pipelines have no refurbish stage. Put refurbish into them")
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
     _refuse("they are of different pipelines. Take what the workers of one run have saved")
   joined = [_join_stage(list(states), len(found)) for states in zip(*(position["stages"] for position in present), strict=True)]
@@ -57,22 +78,24 @@ def join(found):
 
 def _join_stage(states, num_workers):
   if "num_shards" not in states[0]:
-    _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Leave offload without refurbish out")
+    _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage that does not follow refurbish")
   for name in _SAME:
     if len({state[name] for state in states}) > 1:
       _refuse(f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Take what the workers of one run have saved")
   count, shards = states[0]["num_shards"], [state["shard"] for state in states]
   if count != num_workers or len(set(shards)) != len(shards):
     _refuse(
-        f"the source had {count} shards, and there are {num_workers} positions, of the shards {', '.join(map(str, shards))}. Give one of "
-        "each worker, None for a lost one; a source must be sharded by source.shard(n, i) before refurbish")
+        f"the number of shards was {count}, but {num_workers} positions were given (of shards {', '.join(map(str, shards))}). Pass one "
+        "position per worker, and None for a lost one; shard by source.shard(n, i) before refurbish")
   if count > 1 and states[0]["schedule_shards"] == 0:
     _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
   number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
   # Workers that have not begun the epoch, or have ended it.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):
-    _refuse("they are of different epochs. Take positions that were saved at the same time")
+    _refuse(
+        "they are of different epochs. Take positions that were saved at the same time; under repeat shards of different lengths drift "
+        "apart, so end each epoch together, or take an equal number of samples for each worker")
   begun = any(done) or any(state["begun"] for state in states)
   sizes = [_size(state) for state in states]
   known = states[0]["whole"] >= 0 or min(sizes) >= 0 and len(sizes) == count

@@ -12,6 +12,7 @@ import time
 import tensorflow as tf
 
 from refurbish_tf._internal import native
+from refurbish_tf._internal.tensorflow_internals import context
 
 _CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -73,12 +74,12 @@ def room_for_samples() -> int:
 
 def room_for_reading_ahead() -> int:
   """How many bytes the `prefetch(AUTOTUNE)` of a pipeline may hold: a quarter of what stays free of samples, at most 512 MiB."""
-  with tf.init_scope():
-    return min(_free_and_reserve()[1] // 4, 2**29)
+  return min(_free_and_reserve()[1] // 4, 2**29)
 
 
 def _free_and_reserve():
-  return native.ops().refurbish_tf_memory(root=_ROOT).numpy().tolist()
+  with context.eager_mode():  # A stage may be built in a graph.
+    return native.ops().refurbish_tf_memory(root=_ROOT).numpy().tolist()
 
 
 def has_accelerator() -> bool:

@@ -17,10 +17,11 @@ from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
 _FORMAT = 3  # Raise it for a change that another package cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
+_MOST_TRIES = 1000
 # Datasets that yield an element as soon as they have read it, so that what has left a stage is what was handed out.
 _PASSES_ON = frozenset({
-    "_BatchDataset", "_ConcatenateDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset",
-    "_RepeatDataset", "_TakeDataset", "_ZipDataset", "_AssertCardinalityDataset", "HandOverDataset"})
+    "_BatchDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset", "_RepeatDataset", "_ZipDataset",
+    "HandOverDataset"})
 # They read ahead, but a symbolic checkpoint is of what was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
@@ -90,6 +91,8 @@ def restore(what, stages, position):
     raise damaged(what, error) from error
   if found != _FORMAT:
     raise ValueError(f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that saved it.")
+  if not stages and kinds:
+    raise ValueError(f"{what}: a joined position holds a value, and no pipeline. Call its restore(pipeline) instead.")
   if kinds != _kinds(stages):
     raise ValueError(
         f"{what}: the position is of another pipeline, with the stages {kinds}, but this one has {_kinds(stages)}. Build the same "
@@ -123,7 +126,7 @@ def unchanged_on_error(stages):
 def in_epoch(position, checkpoint):
   """The position of an iterator in an epoch, from the two tensors of its checkpoint, which may be another process's."""
   states = []
-  for name, state in zip(position["names"], position["stages"], strict=True):
+  for name, state in zip(position.get("names", ()), position["stages"], strict=True):
     *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
     if num_found > 1:
       raise ValueError("several iterators of the pipeline are in an epoch of one refurbish stage. Read each stage once.")
@@ -151,14 +154,19 @@ def _kinds(stages):
   return [type(stage).__name__ for stage in stages]
 
 
-def _can_be_moved(dataset, symbolic):
-  """Whether all that has left the stages was handed out."""
+def _not_movable(dataset, symbolic):
+  """The operation whose own position would be lost if that of the stages were moved, None if there is none.
+
+  All that has left the stages must have been handed out.
+  """
   if hasattr(dataset, "refurbish_stage"):
-    return True
-  passes_on = _PASSES_ON_SYMBOLIC if symbolic else _PASSES_ON
-  if not symbolic and not getattr(dataset, "holds_nothing", True):
-    return False  # The end of a loader's pipeline, with an element on its way to a device.
-  return type(dataset).__name__ in passes_on and all(_can_be_moved(upstream, symbolic) for upstream in dataset._inputs())
+    return None
+  is_known = type(dataset).__name__ in (_PASSES_ON_SYMBOLIC if symbolic else _PASSES_ON)
+  counts = type(dataset).__name__ == "_RepeatDataset" and int(tf.get_static_value(dataset._count)) >= 0
+  # The end of a loader's pipeline may have an element on its way to a device.
+  if not is_known or counts or not (symbolic or getattr(dataset, "holds_nothing", True)):
+    return dataset_graph.method_name(type(dataset).__name__)
+  return next(filter(None, (_not_movable(upstream, symbolic) for upstream in dataset._inputs())), None)
 
 
 def _check_elements_read_again(dataset):
@@ -179,8 +187,13 @@ def _save(iterator, serialize):
   if not stages:
     return serialize(iterator)
   # The iterator may be reading ahead: no stage must have begun an epoch in the meantime.
-  before, position = None, of(stages)
+  before, position, tries = None, of(stages), 0
   while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])):
+    tries += 1
+    if tries > _MOST_TRIES:
+      raise ValueError(
+          "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads that read it, or "
+          "save between two epochs.")
     tensors = serialize(iterator)
     before, position = position["stages"], of(stages)
   symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
@@ -192,14 +205,14 @@ def _save(iterator, serialize):
       continue
     *_, next_epoch = native.ops().refurbish_tf_refurbish_saved_position(stage=stage.stage_name, checkpoint=tensors[_STATE])
     if next_epoch >= 0:
-      # The element that was handed out last is behind what was read ahead.
+      # The stage may have read further than the last element that was handed out.
       position["stages"][i]["next_epoch"] = int(next_epoch)
     elif symbolic and restored is not None:
-      position["stages"][i] = restored[i]  # It has not come to the stage since.
+      position["stages"][i] = restored[i]  # No element of the stage was read since the restore.
     elif symbolic and position["stages"][i]["next_epoch"] > 0:
       position["stages"][i]["next_epoch"] = -1  # What it has read ahead has begun an epoch: it is not known which.
   position["names"] = [getattr(stage, "stage_name", b"").decode() for stage in stages]
-  position["can_be_moved"] = _can_be_moved(iterator._dataset, symbolic)
+  position["not_movable"] = _not_movable(iterator._dataset, symbolic)
   return {**tensors, _STAGES: tf.constant(json.dumps(position))}
 
 

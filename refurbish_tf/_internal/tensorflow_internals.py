@@ -10,7 +10,7 @@ try:
   from tensorflow.python.data.ops import iterator_ops
   # Elements of several components, as tf.data flattens them.
   from tensorflow.python.data.util import nest, structure
-  # Fingerprints of functions, for stores on disk.
+  # Fingerprints of functions, for stores on disk; the memory, where a stage is built in a graph.
   from tensorflow.python.eager import context
   # Determinism mode; components that are None; the operations that `advise` finds; `tf.random.set_seed`.
   from tensorflow.python.framework import config, none_tensor, op_def_registry, random_seed

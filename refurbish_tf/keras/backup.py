@@ -2,13 +2,14 @@
 import contextlib
 import json
 import os
+import pathlib
 import shutil
 import warnings
 
 import keras
 import tensorflow as tf
 
-from refurbish_tf._internal import checks
+from refurbish_tf._internal import checks, joined_positions, positions
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
@@ -124,7 +125,7 @@ class Backup:
     if joined is None:
       tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     else:
-      joined.restore(iterator._dataset)
+      positions.restore("BackupAndRestore", positions.stages_of(iterator._dataset), joined)
     for name in ("weights", "random states", "optimizer"):
       for variable in variables[name]:
         variable.assign(next(values))
@@ -149,13 +150,18 @@ class Backup:
       self.directory.rmdir()
 
 
-def iterator_in(directory):
-  """The path of the iterator's checkpoint in a backup, and the number of its epoch in `fit`; ValueError if there is no backup."""
-  backup = Backup(directory)
+def position_in(directory):
+  """The position in a backup, with the number of its epoch in `fit`; None if it is not a directory, ValueError if it has no backup."""
+  if not isinstance(directory, (str, os.PathLike)) or not os.path.isdir(directory):
+    return None
+  backup = Backup(pathlib.Path(directory))
   state = backup.state()
   if state is None:
     raise ValueError(f"{directory} has no backup of rtf.keras.BackupAndRestore. Pass None for a worker whose backup was lost.")
-  return backup._path() / "iterator", state["epoch"]
+  return {**joined_positions.read_checkpoint(backup._path() / "iterator"), "epoch": state["epoch"]}
+
+
+joined_positions.READERS.append(position_in)
 
 
 def pipeline(iterator):

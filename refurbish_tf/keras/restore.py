@@ -15,8 +15,7 @@ from typing import Literal, Sequence
 import keras
 import tensorflow as tf
 
-from refurbish_tf._internal import checks
-from refurbish_tf.epoch_position import EpochPosition
+from refurbish_tf._internal import checks, joined_positions
 from refurbish_tf.keras import backup
 from refurbish_tf.keras.reader import Reader
 from refurbish_tf.keras.step import StepCallback
@@ -64,7 +63,7 @@ class BackupAndRestore(StepCallback):
     double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the space.
     delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the start. If
       not, a fit of more epochs resumes at what was saved last.
-    former_dirs: where the number of workers has changed, the `backup_dir` of each former worker, None for one that was lost.
+    former_dirs: the `backup_dir` of each former worker if the number of workers has changed; None for a lost one.
       While `backup_dir` has no backup, `fit` resumes with the model of the first one, and with its part of what all of
       them had left of the epoch (`rtf.EpochPosition.joined`).
 
@@ -142,10 +141,10 @@ class BackupAndRestore(StepCallback):
       self.model._initial_epoch = self._saved["epoch"]
 
   def _join_former(self):
-    self._joined = EpochPosition.joined(self._former_dirs)
+    self._joined = joined_positions.joined(self._former_dirs)
     self._restored_backup = backup.Backup(pathlib.Path(next(filter(None, self._former_dirs))))
     # The steps that are left of the epoch are counted from its rest.
-    self._saved = {**self._restored_backup.state(), "epoch": self._joined.epoch, "step": 0, "steps": None}
+    self._saved = {**self._restored_backup.state(), "epoch": self._joined["epoch"], "step": 0, "steps": None}
 
   def _check(self, saved):
     for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled in the same way")):

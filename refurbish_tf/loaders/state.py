@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import positions
+from refurbish_tf._internal import joined_positions, positions
 
 _MAGIC = b"rtf loader state"
 _FORMAT = 5  # Raise it for a change that another package cannot read.
@@ -92,13 +92,18 @@ def as_array(function, state_dict):
 
 
 def position_of(state_dict):
-  """The position that a loader has saved, with the number of its epoch."""
+  """The position that a loader has saved, with the number of its epoch; None if it was not a loader."""
+  if not isinstance(state_dict, collections.abc.Mapping):
+    return None
   function = "rtf.EpochPosition.joined"
   saved = read(function, as_array(function, state_dict))
   position = saved.position
   if saved.iterator is not None:
     position = positions.in_epoch(position, _checkpoint(saved.iterator))
   return {**position, "epoch": saved.epoch}
+
+
+joined_positions.READERS.append(position_of)
 
 
 def restore(iterator, saved):

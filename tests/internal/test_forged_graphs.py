@@ -188,12 +188,15 @@ def named(op, **inputs):
 
 NAMED = {
     **{f"two names for {op}": {"op": op, "stage": NAMES}
-       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "offload_counts",
+       for op in ("refurbish_counts", "refurbish_description", "refurbish_position", "offload_counts",
                   "offload_state", "echo_counts")},
     "two samples": {"op": "refurbish_generation", "stage": "", "index": [1, 2], "epoch": 0},
     "two names for offload_restore": {"op": "offload_restore", "stage": NAMES, "state": [1, 2]},
-    "two names for refurbish_restore": {
-        "op": "refurbish_restore", "stage": NAMES, "state": [1] * 7, "reuse_factor": 2.0},
+    "two names for refurbish_set_position": {
+        "op": "refurbish_set_position", "stage": NAMES, "numbers": [1] * 7, "reuse_factor": 2.0, "yielded": np.zeros([0], np.uint8),
+        "lost_shards": np.zeros([0], np.int64)},
+    "two names for refurbish_keep_position": {"op": "refurbish_keep_position", "stage": NAMES, "next_epoch": 1},
+    "two next epochs": {"op": "refurbish_keep_position", "stage": "", "next_epoch": np.zeros([0], np.int64)},
     "two names for a store": {"op": "cache_store_handle", "store": NAMES, "max_bytes": 1, "mode": "open"},
     "two limits": {"op": "cache_store_handle", "store": "", "max_bytes": [1, 2], "mode": "open"},
     "two modes": {"op": "cache_store_handle", "store": "", "max_bytes": 1, "mode": NAMES},

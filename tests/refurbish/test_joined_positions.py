@@ -155,14 +155,44 @@ def test_what_cannot_be_joined(tmp_path):
       "loader", worker("range", 12, n, i, 2, "loader", **options), tmp_path, epochs, steps)[1]
   held = with_checkpoints(worker("range", 12, 2, 0, 2, "loader"), symbolic=False)
   for saved, message in (
-      ([state(2, 0)], "had 2 shards, and there are 1 positions"),
-      ([state(2, 0), state(2, 0)], "of the shards 0, 0"),
+      ([state(2, 0)], "number of shards was 2, but 1 positions were given"),
+      ([state(2, 0), state(2, 0)], "of shards 0, 0"),
       ([state(2, 0), state(2, 1, seed=2)], "their seed differs: 1, 2"),
       ([state(2, 0), state(2, 1, epochs=3)], "different epochs"),
-      ([None, None], "there is none"),
+      ([None, None], "no position was given"),
       ([state(2, 0), stop("checkpoint", held, tmp_path / "held", 0, 1)[1]], "experimental_symbolic_checkpoint"),
+      ([state(2, 0), tmp_path / "lost"], "cannot be read as a checkpoint .*Pass None"),
+      ([numpy_loader(tf.data.Dataset.range(3)).state_dict()], "no refurbish stage"),
       ([state(2, 0), tf.train.Checkpoint().write(str(tmp_path / "empty"))], "has 0 positions")):
     with pytest.raises(ValueError, match=message):
       rtf.EpochPosition.joined(saved)
-  with pytest.raises(TypeError, match="got int"):
-    rtf.EpochPosition.joined([3])
+  for saved in ([3], 3, "checkpoints"):
+    with pytest.raises(TypeError, match="got (int|str)"):
+      rtf.EpochPosition.joined(saved)
+
+
+AFTER = {
+    "repeat": lambda dataset: dataset.repeat(2).batch(2), "take": lambda dataset: dataset.take(5).batch(2),
+    "concatenate": lambda dataset: dataset.concatenate(worker("range", 12, 1, 0, 2).unbatch()).batch(2),
+    "shuffle": lambda dataset: dataset.batch(2).shuffle(3, seed=1), "unbatch": lambda dataset: dataset.batch(2).unbatch().batch(2)}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_an_operation_with_a_position_of_its_own_is_refused(tmp_path, name):
+  dataset = tf.data.Dataset.range(12).map(lambda index: tf.fill([3], index)).refurbish(lambda sample: sample, r=2, seed=1)
+  loader = numpy_loader(AFTER[name](dataset))
+  next(iter(loader))
+  with pytest.raises(ValueError, match=f"{name}.* after refurbish has a position of its own"):
+    rtf.EpochPosition.joined([loader.state_dict()])
+
+
+def test_an_iterator_that_has_started_does_not_take_the_rest(tmp_path):
+  position = rtf.EpochPosition.joined([stop("checkpoint", worker("range", 12, 1, 0, 2), tmp_path / "saved", 0, 2)[1]])
+  dataset = worker("range", 12, 1, 0, 2).repeat()
+  started = iter(dataset)
+  next(started)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="has already started an epoch and might take the rest"):
+    position.restore(dataset)
+  del started
+  position.restore(dataset)
+  assert len(samples(itertools.islice(dataset, 4))) == 8

@@ -65,7 +65,7 @@ def test_at_most_3_bytes_a_sample_beside_a_store_in_memory(on_disk, tmp_path):
   for _ in range(2):
     iterator = iter(dataset)
     next(iterator)
-    assert bytes_beside_store(dataset) < (9 if on_disk else 3) * N
+    assert bytes_beside_store(dataset) < (13 if on_disk else 3) * N
     for _ in iterator:
       pass
   under_way = bytes_beside_store(dataset)

@@ -323,7 +323,7 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   other = make()
   busy = iter(other)
   next(busy)
-  with pytest.raises(tf.errors.FailedPreconditionError, match=f"another iterator.*seed={seed}"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match=f"perhaps the restored one, has already started.*seed={seed}"):
     restore(other, path)
   with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline: seed "):
     restore(make(seed=1), path)

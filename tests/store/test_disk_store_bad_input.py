@@ -86,7 +86,7 @@ def test_samples_of_other_decoders(root, place, before):
     assert len(list(decoding_stage(place, path))) == 4
     gc.collect()
   forge_settings(path, decoders=before)
-  with pytest.raises(ValueError, match="^store .* version 1 of rtf.augment.decode .*version 2 of .*overwrite=True") as error:
+  with pytest.raises(ValueError, match="^store .* version 1 of rtf.augment.decode .*version 3 of .*overwrite=True") as error:
     decoding_stage(place, path)
   del error  # Whose traceback holds a stage.
   gc.collect()

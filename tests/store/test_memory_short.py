@@ -1,9 +1,5 @@
 """While the memory of the machine is short, stores in memory keep less, and nothing that is yielded changes (G8)."""
 import contextlib
-import os
-import subprocess
-import sys
-import textwrap
 import warnings
 
 import numpy as np
@@ -12,7 +8,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import machine
-from support import ROOT, cases
 from support import memory as machine_memory
 from support.memory import NONE, PLENTY, SHORT
 from support.pipelines import make_source
@@ -99,8 +94,8 @@ def test_it_is_said_once_to_python(memory):
   assert warning.category is rtf.PipelineWarning
   for text in ("samples (0 MiB)", "can still have 30", "CacheStore(max_bytes=...)", "directory"):
     assert text in str(warning.message)
-  # Those of threads that put while the first one looked.
-  assert len(store) <= 2
+  # Those that were put before the store looked again, after 32 uses.
+  assert len(store) <= 64
 
 
 @pytest.mark.parametrize("free", [SHORT, NONE])
@@ -186,37 +181,9 @@ def test_what_is_dropped_is_what_is_short(memory, size):
   machine_memory.check_dropped(size, lambda short: memory.set(2 * 2**30 - short))
 
 
-def run_alone(code, before=()):
-  environment = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-  done = subprocess.run(
-      [*before, sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environment}, cwd=ROOT, capture_output=True,
-      text=True, timeout=600, check=False)
-  assert done.returncode == 0, done.stderr
-
-
-@cases.slow
-def test_what_is_dropped_from_tensorflows_pool(tmp_path):
-  """On processors for which TensorFlow uses oneDNN, it has this pool by default."""
-  run_alone(f"""
-      import pathlib, pytest
-      from support import memory
-      with memory.free_memory(pytest.MonkeyPatch, pathlib.Path({str(tmp_path)!r})) as free:
-        memory.check_dropped(600_000, lambda short: free.set(2 * memory.GIB - short))""")
-
-
-@cases.slow
-def test_what_is_dropped_in_a_control_group():
-  with machine_memory.control_group() as (group, limit, usage):
-    run_alone(f"""
-        import pathlib
-        from support import memory
-        memory.check_dropped(600_000, memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r}))""",
-        before=["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")])
-
-
 def test_the_most_samples_are_as_many_as_the_container_has_memory_for(memory, tmp_path):
   for name, text in {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(2**20)}.items():
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="has 1000000 elements; refurbish takes at most 65536, as many"):
-    next(iter(tf.data.Dataset.range(1_000_000).refurbish(partial_fn)))
+  with pytest.raises(ValueError, match="has 1000000 elements; refurbish takes at most 209715, as many"):
+    tf.data.Dataset.range(1_000_000).refurbish(partial_fn)

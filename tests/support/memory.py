@@ -93,8 +93,9 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
   assert abs(number * size - stats.bytes - short) <= short / 10, (number * size, stats.bytes)
   # What stays is used, and no more goes.
   epoch()
-  assert rtf.stats(dataset)[0].epochs[-1].missing == number - stats.entries
-  assert store.stats().entries == stats.entries
+  # But for the little that the process itself takes more.
+  assert rtf.stats(dataset)[0].epochs[-1].cached >= 0.99 * stats.entries
+  assert store.stats().entries >= 0.99 * stats.entries
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
+#include "refurbish_tf/cc/refurbish/stage.h"
 
 namespace refurbish_tf {
 
@@ -17,7 +17,7 @@ std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset) {
       }
     }
   }
-  const auto* own = dynamic_cast<const RefurbishDataset*>(&dataset);
+  const auto* own = dynamic_cast<const StageDataset*>(&dataset);
   if (own != nullptr) stages.push_back(own->stage());
   return stages;
 }

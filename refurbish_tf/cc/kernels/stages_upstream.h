@@ -18,6 +18,15 @@ namespace refurbish_tf {
 
 class Stage;
 
+// A dataset that is a stage.
+class StageDataset {
+ public:
+  virtual const std::shared_ptr<Stage>& stage() const = 0;
+
+ protected:
+  ~StageDataset() = default;
+};
+
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 
 // Each once. Does not look into functions.

@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (position_lost_) {
       return absl::FailedPreconditionError(
           "The checkpoint that was restored has nothing of refurbish, so it is "
-          "not known which epoch comes next: it was saved in a graph, or as a "
-          "stage in a function began. Save it by tf.train.Checkpoint outside of "
+          "not known which epoch comes next: it was saved inside a "
+          "tf.function, or while a stage captured by a function was starting. Save it by tf.train.Checkpoint outside of "
           "a tf.function, or use rtf.keras.BackupAndRestore or a loader. To "
           "begin with the first epoch again, also if the restore itself has "
           "failed, build the pipeline again and restore everything but the "

@@ -110,6 +110,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // A stage that was given no seed takes that of the position. It drops what it
   // has kept, which was prepared with another seed, so no iterator may be under
   // way.
+  // In an epoch it also fails while an iterator is in one, which might then
+  // take the rest.
   absl::Status Restore(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   // The same for an iterator that yields the rest itself. Null if the position
   // is in no epoch.
@@ -163,6 +165,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // `scheduled`: whether to follow the schedule, if there is one.
   ToMake BeginEpoch(uint64_t number, bool scheduled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status SetTo(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   // Null unless an epoch was restored whose rest nobody has begun.
   std::shared_ptr<Epoch> ResumeRest() ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);

@@ -180,7 +180,8 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
     return absl::FailedPreconditionError(absl::StrCat(
         "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
         ". This stage was given none and would take that one, but an iterator "
-        "has already started an epoch: the one that is restored, or another. "
+        "of this pipeline, perhaps the restored one, has already started an "
+        "epoch. "
         "Restore before the first element is read and drop other iterators, or "
         "give the stage seed=",
         saved.seed, "."));
@@ -238,6 +239,20 @@ absl::Status Stage::CheckFits(const EpochPosition& saved) const {
 }
 
 absl::Status Stage::Restore(const EpochPosition& saved) {
+  if (saved.begun) {
+    absl::MutexLock lock(&mu_);
+    for (const BegunEpoch& epoch : epochs_) {
+      if (epoch.alive.expired()) continue;
+      return absl::FailedPreconditionError(
+          "A position in the middle of an epoch was restored, but an iterator "
+          "of this pipeline has already started an epoch and might take the "
+          "rest. Delete that iterator first, or restore before you make one.");
+    }
+  }
+  return SetTo(saved);
+}
+
+absl::Status Stage::SetTo(const EpochPosition& saved) {
   {
     absl::MutexLock lock(&mu_);
     RTF_RETURN_IF_ERROR(CheckFits(saved));
@@ -286,7 +301,7 @@ absl::Status Stage::Restore(const EpochPosition& saved) {
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::RestoreAndResume(
     const EpochPosition& saved) {
-  RTF_RETURN_IF_ERROR(Restore(saved));
+  RTF_RETURN_IF_ERROR(SetTo(saved));
   if (!saved.begun) return nullptr;
   std::shared_ptr<Epoch> epoch = ResumeRest();
   if (epoch != nullptr) return epoch;

@@ -7,6 +7,7 @@ ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
 LAYERS = "refurbish_tf/cc/kernels/image_layers.cc"
 INLINE = "refurbish_tf/cc/kernels/inline_function.cc"
 TESTS = "tests/refurbish/test_batches.py::"
+ENDS = "tests/refurbish/test_batch_ends.py::"
 ECHO = "tests/echo/test_augment_stage.py::"
 
 MUTANTS = [
@@ -14,11 +15,11 @@ MUTANTS = [
            "own_ == nullptr && row.number == num_rows_ &&", "own_ == nullptr &&",
            TESTS + "test_samples_that_are_gone_leave_no_hole"),
     Mutant("batches: what is dropped leaves the epoch open", ITERATOR, "if (!last && options.drop_remainder &&", "if (false &&",
-           TESTS + "test_what_is_dropped_ends_the_epoch"),
+           ENDS + "test_what_is_dropped_ends_the_epoch"),
     Mutant("batches: epochs that are left lead to no reuse", "refurbish_tf/cc/refurbish/stage.cc",
-           "if (fitting_.num_seen() == num_samples()) {", "if (false) {", TESTS + "test_epochs_that_are_left_lead_to_reuse"),
+           "if (fitting_.num_seen() == num_samples()) {", "if (false) {", ENDS + "test_epochs_that_are_left_lead_to_reuse"),
     Mutant("prefetch: elsewhere it has TensorFlow's budget of memory", "refurbish_tf/_internal/dataset_graph.py",
-           "if not given.enabled and not given.ram_budget:", "if False:", TESTS + "test_prefetch_elsewhere_takes_no_more_than_its_memory"),
+           "if not given.enabled and not given.ram_budget:", "if False:", ENDS + "test_prefetch_elsewhere_takes_no_more_than_its_memory"),
     Mutant("batches: memory that is in use is used again", "refurbish_tf/cc/kernels/batch_memory.cc",
            "  spare_.erase(found);\n", "", TESTS + "test_memory_is_aligned_and_used_again"),
     Mutant("batches: a row takes any shape", ROWS,
@@ -49,7 +50,7 @@ MUTANTS = [
            TESTS + "test_layers_called_directly_do_what_their_function_does"),
     Mutant("layers called directly: what comes before images that they refuse runs twice", INLINE,
            "    fell_back = IsRejection(status);", "    fell_back = IsRejection(status) || (*values)[0].NumElements() == 0;",
-           TESTS + "test_what_comes_before_images_without_pixels_or_of_another_rank_is_called_once"),
+           TESTS + "test_what_comes_before_images_without_pixels_is_called_once"),
     Mutant("layers called directly: of a clip only the first frame is made", LAYERS,
            "    for (int64_t i = 0; i < number; ++i) {", "    for (int64_t i = 0; i < 1; ++i) {",
            TESTS + "test_layers_called_directly_do_what_their_function_does"),

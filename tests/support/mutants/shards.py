@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant("on disk samples have the numbers of their shard", "refurbish_tf/cc/store/samples/disk_samples.h",
            "const override { return shard; }", "const override { return Shard(); }", AGAIN),
     Mutant("shorter and longer orders have one hand", SCHEDULE,
-           "{HandAt(epoch, shorter + 1), HandAt(epoch, shorter)}", "{HandAt(epoch, shorter), HandAt(epoch, shorter)}",
+           "{hand(shorter + 1), hand(shorter)}", "{hand(shorter), hand(shorter)}",
            "tests/cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
     Mutant("samples take the places of the new shard's schedule", RESTORE, "  if (!follows_own && keeps_all) {",
            "  if (false) {", AGAIN),

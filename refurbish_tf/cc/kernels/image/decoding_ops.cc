@@ -1,10 +1,5 @@
-// The op of `decode_random_resized_crop` and `decode`.
-//
-// JPEG files are decoded here: only the window that is wanted, at one of
-// libjpeg's scales where it has many more pixels than the result (jpeg.h), and
-// then resized. Files of other formats are decoded whole by the kernel of
-// TensorFlow's `DecodeImage`, which is called here: as an op before this one it
-// would decode JPEG files, too, and its errors would not say what to do.
+// The op of `decode_random_resized_crop` and `decode`: of JPEG files only the
+// window that is wanted; TensorFlow's `DecodeImage` decodes others whole.
 #include <algorithm>
 #include <limits>
 #include <memory>

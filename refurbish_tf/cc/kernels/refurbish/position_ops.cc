@@ -26,7 +26,7 @@ NamedNumbers NumbersOf(EpochPosition position) {
   return numbers;
 }
 
-// For `_positions.py`: numbers by name, in one row, r, and a bit for each
+// For `positions.py`: numbers by name, in one row, r, and a bit for each
 // sample that was yielded.
 void SetPosition(OpKernelContext* ctx, const EpochPosition& position) {
   SetNamedRows(ctx, {NumbersOf(position)});
@@ -117,8 +117,11 @@ absl::Status SetStagePosition(OpKernelContext* ctx) {
 }
 
 absl::Status KeepStagePosition(OpKernelContext* ctx) {
+  if (ctx->input(1).dims() > 0) {
+    return absl::InvalidArgumentError("`next_epoch` must be a scalar.");
+  }
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
-  stage->KeepPosition(ctx->input(1).flat<int64_t>()(0));
+  stage->KeepPosition(ctx->input(1).scalar<int64_t>()());
   return absl::OkStatus();
 }
 

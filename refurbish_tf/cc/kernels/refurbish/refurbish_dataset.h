@@ -10,6 +10,7 @@
 #include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/stages_upstream.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 
 namespace refurbish_tf {
@@ -37,7 +38,7 @@ struct RefurbishArguments {
   std::vector<PartialTensorShape> output_shapes;
 };
 
-class RefurbishDataset : public UnaryDataset {
+class RefurbishDataset : public UnaryDataset, public StageDataset {
  public:
   // `hinted`: the source has a shard that is not filled in. `final` may be
   // null.
@@ -53,7 +54,7 @@ class RefurbishDataset : public UnaryDataset {
         final_(std::move(final)),
         hinted_(hinted) {}
 
-  const std::shared_ptr<Stage>& stage() const { return stage_; }
+  const std::shared_ptr<Stage>& stage() const override { return stage_; }
 
   int64_t CardinalityInternal(CardinalityOptions options) const override;
   absl::Status RandomIndexingCompatible() const override;

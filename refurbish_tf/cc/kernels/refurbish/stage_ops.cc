@@ -29,10 +29,10 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
 }
 
 absl::Status FindGeneration(OpKernelContext* ctx) {
-  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   if (ctx->input(1).dims() > 0 || ctx->input(2).dims() > 0) {
     return absl::InvalidArgumentError("`index` and `epoch` must be scalars.");
   }
+  TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   TF_ASSIGN_OR_RETURN(const int64_t generation,
                       stage->GenerationOf(ctx->input(1).scalar<int64_t>()(),
                                           ctx->input(2).scalar<int64_t>()()));
