@@ -109,7 +109,7 @@ def test_nonsense_is_refused(state, changes, message):
 
 def test_more_samples_than_memory_holds_are_refused():
   """Before anything is made for them: of a source whose length is not known a checkpoint may say any."""
-  most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 16)
+  most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 5)
   dataset = make("stream", N, epochs=None)
   state = state_of(iter(dataset))
   state.values |= {"num_samples": np.int64(most + 1), "scheduled": np.int64(1)}

@@ -22,7 +22,7 @@ void InThreads(int number, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(UsedGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) {
+TEST(UsesOfGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) {
   for (const auto& [reuse_factor, most] : {std::pair<double, int>{1, 1}, {2.5, 3}, {3, 3}}) {
     UsedGenerations used(reuse_factor);
     EXPECT_EQ(used.Wanted(7, 4).least, 4u);
@@ -41,7 +41,7 @@ TEST(UsedGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) {
   }
 }
 
-TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
+TEST(UsesOfGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
   UsedGenerations used(3);
   EXPECT_EQ(used.NextUnused(5), 0u);
   EXPECT_TRUE(used.UseOnce(5, 2));
@@ -52,7 +52,7 @@ TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
   EXPECT_EQ(used.NextUnused(5), 5u);
 }
 
-TEST(UsedGenerationsTest, ThreadsTogetherUseEachGenerationRTimes) {
+TEST(UsesOfGenerationsTest, ThreadsTogetherUseEachGenerationRTimes) {
   constexpr uint32_t kSamples = 300, kGenerations = 5;
   UsedGenerations used(3), once(3);
   used.MakeRoomFor(kSamples);
