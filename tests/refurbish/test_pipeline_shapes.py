@@ -9,7 +9,7 @@ import pytest
 
 from support import cases, pipeline_shapes
 from support.processes import environment_of, outputs_of
-from support.pipeline_shapes import all_shapes, resume, stop, unbroken
+from support.pipeline_shapes import all_shapes, build, resume, stop, unbroken
 
 pytestmark = cases.slow
 KINDS = ("range", "stream of known length")
@@ -57,16 +57,16 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
         case = (way, shape, kind, symbolic)
         directory = tmp_path / f"unbroken {next(number)}"
         directory.mkdir()
+        if kind != "range" and symbolic and "unbatch" in shape and build(*case[1:]) is not None:
+          with pytest.raises(ValueError, match="unbatch after refurbish reads an element again"):
+            stop("checkpoint", *case[1:], directory, 1)
+          outcomes.append(((*case, ""), "refused"))
+          continue
         expected = unbroken(*case, directory)
         if not expected:
           continue
         steps = range(len(expected) if way == "fit" else len(expected) // 2 + 1)
         steps = sorted(chance.sample(steps, min(len(steps), 1 if way == "fit" else 4)))
-        if kind != "range" and symbolic and "unbatch" in shape:
-          with pytest.raises(ValueError, match="unbatch after refurbish reads an element again"):
-            stop("checkpoint", *case[1:], directory, 1)
-          outcomes += [((*case, ""), "refused") for _ in steps]
-          continue
         for step in steps:
           place = tmp_path / f"{len(stops)} {step}"
           place.mkdir()

@@ -32,5 +32,5 @@ def test_what_is_dropped_in_a_control_group():
     run_alone(f"""
         import pathlib
         from support import memory
-        memory.check_dropped(600_000, memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r}))""",
+        memory.check_dropped(600_000, memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r}), held=700 * memory.MIB)""",
         before=["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")])

@@ -94,8 +94,8 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
   # What stays is used, and no more goes.
   epoch()
   # But for the little that the process itself takes more.
-  assert rtf.stats(dataset)[0].epochs[-1].cached >= 0.99 * stats.entries
-  assert store.stats().entries >= 0.99 * stats.entries
+  assert rtf.stats(dataset)[0].epochs[-1].cached >= 0.95 * stats.entries
+  assert store.stats().entries >= 0.95 * stats.entries
 
 
 @contextlib.contextmanager
@@ -125,6 +125,7 @@ def make_short_in(group, limit, usage):
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     files = sum(int(stat.get(f"total_{name}", stat.get(name, 0))) for name in ("inactive_file", "active_file", "slab_reclaimable"))
     used = int((group / usage).read_text()) - files
-    # Below 4 GiB the reserve is a quarter of the limit, and an eighth less `short` is to be free.
+    # Below 4 GiB the reserve is a quarter of the limit, and an eighth less `short` is to be free. The limit is above the usage if
+    # that is above 8 * `short`.
     (group / limit).write_text(str((used - short) * 8 // 7))
   return make_short

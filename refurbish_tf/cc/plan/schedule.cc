@@ -8,9 +8,6 @@
 namespace refurbish_tf {
 namespace {
 
-// What a stage and an epoch take, measured, of a moved shard.
-constexpr int64_t kBytesPerSample = 5;
-
 Permutation EvictionOrder(uint64_t seed, uint32_t num_kept) {
   RandomStream random(DeriveKey(seed, Purpose::kEviction));
   return {random, num_kept};
@@ -18,9 +15,9 @@ Permutation EvictionOrder(uint64_t seed, uint32_t num_kept) {
 
 }  // namespace
 
-int64_t MostSamples() {
+int64_t MostSamples(int64_t bytes_each) {
   return std::min(static_cast<int64_t>(kMaxSamples),
-                  ReadMemory().limit / kBytesPerSample);
+                  ReadMemory().limit / bytes_each);
 }
 
 void EpochSchedule::Arrange(const ScheduleOptions& options) {

@@ -33,8 +33,9 @@ struct ScheduleOptions {
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
 inline constexpr int64_t kUnknownSamples = -1;
 // The most samples of a stage: at most kMaxSamples, and as many as this machine
-// has memory to arrange.
-int64_t MostSamples();
+// has memory to arrange. A stage and an epoch take so many bytes for each,
+// measured, of a moved shard, unless the store takes more.
+int64_t MostSamples(int64_t bytes_each = 5);
 // Epoch numbers are below it. A sample is evicted at most once an epoch, so its
 // generation is at most its epoch's number: both have 32 bits, and the greatest
 // value is left to mean "none".

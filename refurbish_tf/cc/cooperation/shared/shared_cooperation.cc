@@ -24,6 +24,8 @@ constexpr char kShardSetting[] = "shard";
 // if these were others.
 constexpr char kWholeSetting[] = "num_samples_of_all_shards";
 constexpr char kFormerSetting[] = "shards_of_schedule";
+// What a stage and its job take in memory, measured.
+constexpr int64_t kBytesPerSample = 13;
 
 // The reuse factor where elements are kept.
 constexpr char kOfElements[] = "elements";
@@ -102,7 +104,8 @@ std::shared_ptr<const Schedule> AgreedSchedule(
   };
   uint64_t samples, kept, origin, former;
   const uint64_t least = num_samples < 0 ? 1 : num_samples;
-  const uint64_t most = num_samples < 0 ? MostSamples() : num_samples;
+  const uint64_t most =
+      num_samples < 0 ? MostSamples(kBytesPerSample) : num_samples;
   if (!number(kSamplesSetting, &samples) || !number(kKeptSetting, &kept) ||
       !number(kOriginSetting, &origin) || samples < least || samples > most ||
       kept > samples || origin >= kMaxEpochs) {
