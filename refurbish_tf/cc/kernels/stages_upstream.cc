@@ -1,24 +1,36 @@
 #include "refurbish_tf/cc/kernels/stages_upstream.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "refurbish_tf/cc/refurbish/stage.h"
 
 namespace refurbish_tf {
+namespace {
+
+// A dataset may be read by several others.
+void AddStages(const DatasetBase& dataset,
+               std::unordered_set<const DatasetBase*>* visited,
+               std::vector<std::shared_ptr<Stage>>* stages) {
+  std::vector<const DatasetBase*> inputs;
+  if (!visited->insert(&dataset).second ||
+      !dataset.InputDatasets(&inputs).ok()) {
+    return;
+  }
+  for (const DatasetBase* input : inputs) AddStages(*input, visited, stages);
+  const auto* own = dynamic_cast<const StageDataset*>(&dataset);
+  if (own != nullptr && std::find(stages->begin(), stages->end(),
+                                  own->stage()) == stages->end()) {
+    stages->push_back(own->stage());
+  }
+}
+
+}  // namespace
 
 std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset) {
+  std::unordered_set<const DatasetBase*> visited;
   std::vector<std::shared_ptr<Stage>> stages;
-  std::vector<const DatasetBase*> inputs;
-  if (!dataset.InputDatasets(&inputs).ok()) return stages;
-  for (const DatasetBase* input : inputs) {
-    for (auto& stage : StagesUpstream(*input)) {
-      if (std::find(stages.begin(), stages.end(), stage) == stages.end()) {
-        stages.push_back(std::move(stage));
-      }
-    }
-  }
-  const auto* own = dynamic_cast<const StageDataset*>(&dataset);
-  if (own != nullptr) stages.push_back(own->stage());
+  AddStages(dataset, &visited, &stages);
   return stages;
 }
 

@@ -75,15 +75,15 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (!end_error_.ok()) {
       return std::exchange(end_error_, absl::OkStatus());
     }
-    if (position_lost_) {
+    if (told_ == Told::kLost) {
       return absl::FailedPreconditionError(
           "The checkpoint that was restored has nothing of refurbish, so it is "
           "not known which epoch comes next: it was saved inside a "
-          "tf.function, or while a stage captured by a function was starting. Save it by tf.train.Checkpoint outside of "
-          "a tf.function, or use rtf.keras.BackupAndRestore or a loader. To "
-          "begin with the first epoch again, also if the restore itself has "
-          "failed, build the pipeline again and restore everything but the "
-          "iterator.");
+          "tf.function, or while a stage captured by a function was starting. "
+          "Save it by tf.train.Checkpoint outside of a tf.function, or use "
+          "rtf.keras.BackupAndRestore or a loader. To begin with the first "
+          "epoch again, also if the restore itself has failed, build the "
+          "pipeline again and restore everything but the iterator.");
     }
   }
   if (std::shared_ptr<Epoch> rest = ResumeRest()) return rest;

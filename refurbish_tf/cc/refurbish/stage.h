@@ -86,7 +86,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // or `Restore` tells the position, the next epoch is an error.
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    position_lost_ = position_lost_ || !position_told_;
+    if (told_ != Told::kPosition) told_ = Told::kLost;
   }
 
   // The iterators that are restored after `Restore` know only their own epochs,
@@ -94,8 +94,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Below 0 the next epoch is an error.
   void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    position_told_ = position_told_ || next_epoch >= 0;
-    position_lost_ = next_epoch < 0;
+    told_ = next_epoch < 0 ? Told::kLost : Told::kPosition;
     next_epoch_ = std::max<int64_t>(next_epoch_, next_epoch);
   }
 
@@ -255,11 +254,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Null until the first epoch. Goes before `store_`.
   std::shared_ptr<Job> job_ ABSL_GUARDED_BY(mu_);
   absl::Status end_error_ ABSL_GUARDED_BY(mu_);
-  // Until a restore tells it: `repeat` makes an iterator for a restore, and
-  // drops it for another one, which it restores.
-  bool position_lost_ ABSL_GUARDED_BY(mu_) = false;
-  // `concatenate` drops later what it has made for a restore.
-  bool position_told_ ABSL_GUARDED_BY(mu_) = false;
+  // What the checkpoints of iterators that were restored have said. `repeat`
+  // and `concatenate` drop what they have made for a restore: what was told
+  // stays.
+  enum class Told { kNothing, kLost, kPosition };
+  Told told_ ABSL_GUARDED_BY(mu_) = Told::kNothing;
   // Of the epoch that was restored, for the iterator that begins next.
   std::optional<EpochPosition> rest_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.

@@ -278,7 +278,7 @@ absl::Status Stage::SetTo(const EpochPosition& saved) {
     const int64_t id = store_->cooperation().place().store_id;
     job_->Restore(next_epoch_, saved.store_id == id ? saved.ring_head : 0);
     next_epoch_ = saved.next_epoch;
-    position_lost_ = false;
+    if (told_ == Told::kLost) told_ = Told::kNothing;
     end_error_ = absl::OkStatus();
     rest_.reset();
     if (saved.begun) {
