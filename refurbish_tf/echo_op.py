@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import batches, checks, dataset_graph, native, tracing
 from refurbish_tf._internal.tensorflow_internals import config, dataset_ops
+from refurbish_tf.augment import composition
 
 AUTOTUNE: int = tf.data.AUTOTUNE
 Where = Literal["before_augment", "after_augment", "after_batch"]
@@ -77,6 +78,7 @@ def echo(
     checks.check_whole_number("seed", seed, -2**63)
   if where is not None:
     checks.check_callable("augment_fn", augment_fn)
+    augment_fn = composition.function_of("augment_fn", augment_fn)
     checks.check_whole_number("batch_size", batch_size, 1)
     if shuffle_buffer_size is not None:
       checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)

@@ -112,6 +112,7 @@ def refurbish(
     raise TypeError(f"name must be a string or None, got {name!r}.")
 
   def transformation(source):
+    checks.check_not_in_function("refurbish", "files.interleave(read_file).refurbish(...)")
     kept = opened_store(store)
     on_disk = kept is not None and kept.path is not None
     if on_disk:
@@ -231,20 +232,14 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
 
   def is_in_epoch(self):
     """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
-    return self._described()["epochs_under_way"] > 0
-
-  def is_random_access(self):
-    return self._described()["random_access"]
-
-  def _described(self):
-    return native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))[0]
+    return self.described()["epochs_under_way"] > 0
 
   @property
   def element_spec(self):
     return self._element_spec
 
   def describe_stage(self):
-    stage = self._described()
+    stage = self.described()
     num_samples, num_kept, random_access = stage["num_samples"], stage["num_kept"], stage["random_access"]
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)

@@ -183,7 +183,7 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
 
   Returns:
     A list of `StageStats`, upstream first. Each prints as a table, and notebooks show bars beside it. It is empty if `dataset` has no such stage, or none
-    that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
+    that can be seen: a stage that a function, such as that of `flat_map`, takes from outside, or of a dataset that has come as an
     argument of a `tf.function` or through a tf.data service, is hidden.
 
   Raises:
@@ -221,7 +221,7 @@ class _Stages(list):
       raise IndexError(
           "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor offload. Give it the dataset "
           "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
-          "inside a function, such as that of flat_map, cannot be seen, nor one on the workers of a tf.data service.")
+          "that a function takes from outside, such as that of flat_map, cannot be seen, nor one on the workers of a tf.data service.")
     return super().__getitem__(index)
 
 

@@ -65,6 +65,16 @@ def check_whole_number(name, value, least):
     raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
 
 
+def check_not_in_function(method, after):
+  """Raises ValueError if a stage is built in a function that is traced, or in a graph: each call or iterator would make a new one."""
+  if tf.executing_eagerly():
+    return
+  raise ValueError(
+      f"{method} must not be built inside a function, such as that of interleave or flat_map, or a tf.function, nor in a graph of TensorFlow 1: "
+      f"each call would make a new one, which begins with its first epoch, and nothing would be used again. Put one {method} behind: "
+      f"{after}, where read_file(file) returns the elements of a file. Build it outside of a tf.function, and pass the dataset.")
+
+
 # Each read may take a thread.
 MOST_READS = 1024
 

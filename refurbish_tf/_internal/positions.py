@@ -33,6 +33,12 @@ _READ_AGAIN = frozenset({"_FlatMapDataset", "_InterleaveDataset", "_ParallelInte
 class RefurbishStage:
   """A refurbish stage, which the ops know by its `stage_name`."""
 
+  def described(self):
+    return native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.stage_name))[0]
+
+  def is_random_access(self):
+    return self.described()["random_access"]
+
   def saved_state(self):
     """The position of the stage between two epochs, or of an epoch that was restored and not begun, as a dict for JSON."""
     return _state(native.ops().refurbish_tf_refurbish_position(stage=self.stage_name))
@@ -50,10 +56,19 @@ class RefurbishStage:
 
 
 class _CapturedStage(RefurbishStage):
-  """A stage of a dataset that a function has captured."""
+  """A stage of a dataset that a function has captured. `read_again_by` is the type of a dataset in the function, or nothing."""
 
-  def __init__(self, name):
-    self.stage_name = name
+  def __init__(self, name, read_again_by):
+    self.stage_name, self.read_again_by = name, read_again_by.decode()
+
+
+def _captured_by(dataset):
+  stages = []
+  for function in dataset._functions():
+    for captured in getattr(function.function, "captured_inputs", ()):
+      if captured.dtype == tf.variant and not tf.is_symbolic_tensor(captured):
+        stages += map(_CapturedStage, *(output.numpy().tolist() for output in native.ops().refurbish_tf_refurbish_stages(captured)))
+  return stages
 
 
 def _state(output):
@@ -71,10 +86,7 @@ def stages_of(dataset):
   for each in dataset_graph.upstream_first(dataset):
     if hasattr(each, "saved_state"):
       stages.append(each)
-    for function in each._functions():
-      for captured in getattr(function.function, "captured_inputs", ()):
-        if captured.dtype == tf.variant and not tf.is_symbolic_tensor(captured):
-          stages += map(_CapturedStage, native.ops().refurbish_tf_refurbish_stages(captured).numpy().tolist())
+    stages += _captured_by(each)
   return list({getattr(stage, "stage_name", id(stage)): stage for stage in stages}.values())
 
 
@@ -171,11 +183,12 @@ def _not_movable(dataset, symbolic):
 
 def _check_elements_read_again(dataset):
   for each in dataset_graph.upstream_first(dataset):
-    if type(each).__name__ not in _READ_AGAIN:
-      continue
-    for stage in dataset_graph.upstream_first(each):
-      if hasattr(stage, "refurbish_stage") and not stage.is_random_access():
-        method = dataset_graph.method_name(type(each).__name__)
+    read_again = [(stage, stage.read_again_by) for stage in _captured_by(each) if stage.read_again_by]
+    if type(each).__name__ in _READ_AGAIN:
+      read_again += [(stage, type(each).__name__) for upstream in each._inputs() for stage in stages_of(upstream)]
+    for stage, by in read_again:
+      if isinstance(stage, RefurbishStage) and not stage.is_random_access():
+        method = dataset_graph.method_name(by)
         raise ValueError(
             f"A symbolic checkpoint of {method} after refurbish reads an element again, and a stream may yield another one. Put {method} "
             "before refurbish, read the source by index (rtf.sources), or leave options.experimental_symbolic_checkpoint out.")

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
 from refurbish_tf._internal import tracing
+from . import keras_layers, other_libraries
 from .decoding import Decoder
 from .depth_layers import DepthLayer
 from .layers import check_is_one, checked_batch, checked_seed, checked_whole, new_seed, seed_at
@@ -122,7 +124,7 @@ def functions_of(partial, final, targets):
       raise TypeError(
           f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or split of "
           "rtf.augment, which make such functions, or lists of layers to refurbish.")
-    return partial, final
+    return function_of("partial_fn", partial), function_of("final_fn", final)
   if not is_list(partial) or not is_list(final) and final is not None:
     raise TypeError(
         f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
@@ -135,6 +137,13 @@ def functions_of(partial, final, targets):
         "the elements as they are, use [lambda image: image].")
   layers, targets = checked_layers(partial + final, "refurbish"), checked_targets(targets, "refurbish")
   return _split(layers, len(partial), targets, clips=True, is_sample=True)
+
+
+def function_of(name, function):
+  """A function of the user's, which may be a Keras layer; raises if it is of a library that works on other arrays."""
+  other_libraries.check_is_none(name, function)
+  keras_layers.check(name, function)
+  return keras_layers.as_function(function)
 
 
 def _split(layers, at, targets, clips, is_sample=False):
@@ -165,7 +174,9 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
 
   `is_sample`: whether what it is called with is a single sample.
   """
-  taking_seed = [position for position in range(start, stop) if tracing.signature_with_seed(layers[position]) is not None]
+  taking_seed = [
+      position for position in range(start, stop)
+      if keras_layers.draws(layers[position]) or tracing.signature_with_seed(layers[position]) is not None]
   part = _Part if not taking_seed else _BatchPart if clips is False else _SeededPart
   return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)
 
@@ -225,7 +236,7 @@ class _Part:
       else:
         if self._clips and rank is not None and rank > 3:
           check_layer_of_clips(layer, position)
-        made = layer(image, seed=seeds[position]) if position in seeds else layer(image)
+        made = _made_by(layer, position, image, {"seed": seeds[position]} if position in seeds else {})
         if has_stacked(layer, image, made):
           check_is_one(image, f"{layer_name(layer)} at position {position}")
         image = following.through_function(layer, position, image, made)
@@ -253,6 +264,25 @@ class _BatchPart(_SeededPart):
     if tf.convert_to_tensor(images).dtype != tf.string:
       image = with_image(image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images."))
     return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)
+
+
+def _made_by(layer, position, image, seed):
+  if keras_layers.is_keras(layer):
+    return keras_layers.call(layer, image, **seed)
+  try:
+    return layer(image, **seed)
+  except TypeError as failed:
+    # Not before, as decorators may report a wrong signature.
+    try:
+      inspect.signature(layer, follow_wrapped=False).bind(image, **seed)
+    except ValueError:
+      pass
+    except TypeError as error:
+      raise TypeError(
+          f"layers of a list are called with the image alone, and a seed if they have a parameter of that name, which {layer_name(layer)} at "
+          f"position {position} cannot be: {error}. To use the other components, pass two functions in place of the lists, "
+          "refurbish(partial_fn, final_fn), which are called with all of them.") from failed
+    raise
 
 
 def described_clip(function, made):
@@ -322,6 +352,8 @@ def checked_layers(layers, whose):
       raise TypeError(
           f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
           f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
+    other_libraries.check_is_none(f"layers of {whose}", layer, f" at position {position}")
+    keras_layers.check(f"layers of {whose}", layer, f" at position {position}")
     if getattr(layer, "needs_labels", False):
       raise ValueError(
           f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, too. Put it after "

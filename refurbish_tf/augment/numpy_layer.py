@@ -21,6 +21,7 @@ import tensorflow as tf
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
+from .other_libraries import adapted
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
@@ -108,9 +109,9 @@ class NumpyLayer:
   """A function that processes call."""
 
   def __init__(self, fn, output_signature, processes, name):
-    self.fn, self._signature = fn, output_signature
+    self.fn, self._called, self._signature = fn, adapted(fn), output_signature
     self.processes = machine.processors() if processes is None else processes
-    self.__name__ = name or getattr(fn, "__name__", type(fn).__name__)
+    self.__name__ = name or getattr(self._called, "__name__", type(fn).__name__)
     # Whether it moves pixels is not known, as of any function.
     self.moves_pixels = False
     self._sent, self._here, self._has_warned = None, None, False
@@ -158,7 +159,7 @@ class NumpyLayer:
     """The function as it is now, for processes; None if it is called here."""
     if not self.processes:
       return None
-    pickled = _pickled(self.fn, self.__name__)
+    pickled = _pickled(self._called, self.__name__)
     if self._sent is None or self._sent.pickled != pickled:
       self._sent = pool.Sent(pickled)
     return self._sent
@@ -187,7 +188,7 @@ class NumpyLayer:
       torch = sys.modules.get("torch")
       before = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
       try:
-        self._here = self._here or worker.Function(self.fn)
+        self._here = self._here or worker.Function(self._called)
         made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
         # Copies, as the function may use its arrays again.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]

@@ -18,7 +18,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, joined_positions
 from refurbish_tf.keras import backup
 from refurbish_tf.keras.reader import Reader
-from refurbish_tf.keras.step import StepCallback
+from refurbish_tf.keras.step import StepCallback, epoch_iterator_of
 
 
 class BackupAndRestore(StepCallback):
@@ -52,8 +52,7 @@ class BackupAndRestore(StepCallback):
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
-  and the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle`
-  after `refurbish` makes the backup large in any case.
+  and the like out of the backup. A `shuffle` after `refurbish` makes the backup large in any case.
 
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
@@ -170,6 +169,12 @@ class BackupAndRestore(StepCallback):
       self._reader = Reader("BackupAndRestore", self.model, self._begin, self._save_position_if_due)
       if keras.backend.backend() == "jax":
         self._reader.begin()  # In a step the variables are empty.
+
+  def on_epoch_end(self, epoch, logs=None):
+    if self._joined is not None:
+      # Of a stream, Keras takes the number of steps in the rest of an epoch for that of all.
+      epoch_iterator_of("BackupAndRestore", self.model).reset()
+      self._joined = None
 
   def _join(self, callbacks):
     if any(isinstance(callback, BackupAndRestore) for callback in callbacks):

@@ -9,8 +9,9 @@ This is all that the callbacks rely on of Keras beyond its public interface:
 - `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`, if that is
   set. Each `fit` makes the list `History.epoch` again.
 - `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all layers.
-- On JAX and PyTorch a local variable of `fit`, `epoch_iterator`, has `steps_per_epoch` and `data_adapter`, which is a
-  `TFDatasetAdapter`: whenever an epoch begins it iterates in Python over its `_dataset`, and reads at most one step ahead.
+- A local variable of `fit`, `epoch_iterator`, has `reset()`, which forgets how many steps an epoch has. On JAX and PyTorch it has
+  `steps_per_epoch` and `data_adapter`, which is a `TFDatasetAdapter`: whenever an epoch begins it iterates in Python over its
+  `_dataset`, and reads at most one step ahead.
 - A distribution of `keras.distribution` over several processes has `_is_multi_process`.
 
 `StepCallback` looks for the names when a callback is made, and `tests/keras/test_keras_versions.py` for all of it in each
@@ -105,7 +106,7 @@ class _Step:
 
 
 def epoch_iterator_of(name, model):
-  """What the running `fit` of `model` reads, on JAX and PyTorch: the variable that it shows to no callback."""
+  """What the running `fit` of `model` reads: the variable that it shows to no callback."""
   frame = sys._getframe(1)
   while frame is not None:
     if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:

@@ -75,6 +75,7 @@ def cached(
     raise TypeError(
         f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
         "source.")
+  checks.check_not_in_function("rtf.sources.cached", "rtf.sources.cached(files.interleave(read_file))")
   check_store(store)
   reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)

@@ -76,9 +76,10 @@ def assigned(keras_folder, path, function):
 
 
 def assert_has_what_is_relied_on(keras_folder):
-  for backend in ("jax", "torch"):
+  for backend in ("jax", "tensorflow", "torch"):
     assert "epoch_iterator" in assigned(keras_folder, f"backend/{backend}/trainer.py", "fit")
   assert {"self.data_adapter", "self.steps_per_epoch"} <= assigned(keras_folder, "trainers/epoch_iterator.py", "__init__")
+  assert "self._num_batches" in assigned(keras_folder, "trainers/epoch_iterator.py", "reset")
   adapter = "trainers/data_adapters/tf_dataset_adapter.py"
   assert "self._dataset" in assigned(keras_folder, adapter, "__init__")
   source = (keras_folder / "src" / adapter).read_text(encoding="utf-8")

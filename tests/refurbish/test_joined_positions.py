@@ -86,6 +86,8 @@ def check_a_stop(tmp_path, way, number):
   for i in range(m):
     for epoch, came in zip(epochs, resume(way, worker(kind, total, m, i, r, way), place(f"new {i}"), saved, position, later), strict=True):
       epoch += came
+  if len(before) == total and epochs[0]:
+    epochs.insert(0, [])  # All had come to the end: the next epoch has come.
   epochs[0] += before
   for epoch in epochs:
     assert sorted(index for index, *_ in epoch) == list(range(total)), (n, m, total, r, kind, done, lost)

@@ -4,6 +4,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 
 import pytest
 
@@ -57,9 +58,12 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
         case = (way, shape, kind, symbolic)
         directory = tmp_path / f"unbroken {next(number)}"
         directory.mkdir()
-        if kind != "range" and symbolic and "unbatch" in shape and build(*case[1:]) is not None:
-          with pytest.raises(ValueError, match="unbatch after refurbish reads an element again"):
-            stop("checkpoint", *case[1:], directory, 1)
+        if build(*case[1:]) is None:
+          continue
+        try:
+          stop("checkpoint", *case[1:], directory, 1)
+        except ValueError as error:
+          assert kind != "range" and symbolic and re.search("(unbatch|flat_map|interleave) after refurbish reads an element again", str(error))
           outcomes.append(((*case, ""), "refused"))
           continue
         expected = unbroken(*case, directory)

@@ -29,8 +29,11 @@ class StageDataset {
 
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 
-// Each once. Does not look into functions.
-std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset);
+// Each once. Does not look into functions. `read_again` gets, for each, the
+// type of a dataset after it that a symbolic checkpoint lets read an element
+// again, or nothing.
+std::vector<std::shared_ptr<Stage>> StagesUpstream(
+    const DatasetBase& dataset, std::vector<std::string>* read_again = nullptr);
 
 absl::Status SaveNextEpoch(IteratorStateWriter* writer, const Stage& stage);
 

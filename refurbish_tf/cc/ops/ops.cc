@@ -170,12 +170,17 @@ OP_ON("stage", "RefurbishKeepPosition")
     .SetShapeFn(NoOutputs);
 
 // The names of the refurbish stages that a dataset reads, upstream first.
+//
+// read_again: for each the type of a dataset after it that a symbolic
+// checkpoint lets read an element again, or nothing.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")
     .Output("stages: string")
+    .Output("read_again: string")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
+      c->set_output(1, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
     });
 

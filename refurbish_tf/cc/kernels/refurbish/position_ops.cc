@@ -129,12 +129,16 @@ absl::Status NamesOfStages(OpKernelContext* ctx) {
   DatasetBase* dataset;
   TF_RETURN_IF_ERROR(
       tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
-  const auto stages = StagesUpstream(*dataset);
-  Tensor names(DT_STRING, TensorShape({static_cast<int64_t>(stages.size())}));
+  std::vector<std::string> read_again;
+  const auto stages = StagesUpstream(*dataset, &read_again);
+  const TensorShape shape({static_cast<int64_t>(stages.size())});
+  Tensor names(DT_STRING, shape), types(DT_STRING, shape);
   for (size_t i = 0; i < stages.size(); ++i) {
     names.vec<tstring>()(i) = stages[i]->id();
+    types.vec<tstring>()(i) = read_again[i];
   }
   ctx->set_output(0, names);
+  ctx->set_output(1, types);
   return absl::OkStatus();
 }
 
