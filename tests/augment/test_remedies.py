@@ -435,7 +435,7 @@ def test_of_key_points(dtype, shape, way):
     3, np.int64(3), np.eye(51, dtype=np.float32)[3], np.eye(8, dtype=np.float32)[3], np.eye(3, dtype=np.float32), np.ones([3], np.int64),
     np.ones([256, 3], np.uint8), np.ones([5, 3], bool), np.ones([5, 34], np.float32), np.ones([5, 80], np.float32), np.ones([17], np.int32),
     "pose", {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17}, {"pose": np.eye(6, dtype=np.float32)[1]},
-    {"pose": np.eye(4, dtype=np.float32), "camera_pose": np.eye(3)}, {"num_keypoints": np.ones([8], np.int64)}], ids=repr)
+    {"pose": np.eye(3), "camera_pose": np.eye(3)}, {"num_keypoints": np.ones([8], np.int64)}], ids=repr)
 def test_of_what_is_no_key_point(other):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
