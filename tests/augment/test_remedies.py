@@ -439,7 +439,7 @@ def test_of_key_points(dtype, shape, way):
 def test_of_what_is_no_key_point(other):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    augment.compose([FLIP])({"image": COLORED, **other} if isinstance(other, dict) else COLORED, *([] if isinstance(other, dict) else [other]), seed=SEED)
+    augment.compose([FLIP])(*([{"image": COLORED, **other}] if isinstance(other, dict) else [COLORED, other]), seed=SEED)
 
 
 @pytest.mark.parametrize("name, shape", [

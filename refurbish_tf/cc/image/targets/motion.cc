@@ -81,8 +81,8 @@ void FlowMap<Value>::MoveBy(const PreparedDistortion& distortion) {
     ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
                         to.xy * by.y + to.xx * by.x - begin.x * deeper};
     if (keeps_length()) {
-      const double ratio =
-          std::hypot(by.y, by.x) / std::hypot(moved.y, moved.x);
+      const double ratio = std::sqrt((by.y * by.y + by.x * by.x) /
+                                     (moved.y * moved.y + moved.x * moved.x));
       moved = {moved.y * ratio, moved.x * ratio};
     } else if (to.wy != 0 || to.wx != 0) {
       const ImagePlace before = source(begin);
