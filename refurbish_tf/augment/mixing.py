@@ -200,7 +200,7 @@ class _Mixing:
 
   def _usual_kind(self, path, value):
     place, name = path[0], str(path[-1]).lower()
-    if unnamed_targets.kind_by_name(path, value) is None:
+    if unnamed_targets.kind_by_name(path, value, 1) is None:
       if place == 1 or name in _LABEL_NAMES:
         return LABEL
       is_floating = getattr(value, "dtype", None) is not None and tf.as_dtype(value.dtype).is_floating

@@ -74,7 +74,7 @@ def numpy_layer(
     fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
       array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
       returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`,
-      `keypoints`, `second` (an image), `flow` or `disparity`, by what it is.
+      `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, by what it is.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
       that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are

@@ -11,13 +11,15 @@ BoxFormat = Literal[
     "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
 BOXES = get_args(BoxFormat)
 KEY_POINTS = ("xy", "rel_xy")
-MAPS = ("mask", "bilinear", "flow", "disparity")
+MAPS = ("mask", "bilinear", "flow", "vectors", "disparity")
 # Kinds that have the sides of the image, or a multiple of them.
 WITH_SIDES = (*MAPS, "image")
 KINDS = (*WITH_SIDES, *BOXES, *KEY_POINTS)
 # What data sets call boxes and key points.
 BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
-POINT_NAMES = ("keypoints", "key_points")
+POINT_NAMES = ("keypoints", "key_points", "kpts", "landmarks", "joints", "polygon", "polygons")
+# These are also classes, or matrices of cameras: their shape counts.
+MAYBE_POINT_NAMES = ("pose", "poses")
 IMAGE_NAMES = ("image", "images")
 TELL = (
     'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component of a '
@@ -94,7 +96,7 @@ def checked_dtype(path, kind, value):
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
   elif kind == "image":
     must, allowed, way = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits", _OF_IMAGES, "as the image itself"
-  elif kind in ("flow", "disparity"):
+  elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
   elif kind == "bilinear":
     must, allowed = "a floating dtype", _FLOATS
@@ -118,8 +120,12 @@ def checked_dtype(path, kind, value):
 # How many dimensions they have of their own, and which.
 _FORMS = {
     "mask": (2, 3, "[height, width] or [height, width, channels]"), "bilinear": (2, 3, "[height, width] or [height, width, channels]"),
-    "flow": (3, 3, "[height, width, 2]"), "disparity": (2, 3, "[height, width] or [height, width, 1]"),
+    "flow": (3, 3, "[height, width, 2]"),
+    "vectors": (3, 3, "[height, width, 3], with x, y and z, or [height, width, 2 * n], with x and y of n vectors"),
+    "disparity": (2, 3, "[height, width] or [height, width, 1]"),
     "image": (3, 3, "[height, width, channels]")}
+
+_OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)."
 
 
 def are_multiples(sides, of):
@@ -133,9 +139,9 @@ def _way_to_resize(kind, dtype, own_sides, sides, is_plain):
   own_height, own_width = (side or f"{kind}_{name}" for side, name in zip(own_sides, ("height", "width")))
   height, width = (side or name for side, name in zip(sides, ("height", "width")))
   channels, size = "[..., tf.newaxis]" * is_plain, f"[{height}, {width}]"
-  if kind in ("mask", "bilinear"):
-    cast, method = ("map", "") if kind == "bilinear" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
-    return f"a {kind.replace('bilinear', 'map')} with tf.image.resize({cast}{channels}, {size}{method})"
+  if kind in ("mask", "bilinear", "vectors"):
+    cast, method = ("map", "") if kind != "mask" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
+    return f"a {'mask' if kind == 'mask' else 'map'} with tf.image.resize({cast}{channels}, {size}{method})"
   scaled, factors = ("the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]") if kind == "flow" else (
       "a disparity with its width", f"({width} / {own_width})")
   return f"and scale {scaled}: tf.image.resize({kind}{channels}, {size}) * {factors}"
@@ -153,16 +159,18 @@ def check_shape(path, kind, tensor, lead, image_shape):
     way = "Put the layers before batch, or batch both; each frame of a clip has its own."
     if kind == "image" and shape.rank == len(lead) + 2:
       way = "Give it a dimension of channels in Dataset.map before: image[..., tf.newaxis]."
+    if kind == "vectors" and shape.rank == len(lead) + 2:
+      way = _OF_ANGLES
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
         f"{image_shape}. {way}")
   if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
-    channels = {"flow": 2, "disparity": 1}.get(kind)
-    if channels and shape.rank == len(lead) + 3 and shape[-1] not in (channels, None):
-      raise ValueError(
-          f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. Put what else is there into a "
-          "component of its own, by Dataset.map; what says where the map is known is a \"mask\".")
+    channels = {"flow": [2], "disparity": [1], "vectors": [3, *range(2, 1 + (shape[-1] or 0), 2)]}.get(kind)
+    if channels and shape.rank == len(lead) + 3 and shape[-1] not in (*channels, None):
+      way = _OF_ANGLES if (kind, shape[-1]) == ("vectors", 1) else (
+          "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a \"mask\".")
+      raise ValueError(f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. {way}")
     own_sides = shape[len(lead):len(lead) + 2]
     if kind == "image":
       if not are_multiples(own_sides.as_list(), sides.as_list()):
@@ -181,7 +189,8 @@ def check_shape(path, kind, tensor, lead, image_shape):
   last = shape[-1]
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
-    way = "Reshape it, or put what else is there into a component of its own"
+    way = "Reshape it" + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS) + (
+        ", or put what else is there into a component of its own")
     if last == 0:
       way = f"An empty list has no columns: write tf.reshape(component, [-1, {4 if kind in BOXES else 2}])"
     raise ValueError(

@@ -126,7 +126,7 @@ class Following:
     self._check_others(image)
     self._check_others_beside_second_images()
     if moves:
-      unnamed_targets.check_names(self._others)
+      unnamed_targets.check_names(self._others, len(lead))
       unnamed_targets.warn_of_companions(self._others, len(lead))
 
   @_as_it_is
@@ -161,7 +161,7 @@ class Following:
       is_resized = shape_of(made).rank is not None and (len(before) != len(after) or any(
           side not in (None, known) for side, known in zip(after, before)))
       if is_resized:
-        unnamed_targets.check_names(self._others)
+        unnamed_targets.check_names(self._others, len(self._lead(image)))
       if is_resized and self._kinds:
         raise ValueError(
             f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes
-from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
+from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
 
 def leaves(value, path=()):
@@ -28,7 +28,14 @@ def components(element, rest):
     yield from leaves(value, (number,))
 
 
-def kind_by_name(path, value):
+def _may_be_points(shape, lead):
+  """Whether this is the shape of key points, of those of several people, or of the corners of rows of eight numbers."""
+  own = shape.as_list()[lead:] if shape.rank else []
+  # The last is a matrix, as of a camera.
+  return len(own) in (2, 3) and (own[-1] in (2, 3) or own[-1] in (8, 51) and len(own) == 2) and own != [3, 3]
+
+
+def kind_by_name(path, value, lead):
   """The kind that a component has which is called as boxes or key points are, or None."""
   *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
   shape = tf.TensorShape(getattr(value, "shape", None))
@@ -36,13 +43,20 @@ def kind_by_name(path, value):
   is_row = bool(shape.rank) and shape[-1] == 4
   if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
     return "xyxy"
-  return "xy" if name in POINT_NAMES else None
+  # Without dimensions of its own it is a class, or a number of points.
+  if name in POINT_NAMES and (shape.rank is None or shape.rank > lead):
+    return "xy"
+  is_called_so = name.rpartition("_")[2] in (*POINT_NAMES, *MAYBE_POINT_NAMES)
+  return "xy" if is_called_so and _may_be_points(shape, lead) else None
 
 
-def check_names(found):
-  """Raises if a component is called as boxes or key points are."""
+def check_names(found, lead):
+  """Raises if a component is called as boxes or key points are.
+
+  `lead`: how many dimensions the image has before its height.
+  """
   for path, value in found:
-    kind = kind_by_name(path, value)
+    kind = kind_by_name(path, value, lead)
     if kind:
       raise ValueError(
           f"targets must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
@@ -59,20 +73,32 @@ def warn_of_companions(found, lead):
     shape, dtype = tf.TensorShape(getattr(value, "shape", None)), tf.as_dtype(getattr(value, "dtype", tf.string))
     if not shape.rank or dtype in (tf.string, tf.bool):
       continue
-    names = [key.lower() for key in path if isinstance(key, str)]
-    is_box = bool(names) and "box" in names[-1] and shape[-1] == 4
-    if is_box or shape.rank == 2 + lead and shape[-1] in (2, *range(4, 10)):
-      what, kind = ("key points", "xy") if shape[-1] == 2 else ("boxes", "xyxy")
-      form = "with the form that it has" + ". Of longer rows, split the boxes off in Dataset.map before" * (shape[-1] > 4)
-    elif shape.rank == 3 + lead and shape[-1] == 2 and dtype.is_floating:
-      what, kind, form = "an optical flow", "flow", "resized to the image's size"
-    elif shape.rank == 3 + lead and shape[-1] in (1, 3) and (dtype.is_floating or dtype.size < 4):
-      what, kind, form = "a picture that belongs to the image", "image", "of the image's size or a multiple of it"
-    else:
-      continue
-    mistakes.warn(
-        f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds {what}, "
-        f"pass {named(path, kind)}, {form}; if it holds anything else, such as labels, {named(path, None)}.")
+    held = list(_may_hold(path, shape, dtype, lead))
+    if held:
+      mistakes.warn(
+          f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds "
+          f"{'; if it holds '.join(held)}; if it holds anything else, such as labels, {named(path, None)}.")
+
+
+def _may_hold(path, shape, dtype, lead):
+  """Yields what a component may hold that looks as if it should follow, and how to name it: the likeliest first."""
+  names = [key.lower() for key in path if isinstance(key, str)]
+  own, last = shape.rank - lead, shape[-1]
+  # Rows of three bytes are colours or classes.
+  if _may_be_points(shape, lead) and not (own == 2 and last == 3 and dtype.size == 1):
+    what, way = {
+        8: ("four corners", ", after a reshape to [n, 4, 2] in Dataset.map"),
+        51: ("17 key points of each person", ", after a reshape to [n, 17, 3] in Dataset.map")}.get(
+            last, ("key points, with or without their visibility", ' or, in fractions of the image, "rel_xy"'))
+    yield f"{what}, pass {named(path, 'xy')}{way}"
+  if own == 2 and last in range(4, 10) or bool(names) and "box" in names[-1] and last == 4:
+    more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4) + (
+        '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5))
+    yield f"boxes, pass {named(path, 'xyxy')}, with the form that it has{more}"
+  if own == 3 and last == 2 and dtype.is_floating:
+    yield f"an optical flow, pass {named(path, 'flow')}, resized to the image's size"
+  if own == 3 and last in (1, 3) and (dtype.is_floating or dtype.size < 4):
+    yield f"a picture that belongs to the image, pass {named(path, 'image')}, of the image's size or a multiple of it"
 
 
 def warn_of_slices(found, shape, whose):
@@ -90,9 +116,14 @@ def _floating_kinds(path, component, channels):
   """What else a component of the image's size may be if it holds floats, for errors."""
   if not tf.as_dtype(getattr(component, "dtype", tf.string)).is_floating:
     return ""
-  return f", {named(path, 'bilinear')} for a map to be blended" + (
-      f", {named(path, 'flow')} for an optical flow" if channels == [2] else
-      f", {named(path, 'disparity')} for the disparity of two views" if channels in ([], [1]) else "")
+  kinds = [("bilinear", "a map to be blended")]
+  if channels in ([], [1]):
+    kinds.append(("disparity", "the disparity of two views"))
+  if channels == [2]:
+    kinds.append(("flow", "an optical flow"))
+  if channels == [3] or len(channels) == 1 and channels[0] and channels[0] % 2 == 0:
+    kinds.append(("vectors", "directions, such as surface normals, which \"bilinear\" does not turn"))
+  return "".join(f", {named(path, kind)} for {what}" for kind, what in kinds)
 
 
 def way_of_second(path):

@@ -116,8 +116,9 @@ def _overlay(kind, values):
     values = np.where(np.isfinite(values), values, 0).astype(np.float64)
     size = np.sqrt((values**2).sum(axis=-1))
     size /= max(size.max(), 1e-9)
-    # The hue says where a pixel moves: red to the right, green down, cyan to the left, violet up.
-    made = matplotlib().colormaps["hsv"](np.arctan2(values[..., 1], values[..., 0]) / (2 * np.pi) % 1) if kind == "flow" else (
+    # The hue says where a pixel moves, or vectors point: red to the right, green down, cyan to the left, violet up.
+    x, y = (values[..., begin:values.shape[-1] // 2 * 2:2].sum(axis=-1) for begin in (0, 1))
+    made = matplotlib().colormaps["hsv"](np.arctan2(y, x) / (2 * np.pi) % 1) if kind in ("flow", "vectors") else (
         matplotlib().colormaps["magma"](size))
     made[..., 3] = 0.7 * size
     return made

@@ -1,5 +1,6 @@
 """What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
 import collections
+import re
 import sys
 import warnings
 
@@ -406,6 +407,57 @@ def test_of_rows_and_of_a_label_of_four_classes(call):
       warnings.simplefilter("error")
       call(SLICES((images, rows)), targets={1: None})
       call(SLICES((images, np.eye(4, dtype=np.float32))))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.int16])
+@pytest.mark.parametrize("shape, way", [
+    ([3, 17, 3], None), ([3, 17, 2], None), ([17, 3], None), ([17, 2], None), ([None, 17, 3], None), ([3, 4, 2], None),
+    ([3, 8], [-1, 4, 2]), ([3, 51], [-1, 17, 3]), ([None, 51], [-1, 17, 3])])
+def test_of_key_points(dtype, shape, way):
+  """They are what is told first. Each number of visibility stays with its point."""
+  points = np.arange(1, 1 + np.prod([side or 2 for side in shape])).reshape([side or 2 for side in shape]).astype(dtype)
+  source = tf.data.Dataset.from_generator(lambda: [(COLORED, points)], output_signature=(
+      tf.TensorSpec(COLORED.shape, tf.uint8), tf.TensorSpec(shape, dtype))).apply(tf.data.experimental.assert_cardinality(1))
+  with pytest.warns(rtf.PipelineWarning, match="stays where it is") as warned:
+    source.refurbish([FLIP])
+  said = re.search(r'If it holds ([^,]*), .*?pass targets=({.*?})(.*)', str(warned[0].message))
+  assert len(warned) == 1 and said.group(2) == '{1: "xy"}' and re.search("key points|four corners", said.group(1))
+  if way:
+    assert f"after a reshape to [n, {way[1]}, {way[2]}]" in said.group(3)
+  given = tf.cast(tf.reshape(points, way or points.shape), tf.float32)
+  _, made = augment.compose([augment.random_flip(p=1)], eval(said.group(2)))(COLORED, given, seed=SEED)
+  np.testing.assert_array_equal(made[..., 0], COLORED.shape[1] - 1 - given[..., 0])
+  inside = np.all((given[..., :2] >= 0) & (given[..., :2] < COLORED.shape[1]), -1)
+  np.testing.assert_array_equal(made[..., 2:], np.where(inside[..., None], given[..., 2:], 0))
+
+
+@pytest.mark.parametrize("other", [
+    3, np.int64(3), np.eye(51, dtype=np.float32)[3], np.eye(8, dtype=np.float32)[3], np.eye(3, dtype=np.float32), np.ones([3], np.int64),
+    np.ones([256, 3], np.uint8), np.ones([5, 3], bool), np.ones([5, 34], np.float32), np.ones([5, 80], np.float32), np.ones([17], np.int32),
+    "pose", {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17}, {"pose": np.eye(6, dtype=np.float32)[1]},
+    {"pose": np.eye(3), "camera_pose": np.eye(3)}, {"num_keypoints": np.ones([8], np.int64)}], ids=repr)
+def test_of_what_is_no_key_point(other):
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    augment.compose([FLIP])(*([{"image": COLORED, **other}] if isinstance(other, dict) else [COLORED, other]), seed=SEED)
+
+
+@pytest.mark.parametrize("name, shape", [
+    ("kpts", [17, 3]), ("landmarks", [136]), ("joints", [3, 34]), ("polygon", [8]), ("polygons", [3, None, 2]), ("Pose", [17, 3]),
+    ("pose", [3, 51]), ("face_landmarks", [68, 2]), ("gt_keypoints", [3, 17, 2])])
+def test_of_names_of_key_points(name, shape):
+  def call(targets=None):
+    tf.function(augment.compose([FLIP], targets)).get_concrete_function(
+        {"image": tf.TensorSpec([4, 4, 3], tf.uint8), name: tf.TensorSpec(shape, tf.float32)}, seed=SEED)
+
+  with pytest.raises(ValueError, match=f"component '{name}' is, which is called as key points are.*Pass targets={{\"{name}\": \"xy\"}}, or"):
+    call()
+  call({name: None})
+  if shape[-1] in (2, 3):
+    call({name: "xy"})
+  else:
+    with pytest.raises(ValueError, match=r"Reshape it, as \[n, 51\] to \[n, 17, 3\] and \[n, 8\] to \[n, 4, 2\], or put"):
+      call({name: "xy"})
 
 
 @pytest.mark.parametrize("call", [

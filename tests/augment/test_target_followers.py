@@ -1,6 +1,5 @@
 """A second image, an optical flow and a disparity go where the pixels of their images go."""
 import functools
-import re
 import warnings
 
 import numpy as np
@@ -244,11 +243,12 @@ class TestImage:
     [*WHOLE["crop"], *COLORS["rand_augment"], *BETWEEN["resized_crop"], augment.random_flip(), augment.normalize()],
     [*WHOLE["pad, reflected"], *BETWEEN["affine"], *BETWEEN["perspective"], *COLORS["some"], *WHOLE["center_crop, rotate90"]]], ids=range(2))
 def test_any_split_gives_the_same_bytes(layers):
-  kinds = {"large": "image", "next": "image", "flow": "flow", "half": "flow"}
+  kinds = {"large": "image", "next": "image", "flow": "flow", "half": "flow", "limbs": "vectors"}
   whole = augment.compose(layers, kinds)
   for number, seed in enumerate(make_seeds(8)):
     flow = np.random.default_rng(number).normal(size=[*SIZE, 2]).astype(np.float32)
     element = {"image": noise(*SIZE, 3), "next": noise(*SIZE, 3), "large": noise(48, 60, 3), "flow": flow, "half": np.float16(flow)}
+    element["limbs"] = np.concatenate([flow, flow[::-1]], -1)
     expected = whole(element, seed=seed)
     for at in range(1, len(layers)):
       partial, final = augment.split(layers, at, kinds)
@@ -328,6 +328,45 @@ class TestFlow:
         (0, 0), *(tuple(np.round(np.float32([3 * np.cos(np.pi / 6) - np.sin(np.pi / 6), -3 * np.sin(np.pi / 6) - np.cos(np.pi / 6)]), 3)),)}
 
 
+class TestVectors:
+
+  MOVES = [*TestFlow.MOVES[:-5], *(BETWEEN[name] for name in ("rotation", "perspective", "affine", "shears"))]
+  RESIZED = [BETWEEN[name] for name in ("resized_crop", "resize", "short side", "deep crop")]
+
+  @staticmethod
+  def directions(*angles):
+    return np.broadcast_to(np.float32([[np.cos(angle), np.sin(angle)] for angle in angles]).ravel(), [*SIZE, 2 * len(angles)])
+
+  @cases.each_value
+  @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
+  @pytest.mark.parametrize("dtype, form", [("float32", "normals"), ("float16", "limbs"), ("float64", "limbs")])
+  def test_point_where_the_moved_image_has_what_they_point_at(self, layers, dtype, form):
+    """As two points move that are close to each other. Their length, and z, stay."""
+    given = self.directions(0.3) if form == "normals" else self.directions(0.3, 1.9, 4)
+    stored = np.concatenate([given, np.full([*SIZE, 1], 0.5)], -1) if form == "normals" else given
+    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
+    fn, compared = augment.compose(layers, {1: "vectors", 2: "xy", 3: "mask"}), 0
+    for seed in make_seeds(cases.examples(20)):
+      image, found, moved, known = (each.numpy() for each in called(
+          fn, layers, noise(*SIZE, 3), tf.cast(stored, dtype), corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), seed=seed))
+      assert found.dtype == dtype and found.shape == (*image.shape[:2], stored.shape[-1])
+      to, there, known = homography(corners, moved + 0.5), places(*image.shape[:2]), inner(known)
+      for begin in range(0, given.shape[-1], 2):
+        step = projected(to, projected(np.linalg.inv(to), there) + 1e-4 * given[0, 0, begin:begin + 2]) - there
+        expected = step / np.linalg.norm(step, axis=-1, keepdims=True)
+        np.testing.assert_allclose(found[known][:, begin:begin + 2], expected[known], rtol=0, atol=0.01)
+      if form == "normals":
+        np.testing.assert_allclose(found[known][:, 2], 0.5, atol=1e-6)
+      compared += known.sum()
+    assert compared > 1000
+
+  @pytest.mark.parametrize("layers", RESIZED, ids=range(len(RESIZED)))
+  def test_resizing_leaves_them_as_they_are(self, layers):
+    for seed in make_seeds(5):
+      found = called(augment.compose(layers, {1: "vectors"}), layers, noise(*SIZE, 3), self.directions(0.3), seed=seed)[1].numpy()
+      np.testing.assert_allclose(found, np.broadcast_to(self.directions(0.3)[0, 0], found.shape), atol=1e-6)
+
+
 def run(layers, kind, tensor, draws):
   native.ops().refurbish_tf_image_pixels(
       images=noise(*SIZE, 3), draws=tf.constant(draws, tf.int32), targets=[tensor], kinds=[kind], names=["it"], layers=layers, clips=False,
@@ -397,6 +436,10 @@ class TestDisparity:
     ("flow", [24, 30, 3], "float32", ValueError, r"'flow', must be \[height, width, 2\], got shape \(24, 30, 3\).* is a \"mask\""),
     ("flow", [24, 30], "float32", ValueError, "got shape"), ("flow", [24, 30, 2], "int16", TypeError, "a floating dtype, got dtype int16"),
     ("flow", [12, 15, 2], "float32", ValueError, "must have the height and width of the image"),
+    ("vectors", [24, 30, 5], "float32", ValueError, r"'vectors', must be \[height, width, 3\], .* got shape \(24, 30, 5\)\. Put what else"),
+    ("vectors", [24, 30, 1], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),
+    ("vectors", [24, 30], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),
+    ("vectors", [24, 30, 3], "int16", TypeError, "a floating dtype, got dtype int16"),
     ("disparity", [24, 30, 2], "float32", ValueError, r"'disparity', must be \[height, width\] or \[height, width, 1\], got shape")])
 def test_bad_input(kind, shape, dtype, error, said):
   with pytest.raises(error, match=said):
@@ -445,49 +488,3 @@ class TestPipelines:
         stays = np.abs(element["next"][y, x].astype(int) - element["image"][y, x]).max(-1) < 12
         assert same[known].mean() > 0.6 > stays[known].mean() + 0.1
       assert signs == {True, False}
-
-
-@pytest.mark.parametrize("shape, dtype, said", [
-    ([24, 30, 3], "uint8", 'targets={1: "image"} for a second picture, or'),
-    ([24, 30, 2], "float32", 'targets={1: "bilinear"} for a map to be blended, targets={1: "flow"} for an optical flow, or'),
-    ([24, 30], "float32", 'targets={1: "disparity"} for the disparity of two views, or'),
-    ([96, 120, 3], "uint8", 'a picture that belongs to the image, pass targets={1: "image"}, of the image\'s size or a multiple of it'),
-    ([12, 15, 2], "float32", 'an optical flow, pass targets={1: "flow"}, resized to the image\'s size')])
-def test_what_is_not_named(shape, dtype, said):
-  with pytest.raises((ValueError, rtf.PipelineWarning)) as raised, warnings.catch_warnings():
-    warnings.simplefilter("error")
-    augment.compose([augment.random_flip()])(noise(*SIZE, 3), np.zeros(shape, dtype), seed=[7, 0])
-  assert said in str(raised.value)
-
-
-@pytest.mark.parametrize("of_image, of_second, of_mask", [
-    ([10, 12, 3], [40, 48, 3], [40, 48]), ([10, 12, 3], [40, 48, 3], [5, 40, 48]), ([10, 12, 3], [None, None, 3], [40, 48]),
-    ([10, 12, 3], [40, 48, 3], [None, None, 1]), ([10, 12, 3], [None, 48, 3], None)])
-def test_what_is_not_named_beside_a_larger_image(of_image, of_second, of_mask):
-  shape = [40, 48] if of_mask is None else [side or known for side, known in zip(of_mask, (40, 48, 1))] if None in of_mask else of_mask
-
-  def traced(targets, shape=shape):
-    fn = augment.compose([augment.random_flip()], {"high": "image", **targets})
-    signature = {"image": tf.TensorSpec(of_image, tf.uint8), "high": tf.TensorSpec(of_second, tf.uint8), "mask": tf.TensorSpec(of_mask, tf.int32)}
-    return tf.function(lambda element: fn(element, seed=[7, 0]), input_signature=[signature])(
-        {"image": noise(10, 12, 3), "high": noise(40, 48, 3), "mask": np.zeros(shape, np.int32)})
-
-  with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="mask.* of the component .*high.*image.*, but `targets` does not name it"):
-    traced({})
-  traced({"mask": None})
-  if of_mask is None:
-    traced({}, [40]), traced({}, [40, 47])
-
-
-@pytest.mark.parametrize("shape, kind, said", [
-    ([12, 10, 2], "flow", lambda flow: flow * [3.0, 2.0]), ([12, 10], "disparity", lambda disparity: disparity * 3.0),
-    ([12, 10, 1], "disparity", lambda disparity: disparity * 3.0), ([12, 10, 1], "bilinear", lambda known: known)])
-def test_the_way_to_a_map_of_its_size(shape, kind, said):
-  """What an error says makes vectors of the right length."""
-  given = np.ones(shape, np.float32)
-  with pytest.raises(ValueError, match="Resize one of them in Dataset.map before") as raised:
-    augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), given, seed=[7, 0])
-  code = re.search(r"tf\.image.*(?=\.$)", str(raised.value)).group()
-  made = eval(code, {"tf": tf, kind: given, "map": given})
-  np.testing.assert_allclose(made, said(np.ones([24, 30, shape[-1] if len(shape) == 3 else 1], np.float32)), rtol=1e-6)
-  augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), made, seed=[7, 0])

@@ -11,6 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf._internal import native
+from support.images import noise
 from support.masks import IMAGES, MASKS, SOURCE
 
 
@@ -167,6 +168,56 @@ class TestUnnamed:
       with warnings.catch_warnings():
         warnings.simplefilter("error")
         source.refurbish(layers, targets=targets)
+
+
+@pytest.mark.parametrize("shape, dtype, said", [
+    ([24, 30, 3], "uint8", 'targets={1: "image"} for a second picture, or'),
+    ([24, 30, 2], "float32", 'targets={1: "bilinear"} for a map to be blended, targets={1: "flow"} for an optical flow, targets={1: "vectors"} for'),
+    ([24, 30, 3], "float32", 'targets={1: "vectors"} for directions, such as surface normals, which "bilinear" does not turn, or'),
+    ([24, 30, 38], "float32", 'blended, targets={1: "vectors"} for directions, such as'),
+    ([24, 30, 17], "float32", 'targets={1: "bilinear"} for a map to be blended, or'),
+    ([24, 30], "float32", 'targets={1: "disparity"} for the disparity of two views, or'),
+    ([96, 120, 3], "uint8", 'a picture that belongs to the image, pass targets={1: "image"}, of the image\'s size or a multiple of it'),
+    ([12, 15, 2], "float32", 'an optical flow, pass targets={1: "flow"}, resized to the image\'s size')])
+def test_what_is_not_named(shape, dtype, said):
+  with pytest.raises((ValueError, rtf.PipelineWarning)) as raised, warnings.catch_warnings():
+    warnings.simplefilter("error")
+    augment.compose([augment.random_flip()])(noise(24, 30, 3), np.zeros(shape, dtype), seed=[7, 0])
+  assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("of_image, of_second, of_mask", [
+    ([10, 12, 3], [40, 48, 3], [40, 48]), ([10, 12, 3], [40, 48, 3], [5, 40, 48]), ([10, 12, 3], [None, None, 3], [40, 48]),
+    ([10, 12, 3], [40, 48, 3], [None, None, 1]), ([10, 12, 3], [None, 48, 3], None)])
+def test_what_is_not_named_beside_a_larger_image(of_image, of_second, of_mask):
+  shape = [40, 48] if of_mask is None else [side or known for side, known in zip(of_mask, (40, 48, 1))] if None in of_mask else of_mask
+
+  def traced(targets, shape=shape):
+    fn = augment.compose([augment.random_flip()], {"high": "image", **targets})
+    signature = {"image": tf.TensorSpec(of_image, tf.uint8), "high": tf.TensorSpec(of_second, tf.uint8), "mask": tf.TensorSpec(of_mask, tf.int32)}
+    return tf.function(lambda element: fn(element, seed=[7, 0]), input_signature=[signature])(
+        {"image": noise(10, 12, 3), "high": noise(40, 48, 3), "mask": np.zeros(shape, np.int32)})
+
+  with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="mask.* of the component .*high.*image.*, but `targets` does not name it"):
+    traced({})
+  traced({"mask": None})
+  if of_mask is None:
+    traced({}, [40]), traced({}, [40, 47])
+
+
+@pytest.mark.parametrize("shape, kind, said", [
+    ([12, 10, 2], "flow", lambda flow: flow * [3.0, 2.0]), ([12, 10], "disparity", lambda disparity: disparity * 3.0),
+    ([12, 10, 1], "disparity", lambda disparity: disparity * 3.0), ([12, 10, 4], "vectors", lambda known: known),
+    ([12, 10, 1], "bilinear", lambda known: known)])
+def test_the_way_to_a_map_of_its_size(shape, kind, said):
+  """What an error says makes vectors of the right length."""
+  given = np.ones(shape, np.float32)
+  with pytest.raises(ValueError, match="Resize one of them in Dataset.map before") as raised:
+    augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), given, seed=[7, 0])
+  code = re.search(r"tf\.image.*(?=\.$)", str(raised.value)).group()
+  made = eval(code, {"tf": tf, kind: given, "map": given})
+  np.testing.assert_allclose(made, said(np.ones([24, 30, shape[-1] if len(shape) == 3 else 1], np.float32)), rtol=1e-6)
+  augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), made, seed=[7, 0])
 
 
 def refused(layers, element=(IMAGES[0], MASKS[0], 3), targets={1: "mask"}):  # noqa: B006

@@ -294,17 +294,17 @@ def test_second_images():
   assert [np.allclose(cell[len(cell) // 2 + k], cell[k][::-1]) for k in range(len(cell) // 2)] == [True] * 12
 
 
-@pytest.mark.parametrize("kind", ["flow", "disparity"])
+@pytest.mark.parametrize("kind", ["flow", "vectors", "disparity"])
 def test_flow_and_disparity(kind):
   """What is longer is more opaque, what is unknown or 0 is transparent; the hue is the direction of a flow."""
-  value = np.zeros([16, 24, 2 if kind == "flow" else 1], np.float32)
-  value[0, :4] = [[4, 0], [0, 4], [-2, 0], [0, -2]] if kind == "flow" else [[4], [4], [2], [2]]
+  value = np.zeros([16, 24, 1 if kind == "disparity" else 2], np.float32)
+  value[0, :4] = [[4], [4], [2], [2]] if kind == "disparity" else [[4, 0], [0, 4], [-2, 0], [0, -2]]
   value[1] = np.nan
   (cell,), = drawn(rtf.show(tf.data.Dataset.from_tensors((IMAGES[0], value)), num_samples=1, num_epochs=1, targets={1: kind}))
   colours = cell[1]
   np.testing.assert_allclose(colours[0, :4, 3], [0.7, 0.7, 0.35, 0.35], atol=1e-6)
   assert not colours[1:, :, 3].any() and np.isfinite(colours).all()
-  if kind == "flow":
+  if kind != "disparity":
     hues = matplotlib.colors.rgb_to_hsv(colours[0, :4, :3])[:, 0]
     np.testing.assert_allclose(hues, [0, 0.25, 0.5, 0.75], atol=0.02)
 

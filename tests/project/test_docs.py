@@ -252,6 +252,34 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
     list(names["pairs"])
 
 
+@pytest.mark.parametrize("layer, is_mirror, turn", [
+    (lambda: rtf.augment.random_flip(p=1), True, 0), (lambda: rtf.augment.random_flip("vertical", p=1), True, np.pi),
+    (lambda: rtf.augment.random_rotation((170, 170)), False, np.radians(-170)), (lambda: rtf.augment.resize((64, 64)), False, 0)],
+    ids=["mirrored", "upside down", "turned", "larger"])
+def test_left_and_right_and_angles_follow(layer, is_mirror, turn):
+  """As the guide says: a mirror image is another thing than an image that is upside down by a rotation."""
+  marks, boxes = [program for _, program, _ in examples(ROOT / "docs" / "targets.md") if re.search("mirrored_points|corners_of", program)]
+  names = {"np": np, "tf": tf, "rtf": rtf, "images": np.zeros([8, 32, 32, 3], np.uint8), "partial": [layer()], "final": [rtf.augment.normalize()]}
+
+  def assert_turned(found, given):
+    np.testing.assert_allclose(np.exp(1j * np.float64(found)), np.exp(1j * (np.pi - given if is_mirror else given) + 1j * turn), atol=1e-5)
+
+  exec(marks, names)
+  element = {name: value[5] for name, value in names["elements"].items()}
+  found, = tf.data.Dataset.from_tensors(element).refurbish(
+      [layer()], targets={"points": "xy", "marks": "xy"}).map(names["follow"]).as_numpy_iterator()
+  assert_turned(found["angle"], element["angle"])
+  assert found["is_left"] == (0 if is_mirror else 1) and "marks" not in found
+  # The left eye is right of the right one, as seen from the nose to the eyes.
+  left, right, nose = found["points"][:, :2]
+  assert np.linalg.det([left - nose, right - nose]) < 0
+  exec(boxes, names)
+  (_, (box,)), = tf.data.Dataset.from_tensors((element["image"], names["rotated"][5])).map(names["corners_of"]).refurbish(
+      [layer()], targets={1: "xy"}).map(names["boxes_of"]).as_numpy_iterator()
+  assert_turned(box[4], 0.3)
+  np.testing.assert_allclose(box[:4], np.float32([16, 16, 20, 8]) * (2 if layer().__name__ == "resize" else 1), atol=1e-4)
+
+
 def run_program(program, number, output):
   """Runs the text of a program as `python search.py NUMBER` does, in a process of its own."""
   os.chdir(output.parent)

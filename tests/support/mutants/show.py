@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant("show: a second image is not drawn", PANELS, 'if kind == "image")', "if False)", f"{SHOW}::test_second_images"),
     Mutant("show: what is unknown hides a map", FIGURE, "np.where(np.isfinite(values), values, 0).astype", "values.astype",
            f"{SHOW}::test_flow_and_disparity"),
-    Mutant("show: a flow has no direction", FIGURE, 'if kind == "flow" else (', "if False else (", f"{SHOW}::test_flow_and_disparity"),
+    Mutant("show: a flow has no direction", FIGURE, 'if kind in ("flow", "vectors") else (', "if False else (", f"{SHOW}::test_flow_and_disparity"),
     Mutant("show: titles are above the first image", FIGURE, "key=lambda pair: pair[1][2] / pair[1][1])[0]", "key=lambda pair: 0)[0]", f"{SHOW}::test_layers"),
     Mutant("show: boxes take the colours of others", FIGURE, "for number, corners, text in panel.boxes:", "for number, (_, corners, text) in enumerate(panel.boxes):",
            f"{SHOW}::test_boxes_and_points_keep_their_colours"),

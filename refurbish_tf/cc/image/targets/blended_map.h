@@ -37,6 +37,7 @@ class BlendedMap : public MapCanvas {
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
  protected:
+  int64_t channels() const { return channels_; }
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
   // Calls change(y, x, values) of each pixel, and rounds what it makes of them.

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/image/targets/motion.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "refurbish_tf/cc/image/targets/places.h"
@@ -24,11 +25,21 @@ std::vector<int> SignsOf(const Axis& axis) {
 }  // namespace
 
 template <class Value>
+template <class Change>
+void FlowMap<Value>::ChangeVectors(const Change& change) {
+  this->ChangePixels([&](int64_t y, int64_t x, Value* pixel) {
+    for (int64_t c = 0; c + 1 < this->channels(); c += 2) {
+      change(y, x, pixel + c);
+    }
+  });
+}
+
+template <class Value>
 void FlowMap<Value>::Take(const Plan& plan) {
   BlendedMap<Value>::Take(plan);
   const std::vector<int> rows = SignsOf(plan.rows);
   const std::vector<int> columns = SignsOf(plan.columns);
-  this->ChangePixels([&](int64_t y, int64_t x, Value* vector) {
+  ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
     if (columns[x] < 0) vector[0] = -vector[0];
     if (rows[y] < 0) vector[1] = -vector[1];
   });
@@ -37,7 +48,7 @@ void FlowMap<Value>::Take(const Plan& plan) {
 template <class Value>
 void FlowMap<Value>::Transpose() {
   BlendedMap<Value>::Transpose();
-  this->ChangePixels([](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+  ChangeVectors([](int64_t /*y*/, int64_t /*x*/, Value* vector) {
     std::swap(vector[0], vector[1]);
   });
 }
@@ -45,9 +56,10 @@ void FlowMap<Value>::Transpose() {
 template <class Value>
 void FlowMap<Value>::Resize(const Box& part, ImageSize size, bool antialias) {
   BlendedMap<Value>::Resize(part, size, antialias);
+  if (keeps_length()) return;
   const double by_x = RatioOf(size.width, part.width);
   const double by_y = RatioOf(size.height, part.height);
-  this->ChangePixels([&](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+  ChangeVectors([&](int64_t /*y*/, int64_t /*x*/, Value* vector) {
     vector[0] = static_cast<Value>(vector[0] * by_x);
     vector[1] = static_cast<Value>(vector[1] * by_y);
   });
@@ -58,21 +70,27 @@ void FlowMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Projection source = SourceOf(distortion, this->size());
   const Projection to = source.Inverse();
   BlendedMap<Value>::MoveBy(distortion);
-  this->ChangePixels([&](int64_t y, int64_t x, Value* vector) {
+  ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
     // Also outside of the image.
     if (vector[0] == 0 && vector[1] == 0) return;
-    ImagePlace by = {vector[1], vector[0]};
-    if (to.wy == 0 && to.wx == 0) {
-      by = {to.yy * by.y + to.yx * by.x, to.xy * by.y + to.xx * by.x};
-    } else {
-      const ImagePlace begin = {static_cast<double>(y) + 0.5,
-                                static_cast<double>(x) + 0.5};
+    const ImagePlace by = {vector[1], vector[0]};
+    const ImagePlace begin = {static_cast<double>(y) + 0.5,
+                              static_cast<double>(x) + 0.5};
+    // Where a short vector points.
+    const double deeper = to.wy * by.y + to.wx * by.x;
+    ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
+                        to.xy * by.y + to.xx * by.x - begin.x * deeper};
+    if (keeps_length()) {
+      const double ratio = std::sqrt((by.y * by.y + by.x * by.x) /
+                                     (moved.y * moved.y + moved.x * moved.x));
+      moved = {moved.y * ratio, moved.x * ratio};
+    } else if (to.wy != 0 || to.wx != 0) {
       const ImagePlace before = source(begin);
       const ImagePlace end = to({before.y + by.y, before.x + by.x});
-      by = {end.y - begin.y, end.x - begin.x};
+      moved = {end.y - begin.y, end.x - begin.x};
     }
-    vector[0] = static_cast<Value>(by.x);
-    vector[1] = static_cast<Value>(by.y);
+    vector[0] = static_cast<Value>(moved.x);
+    vector[1] = static_cast<Value>(moved.y);
   });
 }
 
@@ -119,6 +137,8 @@ void DisparityMap<Value>::MoveBy(const PreparedDistortion& distortion) {
 
 template class FlowMap<float>;
 template class FlowMap<double>;
+template class VectorMap<float>;
+template class VectorMap<double>;
 template class DisparityMap<float>;
 template class DisparityMap<double>;
 

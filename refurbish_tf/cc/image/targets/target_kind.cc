@@ -18,6 +18,7 @@ constexpr NamedKind kKinds[] = {
     {"mask", {Form::kMask}},
     {"bilinear", {Form::kBlendedMap}},
     {"flow", {Form::kFlow}},
+    {"vectors", {Form::kVectors}},
     {"disparity", {Form::kDisparity}},
     {"image", {Form::kImage}},
     {"xyxy", {Form::kCorners}},

@@ -14,6 +14,8 @@ struct TargetKind {
     kBlendedMap,
     // [height, width, 2]: vectors, x before y.
     kFlow,
+    // [height, width, 3]: x, y and z, or [height, width, 2 * n]: of n vectors.
+    kVectors,
     // [height, width] or [height, width, 1]: of two views beside each other.
     kDisparity,
     // [height, width, channels] of the image, or the same multiple of both.
@@ -39,7 +41,10 @@ struct TargetKind {
 
   // How many dimensions it has, without those of a batch and of frames.
   int least_dims() const {
-    return form == Form::kFlow || form == Form::kImage ? 3 : is_map() ? 2 : 1;
+    return form == Form::kFlow || form == Form::kVectors || form == Form::kImage
+               ? 3
+           : is_map() ? 2
+                      : 1;
   }
   int most_dims() const { return is_boxes() ? 2 : 3; }
 

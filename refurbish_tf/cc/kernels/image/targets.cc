@@ -111,6 +111,13 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
         "be [height, width, 2], with x and y of each vector, got shape ",
         TextOf(own)));
   }
+  if (move.kind.form == Form::kVectors &&
+      (own.size() != 3 || (channels != 3 && channels % 2 != 0))) {
+    return move.Refused(absl::StrCat(
+        "be [height, width, 3], with x, y and z of each vector, or have x and "
+        "y of several ones in [height, width, 2 * n], got shape ",
+        TextOf(own)));
+  }
   if (move.kind.form == Form::kDisparity && channels != 1) {
     return move.Refused(absl::StrCat(
         "be [height, width] or [height, width, 1], got shape ", TextOf(own)));
@@ -400,6 +407,8 @@ absl::Status MoveOne(const Moving& move) {
       using Number = decltype(number);
       status = move.kind.form == Form::kFlow
                    ? MoveBlended<FlowMap, Number>(move)
+               : move.kind.form == Form::kVectors
+                   ? MoveBlended<VectorMap, Number>(move)
                : move.kind.form == Form::kDisparity
                    ? MoveBlended<DisparityMap, Number>(move)
                    : MoveBlended<BlendedMap, Number>(move);
