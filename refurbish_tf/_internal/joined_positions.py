@@ -69,7 +69,8 @@ def join(found):
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
     _refuse("they are of different pipelines. Take what the workers of one run have saved")
   joined = [_join_stage(list(states), len(found)) for states in zip(*(position["stages"] for position in present), strict=True)]
-  epochs = [position["epoch"] for position in present if position.get("epoch") is not None]
+  # One that begins has been counted, though the position is in the epoch before.
+  epochs = [position["epoch"] - (position.get("begins", False) and _is_done(position["stages"][0], joined[0])) for position in present if "epoch" in position]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
     value["epoch"] = min(epochs)
@@ -90,6 +91,8 @@ def _join_stage(states, num_workers):
   if count > 1 and states[0]["schedule_shards"] == 0:
     _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
   number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
+  if len(states) < count and number > 0 and not any(state["begun"] for state in states):
+    number -= 1  # A lost worker may not have come to its end.
   # Workers that have not begun the epoch, or have ended it.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):
@@ -113,6 +116,10 @@ def _join_stage(states, num_workers):
       "num_samples": whole, "num_kept": 0 if not (scheduled and known) else whole if keeps_all else whole - 1, "store_id": 0,
       "ring_head": 0, "shard": 0, "yielded": base64.b64encode(zlib.compress(np.packbits(bits if begun else bits[:0], bitorder="little").tobytes())).decode(),
       "lost_shards": sorted(set(range(count)) - set(shards)) if begun else []}
+
+
+def _is_done(state, joined):
+  return bool(joined["begun"] and not state["begun"] and state["next_epoch"] > joined["number"])
 
 
 def _size(state):

@@ -12,6 +12,10 @@ BATCHED_SOURCE = (
     "and batch after refurbish: source.refurbish(...).batch(...). For single images from a folder use "
     "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
     f"be one sample, such as a sequence, silence this: {SILENCE}.")
+SEEMS_BATCHED = (
+    "Each element of the source of refurbish has as many images as numbers beside them, and is taken for one sample. If it is a batch, the "
+    "same images stay together in every epoch: batch after refurbish, source.refurbish(...).batch(...), and split the elements "
+    f"with .unbatch(). If it is one sample, such as a bag of instances or a clip, silence this: {SILENCE}.")
 SHARDED_BY_KERAS = (
     "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and drops those of the "
     "others. Samples come twice, or not at all, if the source was sharded, too, or the processes have different seeds. Make "
@@ -44,8 +48,10 @@ class PipelineWarning(UserWarning):
 
 def check_source(source):
   """Warns if `source` is, or seems to be, a dataset of batches."""
-  if yields_batches(source) or _seems_to_yield_batches(source):
+  if yields_batches(source):
     warn(BATCHED_SOURCE)
+  elif _seems_to_yield_batches(source):
+    warn(SEEMS_BATCHED)
 
 
 def yields_batches(source):

@@ -3,6 +3,7 @@ import contextlib
 import functools
 import inspect
 import re
+import textwrap
 import threading
 
 import tensorflow as tf
@@ -43,11 +44,22 @@ def trace(function, name, what, **inputs):
 
   TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, of its argument.
   """
-  wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
+  try:
+    wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
+  except (TypeError, ValueError) as error:
+    _put_cause_first(error)
+    raise
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
     raise TypeError(
         f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None.")
   return wrapper
+
+
+def _put_cause_first(error):
+  """AutoGraph has put the text of the error behind the lines that led to it."""
+  above, _, cause = str(error).rpartition(f"\n    {type(error).__name__}: ")
+  if above.startswith("in user code:") and type(error) in (TypeError, ValueError):
+    error.args = (f"{textwrap.dedent('    ' + cause).strip()}\n\n{above}\n",)
 
 
 @contextlib.contextmanager

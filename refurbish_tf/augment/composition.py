@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from typing import Any, Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import tracing
@@ -34,7 +36,8 @@ def compose(
 
   The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except those
   that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of `tf.random.stateless_*`.
-  TensorFlow's and Keras' functions with an optional seed are called without it, and draw from a state that no checkpoint holds.
+  TensorFlow's functions with an optional seed are called without it, and draw from a state that no checkpoint holds. Keras layers are
+  called as in training, with the seed in place of their own.
 
   | kind of target | shape | |
   | --- | --- | --- |
@@ -42,6 +45,7 @@ def compose(
   | `"bilinear"` | the same, floating | blended between pixels |
   | `"image"` | `[height, width, channels]`, or a multiple of both sides | a second image: the same colour layers too |
   | `"flow"` | `[height, width, 2]`, floating | vectors x, y in pixels: blended, mirrored, turned and scaled |
+  | `"vectors"` | `[height, width, 3]` or `[height, width, 2 * n]`, floating | directions x, y (z stays): blended, mirrored and turned, not scaled |
   | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended and scaled; no layer may mirror or turn rows |
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
   | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in fractions of the image |
@@ -293,6 +297,13 @@ def described_clip(function, made):
   if shape.rank != 4:
     return None
   return f"a clip of {'any number of' if shape[0] is None else shape[0]} frames, which have the same draws"
+
+
+def normalization_of(function):
+  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise None."""
+  layers = [layer for _, step in getattr(function, "_steps", ()) for layer in getattr(step, "_layers", [step])]
+  found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(layers[-1], "text", "")) if layers else None
+  return found and tuple(np.array(numbers.split(","), np.float64) for numbers in found.groups())
 
 
 def _steps(layers, start, stop, clips):

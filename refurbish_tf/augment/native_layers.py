@@ -292,6 +292,10 @@ class LayerChain:
   def _checked_image(self, image, in_stage=True):
     image = tf.convert_to_tensor(image)
     dtype, shape = image.dtype, image.shape
+    if dtype == tf.string:
+      raise TypeError(
+          f"image of {self._whose} must be pixels, got strings of shape {shape}, such as the bytes of a file. Decode it first, by "
+          "rtf.augment.decode() before this layer.")
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
     if not 3 <= len(sizes) <= self._batch_rank or 0 in sizes[-3:-1]:
       forms = (

@@ -71,8 +71,8 @@ def numpy_layer(
   this one, and five minutes after the last pipeline that uses them is gone.
 
   Args:
-    fn: called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
-      array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
+    fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a function,
+      called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
       returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`,
       `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, by what it is.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides

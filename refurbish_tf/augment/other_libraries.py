@@ -25,12 +25,12 @@ def check_is_none(what, function, where=""):
   library = library_of(function)
   if library:
     shown = repr(function)
-    if "\n" in shown or len(shown) > _LONGEST_SHOWN or shown.startswith("<"):
+    if "\n" in shown or "<" in shown or len(shown) > _LONGEST_SHOWN:
       shown = _name_of(function) if hasattr(function, "__name__") else f"{_name_of(function)}(...)"
     raise TypeError(
-        f"{what} must take TensorFlow's tensors, but {library} works on other arrays, and leaves them as they are or fails: got {shown}"
-        f"{where}. Pass rtf.augment.numpy_layer({shown}), which has processes call it with arrays, in a list; or the layer of rtf.augment that "
-        "does the same and is faster, as the page From torchvision, albumentations, Keras says.")
+        f"{what} must take TensorFlow's tensors, got {shown} of {library}{where}, which leaves them as they are or fails. Put "
+        f"rtf.augment.numpy_layer({shown}) into a list: processes call it with arrays. Or use a layer of rtf.augment, which is faster: the "
+        "page From torchvision, albumentations, Keras has a table.")
 
 
 def adapted(fn):

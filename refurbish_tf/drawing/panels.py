@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from typing import Any
 
 import keras
@@ -202,10 +201,3 @@ def _undone(image, mean, std):
   if np.ndim(mean) == 0 or image.ndim == 3 and len(mean) in (1, image.shape[2]):
     image = image * std + mean
   return image if image.ndim == 2 or image.shape[2] in (3, 4) else image[..., :3] if image.shape[2] > 4 else image[..., 0]
-
-
-def normalization_of(function):
-  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise None."""
-  layers = [layer for _, step in getattr(function, "_steps", ()) for layer in getattr(step, "_layers", [step])]
-  found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(layers[-1], "text", "")) if layers else None
-  return found and tuple(np.array(numbers.split(","), np.float64) for numbers in found.groups())

@@ -88,7 +88,7 @@ def _of_dataset(dataset, targets, num_samples, num_epochs):
     targets = next((each._targets for each in functions if getattr(each, "_targets", None)), None)
     of_stage = samples.of_stage
   kinds = panels.kinds_of(targets, samples.epochs[0][0], of_stage)
-  normalization = panels.normalization_of(functions[-1])
+  normalization = composition.normalization_of(functions[-1])
   return [(None, [(epoch[number], kinds, fresh[number]) for epoch, fresh in zip(samples.epochs, samples.fresh)])
           for number in range(min(map(len, samples.epochs)))], normalization
 

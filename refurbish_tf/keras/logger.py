@@ -9,9 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, native
+from refurbish_tf._internal import checks, mistakes, native
+from refurbish_tf.augment import composition
 from refurbish_tf.keras.step import StepCallback
-from refurbish_tf.stats import DERIVED, EpochStats, stats
+from refurbish_tf.stats import DERIVED, EpochStats, datasets, stats
 
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
@@ -79,6 +80,7 @@ class RefurbishLogger(StepCallback):
     if self._log_dir is not None:
       self._writer = tf.summary.create_file_writer(os.path.join(os.fspath(self._log_dir), "train"))
     self.verdict = None
+    _check_scale(self.model, self._dataset)
     self._times = []  # For each epoch, the seconds waited and the seconds in all.
     super().on_train_begin(logs)
 
@@ -133,6 +135,21 @@ class RefurbishLogger(StepCallback):
     if self._writer is not None:
       self._writer.close()
       self._writer = None
+
+
+def _check_scale(model, dataset):
+  """Warns if a network that scales images of 0 to 255 itself gets those of `normalize`: they would all be nearly alike."""
+  scaling = [
+      layer.name for layer in model._flatten_layers()
+      if isinstance(layer, keras.layers.Rescaling) and np.max(np.abs(layer.scale)) < 0.1
+      or isinstance(layer, keras.layers.Normalization) and layer.input_mean is not None and np.max(layer.input_mean) > 10]
+  normalized = [stage for stage in datasets("RefurbishLogger", dataset) for function in getattr(stage, "given_functions", ())
+                if composition.normalization_of(function)]
+  if scaling and normalized:
+    mistakes.warn(
+        f"The layer {scaling[0]} of the model scales images of 0 to 255, but they come from normalize(), so that all would look nearly alike "
+        "to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); or make the "
+        f"network with include_preprocessing=False, if it has that argument. Silence this otherwise: {mistakes.SILENCE}.")
 
 
 def _waited():

@@ -90,7 +90,7 @@ def check_a_stop(tmp_path, way, number):
     epochs.insert(0, [])  # All had come to the end: the next epoch has come.
   epochs[0] += before
   for epoch in epochs:
-    assert sorted(index for index, *_ in epoch) == list(range(total)), (n, m, total, r, kind, done, lost)
+    assert sorted(index for index, *_ in epoch) == list(range(total)), (number, n, m, total, r, kind, done, lost)
     uses.update(epoch)
   assert max(uses.values()) <= math.ceil(r)
 
@@ -118,6 +118,25 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
   for each in three:
     again.restore(each)
   assert rtf.EpochPosition.joined([each.state_dict() for each in three]).epoch == 0
+
+
+@pytest.mark.parametrize("read_on", [False, True])
+def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on):
+  """It may not have: its samples come again in the same epoch."""
+  loader = numpy_loader(worker("range", 12, 2, 0, 2, "loader"))
+  list(loader)
+  iterator = iter(loader)
+  list(itertools.islice(iterator, 3))
+  if read_on:
+    assert next(iterator, None) is None
+  with pytest.warns(rtf.PipelineWarning, match="shards 1"):
+    position = rtf.EpochPosition.joined([loader.state_dict(), None])
+  assert position.epoch == 1
+  three = [numpy_loader(worker("range", 12, 3, i, 2, "loader")) for i in range(3)]
+  for each in three:
+    position.restore(each)
+  for expected in (range(1, 12, 2), range(12)):
+    assert sorted(index for each in three for index, *_ in samples(list(each))) == list(expected)
 
 
 def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):

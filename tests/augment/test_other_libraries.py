@@ -1,0 +1,162 @@
+"""Layers of other libraries and of Keras: run as these libraries would, or refused."""
+import functools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import cases
+
+IMAGES = np.random.default_rng(0).integers(0, 256, [4, 8, 6, 3], np.uint8)
+SOURCE = tf.data.Dataset.from_tensor_slices(IMAGES)
+
+
+def made(layers, images=IMAGES, seed=1, **options):
+  source = tf.data.Dataset.from_tensor_slices(images)
+  return np.array(sorted(source.refurbish(layers, r=2, seed=seed, **options).as_numpy_iterator(), key=lambda image: image.tobytes()))
+
+
+def in_order(images):
+  return np.array(sorted(images, key=lambda image: image.tobytes()))
+
+
+# Other libraries, by stand-ins: what they are given, and what they return. -------------------------------------------------
+
+def of(module, call):
+  """An object with the name and the module of a library's class."""
+  return type("Flip", (), {"__module__": module, "__call__": call, "__repr__": lambda self: "Flip(p=1)"})()
+
+
+ALBUMENTATIONS = of("albumentations.augmentations.geometric", lambda self, image: {"image": image[:, ::-1].copy()})
+IMGAUG = of("imgaug.augmenters.flip", lambda self, image: image[:, ::-1].copy())
+MONAI = of("monai.transforms.spatial.array", lambda self, image: image[:, :, ::-1].copy())
+TORCHVISION = of("torchvision.transforms.v2._geometry", lambda self, image: image)
+
+
+def flipped(image):
+  return image
+
+
+flipped.__module__ = "kornia.geometry"
+
+
+@pytest.mark.parametrize(("layer", "told"), [
+    (TORCHVISION, "Flip(p=1) of torchvision"), (ALBUMENTATIONS, "Flip(p=1) of albumentations"), (MONAI, "of monai"), (IMGAUG, "of imgaug"),
+    (flipped, "flipped of kornia"), (functools.partial(TORCHVISION, p=1), "functools.partial(Flip(p=1), p=1) of torchvision"),
+    (TORCHVISION.__call__, "of torchvision"),
+    (type("Mine", (type(of("torch.nn.modules.module", None)),), {"__module__": "mine"})(), "of torch")])
+def test_what_would_leave_tensors_as_they_are_is_refused(layer, told):
+  """With the layer that calls it, also by a function in place of a list."""
+  for what, build in (("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
+                      ("layers of compose", lambda: augment.compose([layer])),
+                      ("partial_fn", lambda: SOURCE.refurbish(layer)),
+                      ("augment_fn", lambda: SOURCE.echo(2, "before_augment", augment_fn=layer, batch_size=2))):
+    with pytest.raises(TypeError) as error:
+      build()
+    assert str(error.value).startswith(what) and told in str(error.value) and "Put rtf.augment.numpy_layer(" in str(error.value)
+
+
+@pytest.mark.parametrize("layer", [ALBUMENTATIONS, IMGAUG, MONAI])
+@pytest.mark.parametrize("processes", [0, 1])
+def test_numpy_layer_calls_what_libraries_make(layer, processes):
+  np.testing.assert_array_equal(made([augment.numpy_layer(layer, processes=processes)]), in_order(IMAGES[:, :, ::-1]))
+
+
+def test_numpy_layer_gives_albumentations_the_targets():
+  layer = of("albumentations.core", lambda self, image, mask: {"image": image[:, ::-1].copy(), "mask": mask[:, ::-1].copy(), "more": 0})
+  source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0]))
+  for image, mask in source.refurbish([augment.numpy_layer(layer, processes=0)], targets={1: "mask"}).as_numpy_iterator():
+    np.testing.assert_array_equal(image[..., 0], mask)
+
+
+def test_frames_that_a_library_would_take_for_something_else_are_refused():
+  with pytest.raises(tf.errors.InvalidArgumentError, match="Call it for each frame"):
+    list(tf.data.Dataset.from_tensors(IMAGES).refurbish([augment.numpy_layer(ALBUMENTATIONS, processes=0)]))
+
+
+@cases.slow
+def test_torchvision_itself():
+  """Where it is imported before TensorFlow, as some versions crash otherwise."""
+  torch = pytest.importorskip("torch")
+  transforms = pytest.importorskip("torchvision.transforms.v2")
+  layer = transforms.Compose([transforms.RandomHorizontalFlip(p=1), transforms.ColorJitter(0.5)])
+  both = [made([augment.numpy_layer(layer, processes=1)]) for _ in range(2)]
+  np.testing.assert_array_equal(*both)
+  np.testing.assert_array_equal(
+      made([augment.numpy_layer(transforms.RandomHorizontalFlip(p=1), processes=1)]), in_order(IMAGES[:, :, ::-1]))
+  assert torch.is_grad_enabled()
+
+
+def test_a_function_of_the_users_stays_as_it_is():
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    np.testing.assert_array_equal(made([lambda image: image]), in_order(IMAGES))
+
+
+# Keras. -------------------------------------------------------------------------------------------------------------------
+
+FLOATS = IMAGES.astype(np.float32) / 255
+
+
+@pytest.mark.parametrize("layer", [
+    keras.layers.GaussianNoise(.5), keras.layers.Dropout(.5), keras.layers.GaussianDropout(.5),
+    keras.Sequential([keras.layers.Rescaling(1.), keras.layers.GaussianNoise(.5)])], ids=lambda layer: layer.name)
+@pytest.mark.parametrize("form", [lambda layer: [layer], lambda layer: layer])
+def test_layers_act_as_in_training_and_draw_by_the_seed_of_the_stage(layer, form):
+  first = made(form(layer), FLOATS)
+  assert not {image.tobytes() for image in first} & {image.tobytes() for image in FLOATS}
+  np.testing.assert_array_equal(first, made(form(layer), FLOATS))
+  assert not np.array_equal(first, made(form(layer), FLOATS, seed=2))
+
+
+def test_layers_draw_from_their_own_state_again_outside():
+  layer = keras.layers.GaussianNoise(.5, seed=3)
+  made([layer], FLOATS)
+  np.testing.assert_array_equal(layer(FLOATS, training=True), keras.layers.GaussianNoise(.5, seed=3)(FLOATS, training=True))
+
+
+@pytest.mark.parametrize("name", ["MixUp", "CutMix"])
+def test_layers_that_mix_a_batch_are_refused(name):
+  if not hasattr(keras.layers, name):
+    pytest.skip(f"Keras {keras.__version__} has no {name}")
+  layer = getattr(keras.layers, name)()
+  for form in ([layer], [keras.Sequential([layer])], layer):
+    with pytest.raises(ValueError, match=rf"{name} of Keras.*rtf.augment.{name.lower()}"):
+      SOURCE.refurbish(form)
+
+
+def test_layers_that_change_their_variables_are_refused():
+  with pytest.raises(ValueError, match="BatchNormalization, a Keras layer, changes its variables at each call"):
+    made([keras.layers.BatchNormalization()], FLOATS)
+  frozen = keras.layers.BatchNormalization(trainable=False)
+  frozen.build([None, None, None, 3])
+  np.testing.assert_allclose(made([frozen], FLOATS), in_order(FLOATS), rtol=1e-3)
+  adapted = keras.layers.Normalization(mean=0.5, variance=0.25)
+  assert np.ptp(made([adapted], FLOATS)) > 1.5
+
+
+def test_a_layer_without_random_numbers_needs_no_seed():
+  composed = augment.compose([keras.layers.Rescaling(2.)])
+  np.testing.assert_array_equal(composed(FLOATS[0]), 2 * FLOATS[0])
+
+
+# Errors. ------------------------------------------------------------------------------------------------------------------
+
+def test_a_function_of_a_list_that_wants_the_label():
+  labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
+  with pytest.raises(TypeError, match="layers of a list are called with the image alone.*missing a required argument: 'label'.*two functions"):
+    labelled.refurbish([lambda image, label: image])
+
+
+def test_an_error_within_a_function_comes_first():
+  def fails(image):
+    if tf.reduce_sum(image) > 0:  # So that AutoGraph converts it.
+      raise ValueError("This comes first.")
+    return image
+
+  with pytest.raises(ValueError) as error:
+    SOURCE.refurbish(fails)
+  assert str(error.value).startswith("This comes first.\n") and "in user code" in str(error.value)
