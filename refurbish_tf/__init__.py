@@ -15,7 +15,7 @@ from refurbish_tf._internal import linux_only  # First, as TensorFlow may be mis
 import tensorflow as tf
 
 from refurbish_tf import augment, diversity, keras, sources
-from refurbish_tf._internal import native, positions
+from refurbish_tf._internal import native, positions, shared_seeds
 from refurbish_tf._internal.method import as_method as _as_method
 from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
@@ -69,6 +69,7 @@ tf.data.Dataset.offload = _as_method(offload)
 tf.data.Dataset.refurbish = _as_method(refurbish)
 
 positions.attach()
+shared_seeds.attach()
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
 native.ops()

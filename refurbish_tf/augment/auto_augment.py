@@ -1,9 +1,10 @@
 """AutoAugment: two layers that apply the two operations of one randomly drawn sub-policy."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from .policy_layer import PolicyLayer, distortions_at
+from refurbish_tf._internal import checks
+from .policy_layer import PolicyLayer, Ranges, distortions_at, torchvision_distortions
 
 # Cubuk et al., *AutoAugment*, CVPR 2019, appendix, Tables 7 and 9: 25 sub-policies of two operations, each with its
 # probability in tenths and, where it has one, its magnitude. ImageNet's last five repeat earlier ones, as published.
@@ -68,7 +69,7 @@ POLICIES = {
 CELLS = 20
 
 
-def auto_augment(policy: str) -> list[Any]:
+def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
   """Returns the two layers of AutoAugment: the first and the second operation of one drawn sub-policy.
 
   >>> partial_fn, final_fn = rtf.augment.split(
@@ -89,11 +90,13 @@ def auto_augment(policy: str) -> list[Any]:
 
   The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
   `rand_augment`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
-  Torchvision and others read the tables differently there. The paper obtained the CIFAR-10 results with crop and flip,
+  torchvision reads the tables differently. With `ranges="torchvision"` the layers are its `AutoAugment(policy)`: each distortion is,
+  bit for bit, what that makes of a Pillow image, and the outside of the image is black, not grey. The paper obtained the CIFAR-10 results with crop and flip,
   and Cutout after them; add these yourself.
 
   Args:
     policy: "cifar10" or "imagenet", the data set that the policy was found for.
+    ranges: "paper" or "torchvision".
 
   Returns:
     A list of two functions for `compose` and `split`. The first, `layer(image, seed)`, takes the same arguments as the
@@ -103,7 +106,7 @@ def auto_augment(policy: str) -> list[Any]:
     `compose` and `split` raise `ValueError` for one without the other.
 
   Raises:
-    ValueError: there is no such policy.
+    ValueError: there is no such policy, or no such ranges.
 
   Implements Cubuk et al., *AutoAugment: Learning Augmentation Strategies from Data*, CVPR 2019, section 3 and appendix,
   whose layers Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial
@@ -113,18 +116,23 @@ def auto_augment(policy: str) -> list[Any]:
     raise ValueError(
         f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
         "yours: 'cifar10' for small images, else 'imagenet'.")
+  checks.check_choice("ranges of auto_augment", ranges, get_args(Ranges))
+  shown, fill = (repr(policy), {}) if ranges == "paper" else (f"{policy!r}, ranges={ranges!r}", {"fill": 0})
   # `compose` checks with this that the two stand together.
-  whole = f"auto_augment({policy!r})"
-  return [PolicyLayer("auto_augment_first", *_outcomes(policy, 0), repr(policy), hands_on=whole, group=CELLS),
-          PolicyLayer("auto_augment_second", *_outcomes(policy, 1), repr(policy), takes_over=whole, group=CELLS)]
+  whole = f"auto_augment({shown})"
+  return [PolicyLayer("auto_augment_first", *_outcomes(policy, ranges, 0), shown, hands_on=whole, group=CELLS, **fill),
+          PolicyLayer("auto_augment_second", *_outcomes(policy, ranges, 1), shown, takes_over=whole, group=CELLS, **fill)]
 
 
-def _outcomes(policy, place):
+def _outcomes(policy, ranges, place):
   """The outcomes of the first or the second operation of all sub-policies, and their edges."""
   outcomes, edges = [], []
   for number, sub_policy in enumerate(POLICIES[policy]):
-    name, tenths, *magnitude = sub_policy[place]
-    positive, negative = distortions_at((magnitude[0] if magnitude else 0) / 10)[name]
+    name, tenths, magnitude = (*sub_policy[place], 0)[:3]
+    if ranges == "torchvision":
+      name = name.replace("translate", "truncate")
+    at = distortions_at(magnitude / 10) if ranges == "paper" else torchvision_distortions(magnitude, 9)
+    positive, negative = at[name]
     shares = [(positive, 2 * tenths)] if negative is None else [(positive, tenths), (negative, tenths)]
     end = number * CELLS
     for parameter, share in shares:

@@ -19,7 +19,7 @@ _MOST_OVERFLOW = 0.005
 TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
 _DISTORTIONS = TABLE_DISTORTIONS | {
     "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
-    "shear_y", "translate_x", "translate_y", "move_x", "move_y"}
+    "shear_y", "translate_x", "translate_y", "truncate_x", "truncate_y", "move_x", "move_y"}
 # What is known of layers, by fingerprint: for messages.
 _shown: dict[int, str] = {}
 _KINDS = frozenset({"random_crop", "random_flip", "cutout", "random_grayscale", "random_solarize", "policy", "normalize"})

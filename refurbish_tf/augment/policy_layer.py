@@ -1,9 +1,13 @@
 """Layers that each apply one of several operations: those of RandAugment, AutoAugment and Deep AutoAugment."""
 import collections
 import math
+from typing import Literal
+
+import numpy as np
 
 from .native_layers import DrawingLayer
 
+Ranges = Literal["paper", "torchvision"]
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
 # Where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
@@ -66,3 +70,24 @@ def distortions_at(level):
   return {
       **{name: (parameter, None) for name, parameter in unsigned.items()},
       **{name: (limit * level, -limit * level) for name, limit in largest.items()}}
+
+
+def torchvision_distortions(step, last, *, wide=False):
+  """Like `distortions_at`, what torchvision does to a Pillow image at `step` of 0 to `last`; `wide` is its TrivialAugmentWide."""
+
+  def at(end, start=0.0):
+    # torch.linspace: float32, counted from the nearer end, product and sum rounded together.
+    start, end = float(np.float32(start)), float(np.float32(end))
+    width = float(np.float32(end - start) / np.float32(last))
+    return float(np.float32(start + width * step if step < (last + 1) // 2 else end - width * (last - step)))
+
+  factor, slope, degrees, bits = (0.99, 0.99, 135, 6) if wide else (0.9, 0.3, 30, 4)
+  moves = {"move": int(at(32))} if wide else {"truncate": _LARGEST_TRANSLATION * step / last}
+  signed = {"rotate": at(degrees), "shear_x": at(slope), "shear_y": at(slope),
+            **{f"{name}_{axis}": value for name, value in moves.items() for axis in "xy"}}
+  return {
+      **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
+      **{name: (value, -value) for name, value in signed.items()},
+      **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (1 + at(factor), 1 - at(factor))),
+      # What is at least a threshold is at least the next whole number.
+      "solarize": (math.ceil(255 * at(0, 1)), None), "posterize": (8 - round(bits * step / last), None)}

@@ -1,15 +1,17 @@
 """RandAugment: layers that each apply one of 14 distortions."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from refurbish_tf._internal import checks
 from .layers import checked_whole
 from .native_layers import MOST_LAYERS
-from .policy_layer import PolicyLayer, distortions_at
+from .policy_layer import PolicyLayer, Ranges, distortions_at, torchvision_distortions
+
+_LAST_STEP = 30
 
 
-def rand_augment(num_ops: int = 2, magnitude: float = 9) -> list[Any]:
+def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "paper") -> list[Any]:
   """Returns layers that each apply one of RandAugment's 14 distortions, all with the same probability.
 
   >>> fn = rtf.augment.compose(rtf.augment.rand_augment(num_ops=2, magnitude=9))
@@ -19,26 +21,32 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9) -> list[Any]:
   `num_ops` and `magnitude` are the N and M of the paper. The layers are the same, and each draws by itself, so
   a split between them is a split like any other.
 
-  The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment:
+  The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment, or as in torchvision:
 
-  | Distortion                             | Parameter                      | At M = 9       | Sign   |
-  | -------------------------------------- | ------------------------------ | -------------- | ------ |
-  | identity, auto_contrast, equalize      | none                           |                |        |
-  | rotate                                 | 30 degrees * M / 10            | 27 degrees     | random |
-  | shear_x, shear_y                       | 0.3 * M / 10                   | 0.27           | random |
-  | translate_x, translate_y               | 150 / 331 of the side * M / 10 | 41 % of a side | random |
-  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10      | 1.72           |        |
-  | solarize                               | threshold int(256 * M / 10)    | 230            |        |
-  | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
+  | Distortion                             | Parameter                      | At M = 9       | Sign   | torchvision at M = 9 |
+  | -------------------------------------- | ------------------------------ | -------------- | ------ | -------------------- |
+  | identity, auto_contrast, equalize      | none                           |                |        |                      |
+  | rotate                                 | 30 degrees * M / 10            | 27 degrees     | random | 9 degrees            |
+  | shear_x, shear_y                       | 0.3 * M / 10                   | 0.27           | random | 0.09                 |
+  | translate_x, translate_y               | 150 / 331 of the side * M / 10 | 41 % of a side | random | 14 % of a side       |
+  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10      | 1.72           |        | 1.27 or 0.73         |
+  | solarize                               | threshold int(256 * M / 10)    | 230            |        | 179                  |
+  | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        | 7                    |
 
-  As there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
+  With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`: each distortion is, bit for bit, what
+  that makes of a Pillow image. The magnitude is out of 30, all distortions get stronger with it, factors have a random direction,
+  and the outside of the image is black, not grey.
+
+  In the paper's ranges, as there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
   direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
   image, not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M =
   2.5 and returns a black image.
 
   Args:
     num_ops: a whole number of at least 1, at most 64.
-    magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
+    magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10. With `ranges="torchvision"`, a
+      whole number from 0 to 30.
+    ranges: "paper" or "torchvision".
 
   Returns:
     A list of functions `layer(image, seed)` of an image, uint8 `[height, width, 3]`, or of a batch of them, `[batch,
@@ -55,17 +63,21 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9) -> list[Any]:
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
   """
   checked_whole("num_ops of rand_augment", num_ops, 1, MOST_LAYERS, "Without layers, leave the augmentation out.")
+  checks.check_choice("ranges of rand_augment", ranges, get_args(Ranges))
+  if ranges == "torchvision":
+    checked_whole(
+        "magnitude of rand_augment", magnitude, 0, _LAST_STEP, 'With ranges="torchvision" it is out of 30, as there. Pass 9 for its default.')
+    pairs = torchvision_distortions(int(magnitude), _LAST_STEP)
+    return [_layer(pairs, f"magnitude={magnitude}, ranges={ranges!r}", fill=0) for _ in range(num_ops)]
   checks.check_real(
       "magnitude of rand_augment", magnitude, lambda value: 0 <= value <= 10,
       "a real number from 0 to 10, in the papers 9 for ImageNet and 10 for CIFAR-10")
-  return [_layer(float(magnitude)) for _ in range(num_ops)]
+  return [_layer(distortions_at(float(magnitude) / 10), f"magnitude={float(magnitude):g}") for _ in range(num_ops)]
 
 
-def _layer(magnitude):
-  pairs = distortions_at(magnitude / 10)
-  del pairs["invert"]
-  unsigned = [(name, positive) for name, (positive, negative) in pairs.items() if negative is None]
+def _layer(pairs, shown, **fill):
+  unsigned = [(name, positive) for name, (positive, negative) in pairs.items() if negative is None and name != "invert"]
   signed = {name: pair for name, pair in pairs.items() if pair[1] is not None}
   # There are two outcomes for every distortion, which differ in the sign if there is one. So the sign needs no draw.
   outcomes = unsigned + unsigned + [(name, pair[sign]) for sign in (0, 1) for name, pair in signed.items()]
-  return PolicyLayer("rand_augment", outcomes, range(1, len(outcomes) + 1), f"magnitude={magnitude:g}")
+  return PolicyLayer("rand_augment", outcomes, range(1, len(outcomes) + 1), shown, **fill)

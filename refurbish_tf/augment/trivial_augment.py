@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .policy_layer import PolicyLayer
+from .policy_layer import PolicyLayer, torchvision_distortions
 
 # Strengths of a distortion, and how many of the numbers that are drawn each distortion has: one for each strength and sign.
 _BINS = 31
@@ -17,7 +17,7 @@ def trivial_augment() -> list[Any]:
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is TrivialAugmentWide, with 31 strengths as torchvision has them, and nothing to tune:
+  It is torchvision's `TrivialAugmentWide()`, bit for bit what that makes of a Pillow image, and has nothing to tune:
 
   | Distortion                             | Parameter                 | Sign   |
   | -------------------------------------- | ------------------------- | ------ |
@@ -48,17 +48,8 @@ def trivial_augment() -> list[Any]:
 
 def _distortions():
   """A dict from the name of a distortion to its parameters, all as likely."""
-  shares = [k / (_BINS - 1) for k in range(_BINS)]
-  # So many digits that the steps are as they are published.
-  signed = {
-      "rotate": [round(135 * share, 3) for share in shares], "shear_x": [round(0.99 * share, 3) for share in shares],
-      "shear_y": [round(0.99 * share, 3) for share in shares], "move_x": [int(32 * share) for share in shares],
-      "move_y": [int(32 * share) for share in shares]}
-  factors = [round(1 + sign * 0.99 * share, 3) for sign in (1, -1) for share in shares]
-  return {
-      "identity": [0.0], "auto_contrast": [0.0], "equalize": [0.0],
-      **{name: [sign * value for sign in (1, -1) for value in values] for name, values in signed.items()},
-      **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), factors),
-      # What is at least a threshold is at least the next whole number.
-      "solarize": [-(-255 * (_BINS - 1 - k) // (_BINS - 1)) for k in range(_BINS)],
-      "posterize": [8 - round(6 * share) for share in shares]}
+  steps = [torchvision_distortions(k, _BINS - 1, wide=True) for k in range(_BINS)]
+  found = {
+      name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None]
+      for name in steps[0] if name != "invert"}
+  return {name: parameters if any(parameters) else [0.0] for name, parameters in found.items()}

@@ -75,6 +75,11 @@ def _row(name, value, fill, exact, height, width):
     affine[2] = round(value * width) << 16
   elif name == "translate_y":
     affine[5] = round(value * height) << 16
+  # What should be whole may be just below.
+  elif name == "truncate_x":
+    affine[2] = int(value * width + math.copysign(1e-6, value)) << 16
+  elif name == "truncate_y":
+    affine[5] = int(value * height + math.copysign(1e-6, value)) << 16
   elif name == "move_x":
     affine[2] = round(value) << 16
   elif name == "move_y":

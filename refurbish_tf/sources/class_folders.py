@@ -8,11 +8,18 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph
+from refurbish_tf._internal import checks, dataset_graph, mistakes
 
 SUBSETS = ("training", "validation", "both")
 # Where a name has a date or a number after its dot, each file has an extension of its own.
 EXTENSIONS_SHOWN = 5
+
+# What macOS adds to an archive: a hidden file for each file in it.
+_OF_MACOS = "__MACOSX"
+_PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+PARTS_AS_CLASSES = (
+    "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels say which part an "
+    "image is from. Read one part, such as {method}({part!r}). If they are classes, give them as class_names.")
 
 # The function that asks, what the files are, the ends of their names, and what to do without directories.
 Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=[""])
@@ -29,12 +36,16 @@ def find(directory, class_names, validation_split, subset, seed, kind):
 
   with _listing_errors(directory):
     files = _Files(directory)
-    class_names = _checked_classes(directory, class_names, files.directories(directory))
+    given, class_names = class_names, _checked_classes(directory, class_names, files.directories(directory))
     listed = [files.below(files.join(directory, name)) for name in class_names]
   found = [[path for path in each if is_taken(path)] for each in listed]
   left_out = [[os.path.basename(path) for path in each if not is_taken(path)] for each in listed]
   for name, taken, others in zip(class_names, found, left_out):
     # A hidden file, as .gitkeep or .DS_Store, is no photograph: the class is empty.
+    if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
+      raise ValueError(
+          f"directory {checks.printable_path(directory)} has the class {name!r} without {kind.what}, which would still have a label. "
+          "Remove it if it is no class. To keep its label, as for a part of the data that lacks a class, give all class_names.")
     if not taken and not all(other.startswith(".") for other in others):
       raise ValueError(
           f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
@@ -46,6 +57,11 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     raise ValueError(
         f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
         f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}")
+  parts = [name for name in class_names if name.lower() in _PARTS]
+  if given is None and len(parts) > 1:
+    mistakes.warn(PARTS_AS_CLASSES.format(
+        method=kind.method, directory=checks.printable_path(directory), names=" and ".join(map(repr, parts)),
+        part=files.join(directory, parts[0])))
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
@@ -93,7 +109,7 @@ class _Files:
       raise ValueError(f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
 
   def directories(self, directory):
-    """The sorted names of the directories in it, without hidden ones."""
+    """The sorted names of the directories in it, without hidden ones and that of macOS."""
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
     for name in names:
       path = self.join(directory, name)
@@ -101,7 +117,7 @@ class _Files:
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
             f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to.")
-    return [name for name in names if not name.startswith(".") and self._path.isdir(self.join(directory, name))]
+    return [name for name in names if not name.startswith(".") and name != _OF_MACOS and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):
     """The sorted paths of the files in and below it."""

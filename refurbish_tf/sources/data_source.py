@@ -20,6 +20,8 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
+# Sequences of whole numbers to tf.data.
+_BUFFERS = bytearray, memoryview
 # Error codes, as in tf.errors.
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
 
@@ -44,7 +46,7 @@ def data_source(
 
   An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that
   `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
-  tensor, a PIL image. A list is one component, as everywhere in `tf.data`.
+  tensor, a PIL image; or a `bytearray` or `memoryview` of bytes, such as LMDB's buffers, which become a string. A list is one component, as everywhere in `tf.data`.
 
   **Threads.** By default only one thread at a time reads a source, even for several datasets, and a parallel `map` after
   the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once, ahead of what
@@ -360,6 +362,7 @@ _OTHERS = "element_spec (if not given, that of the first element)"
 
 def as_array(value, name):
   """A new array of numbers, or of bytes as objects; TypeError for a value that no tensor can hold."""
+  value = _without_buffers(value) if isinstance(value, _BUFFERS) else value
   if isinstance(value, (str, bytes)):
     return np.array(_as_bytes(value), object)
   if value is None:
@@ -367,6 +370,7 @@ def as_array(value, name):
   _check_not_of_pyarrow(value, name)
   if isinstance(value, list) and value:
     _check_not_of_pyarrow(value[0], f"an item of {name}")
+    value = list(map(_without_buffers, value)) if isinstance(value[0], _BUFFERS) else value
   if nest.is_nested(value):
     raise TypeError(f"{name} must be one component, as in the other elements, got a {type(value).__name__}.")
   if isinstance(value, np.ma.MaskedArray):
@@ -398,6 +402,18 @@ def as_array(value, name):
     raise TypeError(f"{name} has dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
   # A copy, as TensorFlow would keep using the array's memory, which the source may overwrite.
   return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
+def _without_buffers(element):
+  """The element with its buffers of bytes as bytes, and others as arrays: to tf.data they are sequences, as tuples are."""
+  if isinstance(element, _BUFFERS):
+    view = memoryview(element)
+    return bytes(view) if view.ndim == 1 and view.format in ("B", "b", "c") else np.asarray(view)
+  if not isinstance(element, (tuple, collections.abc.Mapping)):
+    return element
+  values = element if isinstance(element, tuple) else [element[name] for name in sorted(element)]
+  made = [_without_buffers(value) for value in values]
+  return element if all(one is other for one, other in zip(made, values)) else util_nest._sequence_like(element, made)
 
 
 def _check_not_of_pyarrow(value, name):
@@ -433,6 +449,7 @@ def _first_spec(source):
     element = source[0]
   # Some are structures to tf.data, too, but cannot be made again.
   _check_not_of_pyarrow(element, "Element 0 of the source of data_source")
+  element = _without_buffers(element)
   values = nest.flatten(element)
   if not values:
     raise TypeError(f"source must yield elements with at least one component, got {element!r} as the first one.")

@@ -39,7 +39,7 @@ def image_folder(
   by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
   `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` decode all of them.
 
-  Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and
+  Each directory in `directory` is a class, except `__MACOSX` and those whose names begin with a dot. Its files are those in it and
   below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case. `rtf.describe` counts the
   others, which are left out, by extension. Links to directories below it are not followed.
 
@@ -47,7 +47,7 @@ def image_folder(
     directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
       from the working directory when the dataset is built.
     class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
-      order of their names.
+      order of their names. Classes without images are allowed only here.
     validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and
       the last ones are taken. None for no split.
     subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
@@ -66,7 +66,7 @@ def image_folder(
     TypeError: an argument is of the wrong type.
     ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that TensorFlow
       does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset;
-      a class has files, hidden ones aside, and all are left out; `class_names` has a name twice, or the name of no directory;
+      a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has a name twice, or the name of no directory;
       `validation_split`, `subset` and `seed` do not go together; `num_parallel_reads` is out of range.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist. The
       iterator goes on with the next file.

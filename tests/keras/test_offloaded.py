@@ -30,6 +30,7 @@ CASES = {
     "auto_augment for ImageNet, bfloat16": (
         [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
     "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
+    "ranges of torchvision": ([*augment.rand_augment(2, ranges="torchvision"), *augment.auto_augment("cifar10", ranges="torchvision")], 20, 47, 96),
     "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
     "flips of both axes": ([
         augment.random_flip("vertical"), augment.random_crop(padding=2), augment.random_flip("horizontal_and_vertical", 0.3), augment.cutout(5),
@@ -44,7 +45,7 @@ CASES = {
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
-    "auto_augment for ImageNet, bfloat16": "eager", "flips of both axes": "eager", "trivial_augment": "jitted", "final layers": "jitted", "colours": "eager",
+    "auto_augment for ImageNet, bfloat16": "eager", "flips of both axes": "eager", "trivial_augment": "jitted", "ranges of torchvision": "eager", "final layers": "jitted", "colours": "eager",
     "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager", "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
 
 

@@ -234,3 +234,22 @@ def test_what_numpy_takes_for_something_else(value, match):
 def test_structures_of_pyarrow(value):
   with pytest.raises(TypeError, match="Element 0 .* is a (List|Struct)Scalar of pyarrow. Return its as_py"):
     data_source(pyarrow.array([value, value]))
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_buffers_of_bytes_are_strings(kind):
+  """As LMDB has them. To tf.data they are sequences of whole numbers."""
+  Row = collections.namedtuple("Row", ["file", "label"])
+  for wrap in (lambda value: value, lambda value: (value, 1), lambda value: {"b": (2, value), "a": 1}, lambda value: Row(value, 1)):
+    source = data_source([wrap(kind(b"\xff\x00")), wrap(b"xyz"), wrap(kind(b"")[:0])])
+    assert source.element_spec == data_source([wrap(b"")]).element_spec
+    assert list(source.as_numpy_iterator()) == [wrap(b"\xff\x00"), wrap(b"xyz"), wrap(b"")]
+  element, = data_source([[kind(b"ab"), kind(b"cd")]]).as_numpy_iterator()
+  assert element.tolist() == [b"ab", b"cd"]
+
+
+def test_buffers_of_numbers_are_arrays():
+  for array in (np.float32([1, 2]), np.zeros([2, 2], np.uint8), np.int64([])):
+    element, = data_source([(memoryview(array), 1)]).as_numpy_iterator()
+    assert element[0].dtype == array.dtype
+    np.testing.assert_array_equal(element[0], array)

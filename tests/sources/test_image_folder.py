@@ -1,6 +1,7 @@
 """`rtf.sources.image_folder`: the files, labels and splits of Keras' function, read by index."""
 import os
 import pathlib
+import shutil
 
 import hypothesis
 from hypothesis import strategies
@@ -12,6 +13,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support import checkpoints
+from support import warned
 
 image_folder = rtf.sources.image_folder
 NAMES = ["a.jpg", "B.PNG", "c.jpeg", "10.bmp", "9.gif", ".hidden.png", "deep/1.png", "deep/er/2.JPG", "z/1.png"]
@@ -57,7 +59,11 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
   if split is not None:
     arguments.update(validation_split=split, subset="both")
   if any(files and set(files) <= set(NO_IMAGES) and files != [".DS_Store"] for files in tree.values()):
-    with pytest.raises(ValueError, match="^directory .*all of whose files are left out"):
+    with pytest.raises(ValueError, match="^directory .*(all of whose files are left out|without images)"):
+      image_folder(directory, seed=seed, **arguments)
+    return
+  if number and names is None and not all(set(files) - set(NO_IMAGES) for files in tree.values()):
+    with pytest.raises(ValueError, match="^directory .* has the class .* without images, which would still have a label"):
       image_folder(directory, seed=seed, **arguments)
     return
   if split and not int(split * number) or not number:
@@ -135,10 +141,38 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
   assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
   (tmp_path / "b/2.heic").rename(tmp_path / "b/2.webp")
   assert _elements(image_folder(tmp_path)) == [("a/1.png", 0), ("b/2.heic", 1)]
-  # Without a photograph, and with none left out, it is empty.
-  (tmp_path / "b/2.webp").unlink()
-  (tmp_path / "b/deep/3.HEIC").unlink()
-  assert image_folder(tmp_path).class_names == ["a", "b"]
+
+
+def test_a_class_without_images_is_an_error(tmp_path):
+  """The labels of the classes after it would be moved."""
+  _write(tmp_path, ["b/1.png", "c/1.png", "c/.DS_Store"])
+  for other in ("a", "readme/deep"):
+    (tmp_path / other).mkdir(parents=True)
+    name = other.split("/", maxsplit=1)[0]
+    with pytest.raises(ValueError) as caught:
+      image_folder(tmp_path)
+    assert str(caught.value) == (
+        f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove it if it is no class. To "
+        "keep its label, as for a part of the data that lacks a class, give all class_names.")
+    # As it says.
+    assert _elements(image_folder(tmp_path, class_names=[name, "b", "c"])) == [("b/1.png", 1), ("c/1.png", 2)]
+    shutil.rmtree(tmp_path / name)
+  _write(tmp_path, ["__MACOSX/b/._1.png", "__MACOSX/._b"])
+  assert image_folder(tmp_path).class_names == ["b", "c"] and _elements(image_folder(tmp_path)) == [("b/1.png", 0), ("c/1.png", 1)]
+
+
+@pytest.mark.parametrize("names, is_warned", [
+    (("train", "test"), True), (("Train", "valid"), True), (("train", "validation", "cat"), True), (("train", "tram"), False),
+    (("cat", "test"), False)])
+def test_parts_of_a_data_set_that_are_taken_for_classes(tmp_path, names, is_warned):
+  _write(tmp_path, [f"{name}/cat/1.png" for name in names])
+  expected = [
+      f"image_folder takes each directory in {tmp_path} for a class, and {' and '.join(map(repr, sorted(set(names) - {'cat'})))} seem to be "
+      "parts of a data set: their labels say which part an image is from. Read one part, such as "
+      f"image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they are classes, give them as class_names."]
+  assert warned.told(lambda: image_folder(tmp_path)) == expected * is_warned
+  assert warned.told(lambda: image_folder(tmp_path, class_names=list(names))) == []
+  assert warned.told(lambda: image_folder(tmp_path / names[0])) == []
 
 
 def test_only_what_is_asked_for_is_read(tmp_path):

@@ -16,6 +16,11 @@ int64_t HalfToEven(double value) {
   return static_cast<int64_t>(std::nearbyint(value));
 }
 
+// Products that should be whole may be just below.
+int64_t Truncated(double value) {
+  return static_cast<int64_t>(value + std::copysign(1e-6, value));
+}
+
 // Python's round(value, 15).
 double RoundedToDigits(double value) {
   char text[32];
@@ -236,11 +241,12 @@ PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
 Move PreparedDistortion::MoveOf(ImageSize size) const {
   const double height = static_cast<double>(size.height);
   const double width = static_cast<double>(size.width);
+  const auto whole = truncates ? Truncated : HalfToEven;
   switch (distortion) {
     case Distortion::kTranslateX:
-      return {0, HalfToEven(parameter * width)};
+      return {0, whole(parameter * width)};
     case Distortion::kTranslateY:
-      return {HalfToEven(parameter * height), 0};
+      return {whole(parameter * height), 0};
     case Distortion::kMoveX:
       return {0, HalfToEven(parameter)};
     case Distortion::kMoveY:

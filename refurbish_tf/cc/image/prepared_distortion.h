@@ -104,7 +104,7 @@ struct PreparedDistortion {
   PreparedDistortion(const Corners& to, ImageSize size);
 
   // By how many pixels it moves an image of this size. Half to even, as Python
-  // does.
+  // does, unless it `truncates`.
   Move MoveOf(ImageSize size) const;
   // What does to an image that is so many times as large what this does to one
   // of `size`.
@@ -114,6 +114,9 @@ struct PreparedDistortion {
   double parameter;
   // Of any image.
   bool changes_nothing = false;
+  // For translations: whether a part of a pixel is dropped, as torchvision
+  // does.
+  bool truncates = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
   // For brightness, as in `StretchPlan`; the multiplier is -1 if there is none.

@@ -31,4 +31,10 @@ MUTANTS = [
     Mutant("a source that has grown loses what was read of it", SOURCE,
            "    if (!failed_.ok()) break;\n", "    if (!failed_.ok()) return failed_;\n",
            SOURCES + "test_a_source_that_has_grown_while_samples_are_removed"),
-]
+    Mutant("a zip of stages with one seed is warned of", "refurbish_tf/_internal/shared_seeds.py",
+           'inputs[:1] if type(each).__name__ == "_ZipDataset" else inputs', "inputs",
+           "tests/internal/test_shared_seeds.py::test_what_is_meant_is_silent"),
+    Mutant("stages of one source are warned of", "refurbish_tf/_internal/shared_seeds.py", "{id(_source(stage)): stage", "{id(stage): stage",
+           "tests/internal/test_shared_seeds.py::test_what_is_meant_is_silent"),
+    Mutant("a class without images has a label", "refurbish_tf/sources/class_folders.py", "given is None and any(found) and all(",
+           "given and any(found) and all(", "tests/sources/test_image_folder.py::test_a_class_without_images_is_an_error")]

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/bicubic.h"
@@ -93,6 +94,8 @@ constexpr NamedDistortion kDistortions[] = {
     {"shear_y", Distortion::kShearY, -1, 1},
     {"translate_x", Distortion::kTranslateX, -1, 1},
     {"translate_y", Distortion::kTranslateY, -1, 1},
+    {"truncate_x", Distortion::kTranslateX, -1, 1},
+    {"truncate_y", Distortion::kTranslateY, -1, 1},
     {"move_x", Distortion::kMoveX, -kMaxFixedSide, kMaxFixedSide},
     {"move_y", Distortion::kMoveY, -kMaxFixedSide, kMaxFixedSide},
 };
@@ -124,6 +127,7 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
     } else {
       outcome.distortion =
           PreparedDistortion(known.distortion, parameter, turn);
+      outcome.distortion.truncates = absl::StartsWith(name, "truncate");
     }
     return outcome;
   }
