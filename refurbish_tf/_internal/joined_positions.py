@@ -21,7 +21,9 @@ def joined(saved):
   if lost:
     mistakes.warn(
         f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
-        f"{', '.join(map(str, lost))}). All their samples come again in this epoch, and are prepared again.")
+        f"{', '.join(map(str, lost))}). " + (
+            "All their samples come again in this epoch, and are prepared again." if value["stages"][0]["begun"] else
+            "The others are between two epochs: what the missing ones had left of the one before does not come."))
   return value
 
 
@@ -68,16 +70,20 @@ def join(found):
     _refuse("the pipelines have no refurbish stage. Put refurbish into them")
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
     _refuse("they are of different pipelines. Take what the workers of one run have saved")
-  joined = [_join_stage(list(states), len(found)) for states in zip(*(position["stages"] for position in present), strict=True)]
+  at_end = not all(position["between"] for position in present)
+  joined = [
+      _join_stage(list(states), len(found), at_end) for states in zip(*(position["stages"] for position in present), strict=True)]
   # One that begins has been counted, though the position is in the epoch before.
-  epochs = [position["epoch"] - (position.get("begins", False) and _is_done(position["stages"][0], joined[0])) for position in present if "epoch" in position]
+  epochs = [position["epoch"] - (position["between"] and _is_done(position["stages"][0], joined[0])) for position in present if "epoch" in position]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
     value["epoch"] = min(epochs)
-  return {**value, "stages": joined}, sorted({shard for state in joined for shard in state["lost_shards"]})
+  lost = set(range(len(found))).difference(state["shard"] for state in (position["stages"][0] for position in present))
+  return {**value, "between": not joined[0]["begun"], "stages": joined}, sorted(lost)
 
 
-def _join_stage(states, num_workers):
+def _join_stage(states, num_workers, at_end):
+  """`at_end`: whether one that is in no epoch may have come to the end of its part, and not to that of the loop."""
   if "num_shards" not in states[0]:
     _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage that does not follow refurbish")
   for name in _SAME:
@@ -91,8 +97,8 @@ def _join_stage(states, num_workers):
   if count > 1 and states[0]["schedule_shards"] == 0:
     _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
   number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
-  if len(states) < count and number > 0 and not any(state["begun"] for state in states):
-    number -= 1  # A lost worker may not have come to its end.
+  if at_end and len(states) < count and number > 0 and not any(state["begun"] or state["next_epoch"] > number for state in states):
+    number -= 1  # A lost worker may not have come so far.
   # Workers that have not begun the epoch, or have ended it.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):

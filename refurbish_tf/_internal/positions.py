@@ -92,7 +92,7 @@ def stages_of(dataset):
 
 def of(stages):
   """The position of stages that are in no epoch."""
-  return {"format": _FORMAT, "kinds": _kinds(stages), "stages": [stage.saved_state() for stage in stages]}
+  return {"format": _FORMAT, "kinds": _kinds(stages), "between": True, "stages": [stage.saved_state() for stage in stages]}
 
 
 def restore(what, stages, position):
@@ -213,6 +213,7 @@ def _save(iterator, serialize):
   if symbolic:
     _check_elements_read_again(iterator._dataset)
   restored = getattr(iterator, "_refurbish_tf_restored", None)
+  position["between"] = symbolic  # Unless an element was read.
   for i, stage in enumerate(stages):
     if not hasattr(stage, "stage_name"):
       continue
@@ -220,6 +221,7 @@ def _save(iterator, serialize):
     if next_epoch >= 0:
       # The stage may have read further than the last element that was handed out.
       position["stages"][i]["next_epoch"] = int(next_epoch)
+      position["between"] = False
     elif symbolic and restored is not None:
       position["stages"][i] = restored[i]  # No element of the stage was read since the restore.
     elif symbolic and position["stages"][i]["next_epoch"] > 0:

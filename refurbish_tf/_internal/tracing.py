@@ -2,16 +2,21 @@
 import contextlib
 import functools
 import inspect
+import os
 import re
 import textwrap
 import threading
 
+import keras
 import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal.tensorflow_internals import errors, inspect_utils, none_tensor, parser, structured_function
 
 _tracing = threading.local()
+# In AutoGraph's list of lines that led to an error; and where those are that the user has not written.
+_LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
+_OTHERS = tuple(os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__))
 # More wrappers than this around a function are taken for an endless chain.
 MOST_DECORATORS = 100
 
@@ -56,10 +61,11 @@ def trace(function, name, what, **inputs):
 
 
 def _put_cause_first(error):
-  """AutoGraph has put the text of the error behind the lines that led to it."""
+  """AutoGraph has put the text of the error behind the lines that led to it, of which the user's own are of interest."""
   above, _, cause = str(error).rpartition(f"\n    {type(error).__name__}: ")
   if above.startswith("in user code:") and type(error) in (TypeError, ValueError):
-    error.args = (f"{textwrap.dedent('    ' + cause).strip()}\n\n{above}\n",)
+    lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
+    error.args = ("\n\n".join([textwrap.dedent(f"    {cause}").strip(), *(["in user code:", "".join(lines)] if lines else [])]),)
 
 
 @contextlib.contextmanager

@@ -158,7 +158,7 @@ def position_in(directory):
   state = backup.state()
   if state is None:
     raise ValueError(f"{directory} has no backup of rtf.keras.BackupAndRestore. Pass None for a worker whose backup was lost.")
-  return {**joined_positions.read_checkpoint(backup._path() / "iterator"), "epoch": state["epoch"], "begins": state["step"] == 0}
+  return {**joined_positions.read_checkpoint(backup._path() / "iterator"), "epoch": state["epoch"], "between": state["step"] == 0}
 
 
 joined_positions.READERS.append(position_in)

@@ -100,7 +100,7 @@ def position_of(state_dict):
   position = saved.position
   if saved.iterator is not None:
     position = positions.in_epoch(position, _checkpoint(saved.iterator))
-  return {**position, "epoch": saved.epoch, "begins": saved.iterator is None}
+  return {**position, "epoch": saved.epoch, "between": saved.iterator is None}
 
 
 joined_positions.READERS.append(position_of)
