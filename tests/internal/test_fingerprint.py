@@ -1,7 +1,6 @@
 """A store on disk knows what its samples were prepared with, and warns of another function or other files."""
 import os
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -140,21 +139,6 @@ def test_what_changes_no_sample_is_not_looked_at():
     return x * 2
 
   assert not fingerprint.function_differs(traced_functions.of(lambda x: x * 2), traced_functions.of(shown))
-
-
-def test_built_in_a_function(tmp_path):
-  path = stores.new_path(tmp_path)
-  _run(path, _times(1))
-
-  @tf.function
-  def read(factor):
-    dataset = tf.data.Dataset.range(N).refurbish(lambda x: factor * x, r=3, seed=7, store=path)
-    return dataset.reduce(tf.constant(0, tf.int64), lambda a, b: a + b)
-
-  with warnings.catch_warnings():
-    # Captured values are unknown there, so it is another function.
-    warnings.simplefilter("ignore", rtf.PipelineWarning)
-    assert read(tf.constant(1, tf.int64)) == sum(range(N))
 
 
 def test_other_files_are_warned_of(tmp_path):

@@ -23,7 +23,7 @@ KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source
     "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "offload": ("",)}
 # Modules and folders of the package, each with those above it: it may import any that comes before its own line.
 LAYERS = (
-    ("_internal",), ("cache_store",), ("augment", "echo_op", "sources", "stats"),
+    ("_internal",), ("cache_store",), ("augment",), ("echo_op", "sources", "stats"),
     ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
     ("diversity", "drawing"), ("advice",), ("__init__",), ("experiments",), ("cli",))
 

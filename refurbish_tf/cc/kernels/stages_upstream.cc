@@ -17,7 +17,7 @@ bool ReadsAgain(const std::string& type) {
          absl::StrContains(type, "Interleave");
 }
 
-struct Found {
+struct FoundStages {
   std::vector<std::shared_ptr<Stage>> stages;
   std::vector<std::string> read_again;
   // A dataset may be read by several others, some of which read again.
@@ -25,7 +25,7 @@ struct Found {
 };
 
 void AddStages(const DatasetBase& dataset, std::string read_again,
-               Found* found) {
+               FoundStages* found) {
   std::vector<const DatasetBase*> inputs;
   if (!found->visited.emplace(&dataset, !read_again.empty()).second ||
       !dataset.InputDatasets(&inputs).ok()) {
@@ -51,7 +51,7 @@ void AddStages(const DatasetBase& dataset, std::string read_again,
 
 std::vector<std::shared_ptr<Stage>> StagesUpstream(
     const DatasetBase& dataset, std::vector<std::string>* read_again) {
-  Found found;
+  FoundStages found;
   AddStages(dataset, /*read_again=*/"", &found);
   if (read_again != nullptr) *read_again = std::move(found.read_again);
   return std::move(found.stages);
