@@ -139,6 +139,14 @@ def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on
     assert sorted(index for each in three for index, *_ in samples(list(each))) == list(expected)
 
 
+def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
+  """Keras takes the steps of the first epoch that it sees for those of all."""
+  saved = [stop("fit", worker("stream", 12, 2, i, 2, "fit"), tmp_path / str(i), 0, 2)[1] for i in range(2)]
+  position = rtf.EpochPosition.joined(saved)
+  epochs = resume("fit", worker("stream", 12, 1, 0, 2, "fit"), tmp_path / "new", saved, position, 2)
+  assert list(map(len, epochs)) == [8, 12, 12]
+
+
 def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
   """They may have had all their uses; those of the others are still in their store."""
   make = lambda i: worker("range", 24, 2, i, 3, "loader", store=tmp_path / str(i))

@@ -26,7 +26,7 @@ MUTANTS = [
            'hasattr(dataset, "refurbish_stage")', f"{SHOW}::test_plain_pipelines"),
     Mutant("show: a number of samples that changes is not noticed", COPIES, "  if len({*map(len, rows), made.num_yielded} - {None}) > 1:\n", "  if False:\n",
            f"{SHOW}::test_what_changes_the_number_of_samples"),
-    Mutant("show: normalisation is not undone", "refurbish_tf/drawing/show.py", "panels.normalization_of(functions[-1])",
+    Mutant("show: normalisation is not undone", "refurbish_tf/drawing/show.py", "composition.normalization_of(functions[-1])",
            "None", f"{SHOW}::test_normalised_images_are_made_visible"),
     Mutant("show: boxes of which nothing is left are drawn", PANELS, "if (corner[2:] > corner[:2]).all()]", "]", f"{SHOW}::test_targets"),
     Mutant("show: a normalisation is undone that makes no images", PANELS, "(*known, *_USUAL)", "(*known[:1], *_USUAL)", f"{SHOW}::test_normalised_images_are_made_visible"),

@@ -37,7 +37,7 @@ MUTANTS = [
            "      if (!tensor.RefCountIsOne()) return false;\n", "",
            "tests/cc/test_cc.py::test_cc[address_undefined-sample_memory_test]"),
     Mutant("the machine decides how many samples a container has memory for", "refurbish_tf/cc/plan/schedule.cc",
-           "ReadMemory().limit / kBytesPerSample", "std::numeric_limits<int64_t>::max()",
+           "ReadMemory().limit / bytes_each", "std::numeric_limits<int64_t>::max()",
            f"{SHORT}test_the_most_samples_are_as_many_as_the_container_has_memory_for"),
     Mutant("nothing is dropped when memory is very short", ROOM, "if (surplus <= 0)", "if (surplus <= held)", MEMORY),
     Mutant("what was dropped comes back at once", ROOM, "  bytes_ = std::min<int64_t>(bytes_, held - surplus);\n", "", MEMORY),
