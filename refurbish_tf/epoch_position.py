@@ -74,7 +74,8 @@ class EpochPosition(tf.train.experimental.PythonState):
       saved: what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or an
         `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader, an
         `EpochPosition`, or None for a lost one. The samples of a lost worker all come again in this epoch, and are
-        prepared again: a warning says so.
+        prepared again. If all others have left the loop over an epoch, the next one begins, without what the lost worker had
+        left of it. A warning says which.
 
     Raises:
       TypeError: `saved` has something else.
