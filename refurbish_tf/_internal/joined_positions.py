@@ -78,7 +78,7 @@ def join(found):
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
     value["epoch"] = min(epochs)
-  lost = set(range(len(found))).difference(state["shard"] for state in (position["stages"][0] for position in present))
+  lost = set(range(len(found))).difference(position["stages"][0]["shard"] for position in present)
   return {**value, "between": not joined[0]["begun"], "stages": joined}, sorted(lost)
 
 

@@ -61,7 +61,7 @@ def trace(function, name, what, **inputs):
 
 
 def _put_cause_first(error):
-  """AutoGraph has put the text of the error behind the lines that led to it, of which the user's own are of interest."""
+  """Moves the text of the error before AutoGraph's list of lines that led to it, and keeps only the user's own lines."""
   above, _, cause = str(error).rpartition(f"\n    {type(error).__name__}: ")
   if above.startswith("in user code:") and type(error) in (TypeError, ValueError):
     lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]

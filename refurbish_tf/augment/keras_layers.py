@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from .layers import seed_at
 
-# Of Keras, and what does the same here.
+# Layers of Keras, and their counterparts in rtf.augment.
 _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
 # Generators of seeds belong to layers, which several threads may trace.
 _lock = threading.RLock()
@@ -48,7 +48,7 @@ def call(layer, *element, seed=None):
   before = None if tf.executing_eagerly() else len(tf.compat.v1.get_default_graph().get_operations())
   with _seeds_from(layer, seed):
     made = layer(*element, training=True)
-  # Of whole numbers are the states of random generators.
+  # The states of random generators are whole numbers.
   if before is not None and any(
       op.type.startswith("Assign") and op.get_attr("dtype").is_floating
       for op in tf.compat.v1.get_default_graph().get_operations()[before:]):

@@ -138,7 +138,7 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets those of `normalize`: they would all be nearly alike."""
+  """Warns if a network that scales images of 0 to 255 itself gets images of `normalize`, which would all look nearly alike."""
   scaling = [
       layer.name for layer in model._flatten_layers()
       if isinstance(layer, keras.layers.Rescaling) and np.max(np.abs(layer.scale)) < 0.1

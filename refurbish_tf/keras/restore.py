@@ -172,7 +172,7 @@ class BackupAndRestore(StepCallback):
 
   def on_epoch_end(self, epoch, logs=None):
     if self._joined is not None:
-      # Of a stream, Keras takes the number of steps in the rest of an epoch for that of all.
+      # If the length is unknown, Keras would give all later epochs as many steps as this rest has.
       epoch_iterator_of("BackupAndRestore", self.model).reset()
       self._joined = None
 

@@ -129,7 +129,7 @@ def of_function():
     lambda: Dataset.range(3).map(lambda index: read_file(index).refurbish(tf.identity).reduce(index, tf.add)),
     of_function])
 def test_a_stage_that_each_call_of_a_function_would_make_is_refused(build):
-  """It would be in its first epoch for ever, in one order, and use nothing again."""
+  """Each call would begin with the first epoch, in the same order, and reuse nothing."""
   with pytest.raises(ValueError, match="must not be built inside a function.*interleave.*read_file"):
     build()
 

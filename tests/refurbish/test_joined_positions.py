@@ -140,7 +140,7 @@ def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on
 
 
 def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
-  """Keras takes the steps of the first epoch that it sees for those of all."""
+  """Keras gives all epochs as many steps as the first one that it sees."""
   saved = [stop("fit", worker("stream", 12, 2, i, 2, "fit"), tmp_path / str(i), 0, 2)[1] for i in range(2)]
   position = rtf.EpochPosition.joined(saved)
   epochs = resume("fit", worker("stream", 12, 1, 0, 2, "fit"), tmp_path / "new", saved, position, 2)
