@@ -14,7 +14,10 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal.tensorflow_internals import errors, inspect_utils, none_tensor, parser, structured_function
 
 _tracing = threading.local()
-# In AutoGraph's list of lines that led to an error; and where those are that the user has not written.
+# AutoGraph's text of an error: the lines that led to it, its type, its text. TensorFlow's errors, and AutoGraph's KeyError, keep it here.
+_OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
+_TEXTS = {"_message", "_MultilineMessageKeyError__message"}
+# In this list of lines; and where those are that the user has not written.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
 _OTHERS = tuple(os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__))
 # More wrappers than this around a function are taken for an endless chain.
@@ -51,7 +54,7 @@ def trace(function, name, what, **inputs):
   """
   try:
     wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
-  except (TypeError, ValueError) as error:
+  except Exception as error:
     _put_cause_first(error)
     raise
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
@@ -62,10 +65,17 @@ def trace(function, name, what, **inputs):
 
 def _put_cause_first(error):
   """Moves the text of the error before AutoGraph's list of lines that led to it, and keeps only the user's own lines."""
-  above, _, cause = str(error).rpartition(f"\n    {type(error).__name__}: ")
-  if above.startswith("in user code:") and type(error) in (TypeError, ValueError):
-    lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
-    error.args = ("\n\n".join([textwrap.dedent(f"    {cause}").strip(), *(["in user code:", "".join(lines)] if lines else [])]),)
+  found = _OF_AUTOGRAPH.fullmatch(str(error))
+  if not found:
+    return
+  above, name, cause = found.groups()
+  lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
+  cause = textwrap.dedent(f"    {cause}").strip()
+  # In place of some errors AutoGraph raises one of its own.
+  text = "\n\n".join([cause if name == type(error).__name__ else f"{name}: {cause}", *(["in user code:", "".join(lines)] if lines else [])])
+  error.args = (text,)
+  for held in _TEXTS.intersection(vars(error)):
+    setattr(error, held, text)
 
 
 @contextlib.contextmanager

@@ -4,16 +4,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import threading
 
 import keras
 import tensorflow as tf
 
-from .layers import seed_at
+from refurbish_tf._internal.tensorflow_internals import context
 
-# Layers of Keras, and their counterparts in rtf.augment.
+from .layers import seed_at, way_to_uint8
+
+# Layers of Keras that mix images, and their counterparts in rtf.augment.
 _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
-# Generators of seeds belong to layers, which several threads may trace.
+_TO_PREDICT = "To call a model as it predicts, pass lambda image: model(image[tf.newaxis], training=False)[0]."
+_CHANGES = re.compile("Assign|Resource(Scatter|Apply|SparseApply)")
+# Several threads may trace a layer, whose generators of seeds are changed meanwhile.
 _lock = threading.RLock()
 
 
@@ -25,7 +30,7 @@ def check(what, layer, where=""):
   """Raises ValueError if a Keras layer, or one within it, mixes the images of a batch."""
   for each in layer._flatten_layers() if is_keras(layer) else ():
     for name, ours in _OF_BATCHES.items():
-      if name in [kind.__name__ for kind in type(each).__mro__]:
+      if isinstance(each, getattr(keras.layers, name, ())):
         raise ValueError(
             f"{what} must take a single image, but {name} of Keras{where} mixes the images of a batch, and would leave a single one as it "
             f"is. Put it after batch: .batch(B).map(rtf.augment.{ours}(...)).")
@@ -45,17 +50,38 @@ def as_function(function):
 
 def call(layer, *element, seed=None):
   """What the layer makes in training. Raises ValueError if that changes variables."""
-  before = None if tf.executing_eagerly() else len(tf.compat.v1.get_default_graph().get_operations())
+  inputs = getattr(layer, "inputs", None) or []
+  if len(inputs) == 1 and len(element) == 1 and len(inputs[0].shape) - 1 == getattr(getattr(element[0], "shape", None), "rank", None):
+    raise ValueError(
+        f"{layer.name}, a Keras model, takes a batch of shape {inputs[0].shape}, got an image of shape {element[0].shape}. {_TO_PREDICT}")
+  if seed is not None and not all(each.built for each in layer._flatten_layers()):
+    # What is built draws, too. So it is built first, elsewhere.
+    tf.function(functools.partial(layer, training=True)).get_concrete_function(*tf.nest.map_structure(tf.type_spec_from_value, element))
+  graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+  before = len(graph.get_operations()) if graph else 0
   with _seeds_from(layer, seed):
     made = layer(*element, training=True)
-  # The states of random generators are whole numbers.
-  if before is not None and any(
-      op.type.startswith("Assign") and op.get_attr("dtype").is_floating
-      for op in tf.compat.v1.get_default_graph().get_operations()[before:]):
+  nodes = [op.node_def for op in graph.get_operations()[before:]] if graph else []
+  if any(node.op == "Cast" and node.attr["SrcT"].type == tf.string.as_datatype_enum for node in nodes):
+    raise TypeError(f"{layer.name}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}")
+  if _changes_variables(nodes):
     raise ValueError(
-        f"{type(layer).__name__}, a Keras layer, changes its variables at each call, as BatchNormalization does: samples would depend on "
-        "those before them. Put it into the model, or make it trainable = False.")
+        f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend on those before "
+        f"them. Put it into the model, or make it trainable = False. {_TO_PREDICT}")
   return made
+
+
+def _changes_variables(nodes, seen=()):
+  """Whether one of these operations does, or one of the functions that they call."""
+  # Generators of seeds do with other backends; their states are whole numbers.
+  only_floats = keras.backend.backend() != "tensorflow"
+  for node in nodes:
+    if _CHANGES.match(node.op) and not (only_floats and not tf.as_dtype(node.attr["dtype"].type).is_floating):
+      return True
+  names = {
+      function.name for node in nodes for value in node.attr.values() for function in (value.func, *value.list.func)} - {"", *seen}
+  return any(
+      _changes_variables(context.context().get_function_def(name).node_def, {*names, *seen}) for name in names)
 
 
 def _call_with_seed(layer, *element, seed):
@@ -63,7 +89,8 @@ def _call_with_seed(layer, *element, seed):
 
 
 def _generators(layer):
-  return [generator for each in layer._flatten_layers() for generator in each._seed_generators]
+  # Layers may share one.
+  return list({id(generator): generator for each in layer._flatten_layers() for generator in each._seed_generators}.values())
 
 
 @contextlib.contextmanager

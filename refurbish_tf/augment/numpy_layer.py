@@ -21,7 +21,7 @@ import tensorflow as tf
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
-from .other_libraries import adapted
+from .other_libraries import adapted, check_can_take
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
@@ -72,9 +72,10 @@ def numpy_layer(
 
   Args:
     fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a function,
-      called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and
-      returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`,
-      `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, by what it is.
+      called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
+      array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and returns a dict:
+      `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`, `keypoints`, `second` (an
+      image), `flow`, `vectors` or `disparity`, by what it is. Of the libraries, albumentations takes targets.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
       that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
@@ -133,6 +134,7 @@ class NumpyLayer:
     """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     tracing.note_layer(self)
+    check_can_take(self._called, image, targets)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
     names = ("image", *(_name_in_call(path, kind) for path, kind, _ in targets)) if targets else None
     if targets and "rng" in names:

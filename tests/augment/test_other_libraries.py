@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
+from refurbish_tf.augment import other_libraries
 from support import cases
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 8, 6, 3], np.uint8)
@@ -27,6 +28,8 @@ def in_order(images):
 
 def of(module, call):
   """An object with the name and the module of a library's class."""
+  if call:
+    call.__name__ = "__call__"
   return type("Flip", (), {"__module__": module, "__call__": call, "__repr__": lambda self: "Flip(p=1)"})()
 
 
@@ -44,7 +47,7 @@ flipped.__module__ = "kornia.geometry"
 
 
 @pytest.mark.parametrize(("layer", "told"), [
-    (TORCHVISION, "Flip(p=1) of torchvision"), (ALBUMENTATIONS, "Flip(p=1) of albumentations"), (MONAI, "of monai"), (IMGAUG, "of imgaug"),
+    (TORCHVISION, "got Flip(p=1) of torchvision"), (ALBUMENTATIONS, "Flip(p=1) of albumentations"), (MONAI, "of monai"), (IMGAUG, "of imgaug"),
     (flipped, "flipped of kornia"), (functools.partial(TORCHVISION, p=1), "functools.partial(Flip(p=1), p=1) of torchvision"),
     (TORCHVISION.__call__, "of torchvision"),
     (type("Mine", (type(of("torch.nn.modules.module", None)),), {"__module__": "mine"})(), "of torch")])
@@ -72,6 +75,34 @@ def test_numpy_layer_gives_albumentations_the_targets():
     np.testing.assert_array_equal(image[..., 0], mask)
 
 
+@pytest.mark.parametrize("layer", [IMGAUG, MONAI, TORCHVISION])
+def test_targets_that_a_library_would_not_follow_are_refused(layer):
+  source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0]))
+  with pytest.raises(ValueError, match="takes the image alone, and targets are.*fn\\(image, mask, rng\\)"):
+    source.refurbish([augment.numpy_layer(layer)], targets={1: "mask"})
+
+
+@pytest.mark.parametrize("layer", [ALBUMENTATIONS, MONAI, TORCHVISION])
+def test_files_that_are_not_decoded_are_refused(layer):
+  with pytest.raises(TypeError, match="Flip of .* must be pixels, got strings.*Decode it first"):
+    tf.data.Dataset.from_tensor_slices([b"file"]).refurbish([augment.numpy_layer(layer)])
+
+
+def test_monai_gets_an_image_without_channels_with_one():
+  layer = of("monai.transforms", lambda self, image: image[:1, ::-1].copy())
+  np.testing.assert_array_equal(made([augment.numpy_layer(layer, processes=0)], IMAGES[..., 0]), in_order(IMAGES[:, ::-1, :, 0]))
+
+
+def test_transforms_of_dicts_are_refused():
+  single = of("monai.transforms.dictionary", None)
+  single.keys = ("image",)
+  both = of("monai.transforms.compose", None)
+  both.transforms = (single,)
+  for layer in single, both:
+    with pytest.raises(TypeError, match="takes a dict.*the page Volumes"):
+      augment.numpy_layer(layer)
+
+
 def test_frames_that_a_library_would_take_for_something_else_are_refused():
   with pytest.raises(tf.errors.InvalidArgumentError, match="Call it for each frame"):
     list(tf.data.Dataset.from_tensors(IMAGES).refurbish([augment.numpy_layer(ALBUMENTATIONS, processes=0)]))
@@ -94,6 +125,29 @@ def test_a_function_of_the_users_stays_as_it_is():
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     np.testing.assert_array_equal(made([lambda image: image]), in_order(IMAGES))
+
+
+class OfTheUsers(type(of("torch.nn", None))):
+  """Inherits from a library's class."""
+
+  def __call__(self, image, rng):
+    return image[:, ::-1].copy()
+
+  flip = __call__
+
+  def flip_tensor(self, image):
+    return tf.reverse(image, [1])
+
+
+@pytest.mark.parametrize("layer", [augment.numpy_layer(OfTheUsers(), processes=0), augment.numpy_layer(OfTheUsers().flip, processes=0),
+                                   OfTheUsers().flip_tensor])
+def test_what_a_class_of_the_users_adds_is_called_as_it_is(layer):
+  np.testing.assert_array_equal(made([layer]), in_order(IMAGES[:, :, ::-1]))
+
+
+def test_layers_of_keras_are_no_torch_modules_with_its_backend():
+  layer = type("Rescaling", (type(of("torch.nn", lambda self, image: image)),), {"__module__": "keras.src.layers"})
+  assert other_libraries.library_of(layer()) is None
 
 
 # Keras. -------------------------------------------------------------------------------------------------------------------
@@ -138,6 +192,54 @@ def test_layers_that_change_their_variables_are_refused():
   assert np.ptp(made([adapted], FLOATS)) > 1.5
 
 
+class Counts(keras.layers.Layer):
+
+  def __init__(self, way):
+    super().__init__()
+    self.count = self.add_weight(shape=(), dtype="int32", trainable=False, initializer="zeros")
+    self.way = way
+
+  def call(self, image):
+    return self.way(lambda: (self.count.assign_add(1), image)[1])
+
+
+@pytest.mark.parametrize("way", [
+    lambda count: count(), lambda count: tf.function(count)(), lambda count: tf.cond(tf.random.uniform([]) > 0.5, count, count)])
+def test_changes_of_whole_numbers_and_in_functions_are_found(way):
+  with pytest.raises(ValueError, match="Counts, a Keras layer, changes its variables"):
+    made([Counts(way)], FLOATS)
+
+
+def test_layers_may_share_a_generator():
+  generator = keras.random.SeedGenerator(3)
+
+  class Noise(keras.layers.Layer):
+
+    def __init__(self):
+      super().__init__()
+      self.generator = generator
+
+    def call(self, image):
+      return image + keras.random.normal(image.shape, seed=self.generator)
+
+  layers = keras.Sequential([Noise(), Noise()])
+  np.testing.assert_array_equal(made([layers], FLOATS), made([layers], FLOATS))
+  noise = (made([layers], FLOATS) - made([Noise()], FLOATS)).std()
+  assert noise > 0.5
+
+
+def test_a_layer_of_the_users_that_is_called_like_one_that_mixes():
+  made([type("CutMix", (keras.layers.Layer,), {"call": lambda self, image: image})()])
+
+
+@pytest.mark.parametrize(("layer", "images", "error", "text"), [
+    (keras.layers.Rescaling(1 / 255), [b"file"], TypeError, "takes numbers, got strings.*Decode it first"),
+    (keras.Sequential([keras.Input([8, 6, 3]), keras.layers.Conv2D(3, 3)]), FLOATS, ValueError, "takes a batch.*image\\[tf.newaxis\\]")])
+def test_what_keras_layers_cannot_take(layer, images, error, text):
+  with pytest.raises(error, match=text):
+    made([layer], images)
+
+
 def test_a_layer_without_random_numbers_needs_no_seed():
   composed = augment.compose([keras.layers.Rescaling(2.)])
   np.testing.assert_array_equal(composed(FLOATS[0]), 2 * FLOATS[0])
@@ -151,12 +253,15 @@ def test_a_function_of_a_list_that_wants_the_label():
     labelled.refurbish([lambda image, label: image])
 
 
-def test_an_error_within_a_function_comes_first():
+@pytest.mark.parametrize(("error", "first"), [
+    (ValueError("This."), "This."), (KeyError("this"), "'this'"), (AttributeError("This."), "This."), (IndexError("This."), "IndexError: This."),
+    (tf.errors.NotFoundError(None, None, "This."), "This.")])
+def test_an_error_within_a_function_comes_first(error, first):
   def fails(image):
     if tf.reduce_sum(image) > 0:  # So that AutoGraph converts it.
-      raise ValueError("This comes first.")
+      raise error
     return image
 
-  with pytest.raises(ValueError) as error:
+  with pytest.raises(Exception) as raised:
     SOURCE.refurbish(fails)
-  assert str(error.value).startswith("This comes first.\n") and "in user code" in str(error.value)
+  assert str(raised.value).startswith(f"{first}\n") and "in user code" in str(raised.value)
