@@ -50,12 +50,14 @@ def as_function(function):
 
 def call(layer, *element, seed=None):
   """What the layer makes in training. Raises ValueError if that changes variables."""
-  inputs = getattr(layer, "inputs", None) or []
-  if len(inputs) == 1 and len(element) == 1 and len(inputs[0].shape) - 1 == getattr(getattr(element[0], "shape", None), "rank", None):
-    raise ValueError(
-        f"{layer.name}, a Keras model, takes a batch of shape {inputs[0].shape}, got an image of shape {element[0].shape}. {_TO_PREDICT}")
+  is_alone = len(element) == 1 and _takes_batch(layer, element[0])
+  if is_alone:
+    element = (element[0][tf.newaxis],)
+  if not layer.built and not getattr(layer.build, "_is_default", False) and len(element) == 1 and tf.is_tensor(element[0]):
+    with tf.init_scope():
+      layer.build(tuple(element[0].shape))
   if seed is not None and not all(each.built for each in layer._flatten_layers()):
-    # What is built draws, too. So it is built first, elsewhere.
+    # Building may draw, too. So it is done in a graph of its own.
     tf.function(functools.partial(layer, training=True)).get_concrete_function(*tf.nest.map_structure(tf.type_spec_from_value, element))
   graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
   before = len(graph.get_operations()) if graph else 0
@@ -68,7 +70,14 @@ def call(layer, *element, seed=None):
     raise ValueError(
         f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend on those before "
         f"them. Put it into the model, or make it trainable = False. {_TO_PREDICT}")
-  return made
+  return tf.nest.map_structure(lambda each: each[0], made) if is_alone else made
+
+
+def _takes_batch(layer, image):
+  """Whether the layer takes no single image, as SpatialDropout2D, or a model with its `Input`."""
+  first, *others = tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)
+  rank = getattr(first, "ndim", None) or getattr(first, "min_ndim", None)
+  return not others and rank is not None and getattr(getattr(image, "shape", None), "rank", None) == rank - 1
 
 
 def _changes_variables(nodes, seen=()):

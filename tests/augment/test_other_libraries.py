@@ -222,7 +222,16 @@ def test_layers_may_share_a_generator():
     def call(self, image):
       return image + keras.random.normal(image.shape, seed=self.generator)
 
-  layers = keras.Sequential([Noise(), Noise()])
+  class Wrapped(keras.layers.Layer):
+
+    def __init__(self):
+      super().__init__()
+      self.noise = keras.Sequential([Noise()])
+
+    def call(self, image):
+      return self.noise(image)
+
+  layers = keras.Sequential([Noise(), Wrapped()])
   np.testing.assert_array_equal(made([layers], FLOATS), made([layers], FLOATS))
   noise = (made([layers], FLOATS) - made([Noise()], FLOATS)).std()
   assert noise > 0.5
@@ -232,12 +241,17 @@ def test_a_layer_of_the_users_that_is_called_like_one_that_mixes():
   made([type("CutMix", (keras.layers.Layer,), {"call": lambda self, image: image})()])
 
 
-@pytest.mark.parametrize(("layer", "images", "error", "text"), [
-    (keras.layers.Rescaling(1 / 255), [b"file"], TypeError, "takes numbers, got strings.*Decode it first"),
-    (keras.Sequential([keras.Input([8, 6, 3]), keras.layers.Conv2D(3, 3)]), FLOATS, ValueError, "takes a batch.*image\\[tf.newaxis\\]")])
-def test_what_keras_layers_cannot_take(layer, images, error, text):
-  with pytest.raises(error, match=text):
-    made([layer], images)
+def test_files_that_a_keras_layer_cannot_take():
+  with pytest.raises(TypeError, match="takes numbers, got strings.*Decode it first"):
+    made([keras.layers.Rescaling(1 / 255)], [b"file"])
+
+
+@pytest.mark.parametrize("layer", [
+    keras.layers.SpatialDropout2D(0.5), keras.layers.Conv2D(3, 3, padding="same"),
+    keras.Sequential([keras.Input([8, 6, 3]), keras.layers.GaussianNoise(0.5)])], ids=lambda layer: layer.name)
+def test_layers_that_take_batches_get_one_of_a_single_image(layer):
+  images = made([layer], FLOATS)
+  assert images.shape == FLOATS.shape and not np.array_equal(images, in_order(FLOATS))
 
 
 def test_a_layer_without_random_numbers_needs_no_seed():
