@@ -81,7 +81,7 @@ def pack(output, python, there, with_data=True):
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     # The wheel's sources are also copied now: the checkout may go on to another commit.
-    programs = _copy_programs(scratch / "benchmarks")
+    programs = _copy_programs(scratch)
     wheels = [_package(scratch / "package"), *_download(scratch / "wheels", python)]
     kept = [wheel for wheel in wheels if _name(wheel) not in {_canonical(each) for each in there}]
     _check_tags(kept, python)
@@ -136,8 +136,9 @@ def environment(parts, output):
 
 
 def _copy_programs(directory):
-  """Copies the benchmarks. Returns the paths of the copies."""
-  shutil.copytree(ROOT / "benchmarks", directory, ignore=shutil.ignore_patterns("__pycache__"))
+  """Copies the benchmarks and the trainings. Returns the paths of the copies."""
+  for name in ("benchmarks", "trainings"):
+    shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
   return sorted(path for path in directory.rglob("*") if path.suffix == ".py")
 
 
@@ -185,7 +186,8 @@ def _write_data(directory):
   """Writes CIFAR-10 and the photographs, as `cifar10.load` and `samples.of_folder` read them. Returns the paths."""
   import numpy as np
   import samples
-  from refurbish_tf.experiments import cifar10
+  sys.path.insert(0, str(ROOT / "trainings"))
+  import cifar10
   directory.mkdir()
   train, test = cifar10.load(None, cifar10.Plan())
   arrays = {f"{part}_{what}": array for part, pair in (("train", train), ("test", test))

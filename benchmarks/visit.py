@@ -6,7 +6,7 @@ It unpacks what `offline.py pack` wrote, then runs these parts, in the order of 
 
     check      imports everything, computes one step on the GPU, and prints the versions
     speed      4 1/2 minutes: benchmarks/run.py gpu, unless offline/landed/gpu.json has all of it
-    accuracy   the rest, some four visits in all: experiments.full_length cifar10, which continues offline/landed/cifar10.csv
+    accuracy   the rest, some four visits in all: trainings/cifar10.py, which continues offline/landed/cifar10.csv
     scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
 Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is stopped.
@@ -85,7 +85,7 @@ def _benchmark(name, *options):
 
 def _accuracy(minutes, unpacked, table, quick):
   data = [] if quick else ["--data", unpacked / "data" / "cifar10.npz"]
-  return ["-m", "refurbish_tf.experiments.full_length", "cifar10", "--minutes", f"{minutes - START_MINUTES:.2f}", "--output", table, *data,
+  return [unpacked / "trainings" / "cifar10.py", "--minutes", f"{minutes - START_MINUTES:.2f}", "--output", table, *data,
           *["--quick"] * quick]
 
 

@@ -78,7 +78,7 @@ def run(key, quick):
       pass
 
   epoch()
-  from refurbish_tf.experiments.volumes import cpu_of_family
+  from refurbish_tf.experiments.results import cpu_of_family
   began, cpu, own = time.perf_counter(), cpu_of_family(), time.process_time()
   for _ in range(3):
     epoch()

@@ -1,8 +1,8 @@
 """How the tests are run.
 
 The folders are those of the package, and cc/ has those of refurbish_tf/cc; refurbish/, echo/ and offload/ test the stages, store/
-the cache store, internal/ refurbish_tf/_internal, and project/ what surrounds the package. test_reference.py and
-test_golden.py fix the bytes that all of it yields. support/ has what several files share. No two files have the same name.
+the cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ what surrounds the package.
+test_reference.py and test_golden.py fix the bytes that all of it yields. support/ has what several files share. No two files have the same name.
 `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which `pytest -n auto -m slow` runs. Both have a sample
 of the cases (support/cases.py), `--exhaustive` has all tests with all cases. With pytest-xdist a test marked `alone` runs after
 the others, with no other beside it. mutants.py breaks the package and names, for each break, the test that must see it.

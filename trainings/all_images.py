@@ -22,6 +22,7 @@ import shutil
 import sys
 import time
 
+import cifar10
 import keras
 import networks
 import numpy as np
@@ -29,7 +30,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.experiments import cifar10, results, tables, training
+from refurbish_tf.experiments import results, tables, training
 
 KEY = ("what", "dataset", "validation", "images", "network", "policy", "epochs", "batch_size", "learning_rate", "setting", "seed")
 MAIN = ("standard", "refurbish r=2", "refurbish r=3")

@@ -1,10 +1,8 @@
 """The experiments of the papers, rerun with this package. The notebooks in `notebooks/` show their results.
 
-    python -m refurbish_tf.experiments.full_length cifar10
     python -m refurbish_tf.experiments.plots
 
-The first one trains on a GPU and writes a table with a row for each training. It goes on where it was stopped: rows that are
-in the table are not run again. The second one draws the figures and writes the tables of the documentation. The tables in
+It draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in trainings/. The tables in
 `results/` come with the package; each row names the command and the commit that made it. CIFAR-10 is read by TensorFlow
 Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
 """

@@ -293,7 +293,7 @@ def main(argv=None):
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
-  from refurbish_tf.experiments import echoing, volumes
+  from refurbish_tf.experiments import echoing
   compared, echoed_on_gpu, echoed, timed = (results.read(name) for name in (
       "comparison", "echoing_resnet18", "echoing", "echoing_time"))
   # They grow, and there has to be a first row.
@@ -302,7 +302,7 @@ def main(argv=None):
       "README.md": {"reuse": tables.reuse(compared, of_all)},
       "docs/results.md": {"comparison": tables.comparison(compared), "allimages": tables.all_images(of_all),
                           "allongpu": tables.all_on_gpu(on_gpu), "echoes": tables.echoes(echoed_on_gpu), "gains": tables.gains(timed, factors=(2, 4, 8)),
-                          "volumes": volumes.table(results.read("volumes"))}}
+                          "volumes": tables.volumes(results.read("volumes"))}}
   texts = {}
   for name, places in pages.items():
     if not (page := args.root / name).exists():

@@ -23,7 +23,9 @@ PAIRS = (
     ("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"),
     ("refurbish r=2", "refurbish r=2 split 4"), ("refurbish r=3", "refurbish r=3 split 4"),
     ("refurbish r=3 split 4", "echo augmented e=3"))
-# The gain, in points, over crop and flip alone that a policy must have in the pilot of `cifar10`.
+# Of trainings/volumes.py.
+SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
+# The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
 # The parts of the plan of all images, in the order of their tables.
 ALL_IMAGES = {"comparison": "CIFAR-10, convolutions", "network": "CIFAR-10, separable convolutions",
@@ -360,3 +362,17 @@ def _accuracies(rows, columns, settings):
                   *(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "" for values in accuracies)])
   return results.markdown(
       [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
+
+
+def volumes(rows):
+  """What rows of trainings/volumes.py say: means with their 95 % intervals, of trainings that reached the target."""
+  rows, lines = [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS_OF_VOLUMES], []
+  of = {r: [row for row in rows if row["r"] == r and row["dice"][-1] >= row["target"]] for r in (1, 2, 3)}
+  for r, reached in of.items():
+    cells = [f"{r}", f"{len(reached)} of {sum(row['r'] == r for row in rows)}"]
+    for values in ([len(row["dice"]) for row in reached], *([row[name] for row in reached] for name in ("seconds", "cpu_seconds"))):
+      middle, half = results.mean_interval(values) if values else (0, None)
+      cells.append("" if half is None else f"{middle:.1f} ± {half:.1f}")
+    told = results.quotient(*([row["seconds"] for row in of[each]] for each in (1, r))) if min(len(reached), len(of[1])) > 1 else None
+    lines.append([*cells, "{:.2f} ({:.2f} to {:.2f})".format(*told) if told and r > 1 else ""])
+  return results.markdown(["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"], lines)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from refurbish_tf.experiments import accuracy, echoing, full_length, images, pipelines, plots, results, training
+from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, training
 from support import ROOT, cases
 
 pytestmark = cases.slow
@@ -71,20 +71,6 @@ def test_seeds_are_other_trainings(shapes):
   orders = [np.concatenate([labels.numpy() for _, labels in of_setting(shapes, setting, seed)]).tobytes()
             for setting in ("standard", "refurbish r=3", "echo augmented e=3") for seed in (0, 1)]
   assert len(set(orders)) == len(orders)
-
-
-@pytest.mark.parametrize("arguments, error", [
-    ([], "required: what"), (["cifar10", "--minutes", "nan"], "argument --minutes: must be a number above 0, got 'nan'"),
-    (["cifar10"], "cifar10 needs a GPU, and Keras on jax 0.1 finds none."),
-    (["cifar10", "--quick", "--output", "/proc/none/some.csv"],
-     "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)")], ids=str)
-def test_what_the_script_refuses(arguments, error, capsys, monkeypatch, tmp_path):
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))
-  with pytest.raises(SystemExit) as exit:
-    full_length.main(arguments)
-  assert exit.value.code == 2
-  assert error in capsys.readouterr().err
 
 
 def test_echo_reads_all_parts(shapes):

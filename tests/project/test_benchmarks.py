@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 
@@ -49,56 +48,6 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 def test_all_are_known_here():
   shared = {"run", "common", "samples", "augment_peers", "gpu_training", "offline", "sharing_jobs", "visit"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
-
-
-@cases.only_exhaustive
-def test_peers_that_do_not_run_are_marked(tmp_path):
-  for module in ("torch", "torchvision"):
-    package = tmp_path / "broken" / module
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise ImportError('built for another machine')")
-  figures = tmp_path / "peers.json"
-  path = os.pathsep.join([str(tmp_path / "broken"), os.environ.get("PYTHONPATH", "")])
-  done = subprocess.run(
-      [sys.executable, str(RUN), "peers", "--quick", "--json", str(figures)],
-      capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
-  assert done.returncode == 0, done.stderr
-  rows = {row["key"]: row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]}
-  for kind in ("small", "large"):
-    assert rows[f"{kind}_refurbish_wall"]["median"] > 0
-    assert rows[f"{kind}_tf_data"]["limit"] == 1
-    for name in ("torch", "torch_loader"):
-      broken = rows[f"{kind}_{name}_wall"]
-      assert broken["median"] is None and broken["values"] == []
-      assert "failed: ImportError: built for another machine" in broken["name"]
-    for name in ("dali", "grain", "jax_loader"):
-      row = rows[f"{kind}_{name}_wall"]
-      assert row["values"] or "not installed" in row["name"]
-
-
-def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monkeypatch, capsys):
-  monkeypatch.syspath_prepend(str(RUN.parent))
-  import run
-  ran = []
-  monkeypatch.setattr(run.subprocess, "run", lambda command, check: ran.append(command[2:]) or subprocess.CompletedProcess(
-      command, returncode=int("sources" in command)))
-  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--quick"])
-  assert run.main() == 1
-  assert "Failed: sources." in capsys.readouterr().out
-  assert ["throughput", "--quick"] in ran and ["peers", "--quick"] in ran and not any("all" in command for command in ran)
-  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--json", str(tmp_path / "all.json")])
-  with pytest.raises(SystemExit):
-    run.main()
-  assert "of one benchmark" in capsys.readouterr().err
-  for arguments in (["throughput", "--quick"], ["scaling"]):  # Its tables are not written into the page.
-    monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
-    with pytest.raises(SystemExit):
-      run.main()
-    assert "augment, peers, sharing, throughput, uneven, volumes" in capsys.readouterr().err
-  monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
-  with pytest.raises(SystemExit, match="2"):
-    run.main()
-  assert "overhead" in capsys.readouterr().err
 
 
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):

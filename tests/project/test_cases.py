@@ -1,30 +1,13 @@
-"""Which tests, and which of their cases, the quick run and `.ci/run` have."""
+"""Which tests the quick run and `.ci/run` have."""
 import collections
-import itertools
 import re
 import subprocess
 import sys
 
 import pytest
 
-from support import ROOT, cases
+from support import ROOT
 import mutants
-
-
-def test_each_value_of_each_parameter_is_in_a_sample():
-  combinations = [dict(zip("abc", values)) for values in itertools.product(range(5), range(2), range(3))]
-  taken = [combinations[i] for i in cases.with_each_value(combinations)]
-  assert len(taken) == 5
-  assert {pair for combination in taken for pair in combination.items()} == {
-      pair for combination in combinations for pair in combination.items()}
-
-
-def test_some(monkeypatch):
-  monkeypatch.setattr(cases, "exhaustive", False)
-  assert cases.some(range(29), 3) == [0, 14, 28] and cases.some("ab", 3) == ["a", "b"] and cases.some("abc", 1) == ["c"]
-  assert cases.examples(3) == 3
-  monkeypatch.setattr(cases, "exhaustive", True)
-  assert cases.some(range(29), 3) == list(range(29)) and cases.examples(3) == 30
 
 
 def test_ci_runs_the_quick_run_and_then_the_slow_tests():
@@ -58,7 +41,7 @@ def test_ci_has_each_test_that_a_mutant_names(runs):
   for name in runs:
     name = name.split("[")[0]
     there |= {name, name.rpartition("::")[0]}
-  assert not {mutant.name: mutant.test for mutant in mutants.MUTANTS if mutant.test not in there}
+  assert not {mutant.name: mutant.test for mutant in mutants.MUTANTS if f"tests/{mutant.test}" not in there}
 
 
 def test_what_mutants_replace_is_there():

@@ -4,8 +4,6 @@ The quick run asks which installation it chooses, in an empty folder. The exhaus
 environments.
 """
 import configparser
-import functools
-import http.server
 import importlib.machinery
 import importlib.util
 import os
@@ -13,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import threading
 
 from IPython.core.inputtransformer2 import TransformerManager
 import nbformat
@@ -94,22 +91,9 @@ def test_an_installed_package_comes_first(chosen, tmp_path):
   assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
 
 
-def test_then_the_newest_wheel_of_the_folder(chosen, tmp_path):
-  put_clone(tmp_path)
-  older = WHEEL.replace("0.1.0", "0.9.0")
-  for seconds, name in enumerate((older, WHEEL)):
-    open(name, "w").close()
-    os.utime(name, (seconds, seconds))
-  assert chosen(cell=with_address(ELSEWHERE)) == [f"./{WHEEL}[demo]"]
-
-
 def test_then_the_clone_that_the_notebook_lies_in(chosen, tmp_path):
   put_clone(tmp_path)
   assert chosen(cell=with_address(ELSEWHERE)) == ["..[demo]"]
-
-
-def test_then_the_address(chosen):
-  assert chosen(cell=with_address(ELSEWHERE)) == [f"refurbish_tf[demo] @ git+{ELSEWHERE}"]
 
 
 def test_it_is_compiled_for_the_tensorflow_that_is_there(chosen, tmp_path):
@@ -209,31 +193,3 @@ def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
 def test_runs_in_a_clone(clone, tmp_path):
   environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL))
   check_begun(run_beginning(clone / "notebooks", environment), environment)
-
-
-@pytest.fixture
-def address(clone, tmp_path):
-  """Of a server on this machine that has what is committed."""
-  subprocess.run(["git", "clone", "--quiet", "--bare", clone, tmp_path / "refurbish_tf.git"], check=True)
-  subprocess.run(["git", "update-server-info"], cwd=tmp_path / "refurbish_tf.git", check=True)
-  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
-  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/refurbish_tf.git"
-    server.shutdown()
-
-
-@cases.only_exhaustive
-def test_runs_with_an_address(address, folder, tmp_path):
-  """It is compiled for the TensorFlow that is there, which is not the newest."""
-  environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL, "tensorflow==2.20.*"))
-  check_begun(run_beginning(folder, environment, with_address(address)), environment, "2.20.")
-
-
-@cases.only_exhaustive
-def test_runs_nothing_else_if_none_is_there(folder, tmp_path):
-  environment = new_environment(tmp_path / "venv", *KERNEL)
-  cells = run_beginning(folder, environment)
-  told, = cells[1].outputs
-  assert told.traceback == [told.evalue] and told.evalue.startswith("refurbish_tf is not installed: ")
-  assert [cell.execution_count for cell in cells] == [1, 2, None, None]

@@ -86,7 +86,7 @@ def test_what_was_packed_is_imported_there(offline, packed, tmp_path):
   assert {name for name in files if name.startswith("site/")} == {
       "site/refurbish_tf/__init__.py", "site/refurbish_tf-1.5.dist-info/METADATA", "site/large_one/__init__.py",
       "site/large_one/noise", "site/tensorflow/some.py"}
-  assert {"data/cifar10.npz", "benchmarks/run.py", "benchmarks/visit.py", "benchmarks/gpu_training.py"} <= files
+  assert {"data/cifar10.npz", "benchmarks/run.py", "benchmarks/visit.py", "benchmarks/gpu_training.py", "trainings/cifar10.py"} <= files
   assert (there / "site" / "large_one" / "noise").read_bytes() == NOISE
   program = "import os, refurbish_tf, large_one; print(refurbish_tf.__file__, os.environ['REFURBISH_TF_COMMIT'])"
   told = subprocess.run(
@@ -115,50 +115,6 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
   assert "manifest.json cannot be read" in refusal(offline, capsys, "unpack", tmp_path, there)
   assert "must be an empty or a new folder" in refusal(offline, capsys, "unpack", packed, packed)
   assert "must be an empty or a new folder" in refusal(offline, capsys, "pack", "--output", packed)
-
-
-def test_wheels_are_those_of_the_other_python(offline, monkeypatch, tmp_path):
-  """Binary ones alone, for any Linux that it may be, at the versions that are here."""
-  ran = []
-  monkeypatch.setattr(offline, "_run", lambda *command: ran.append([*map(str, command)]) or [
-      wheel(tmp_path, name, {}) for name in ("tensorboard", "numpy", "libclang")])
-  assert [path.name for path in offline._download(tmp_path, "3.12")] == ["numpy-1.5-py3-none-any.whl"]
-  (command,) = ran
-  told = " ".join(command)
-  constraints = pathlib.Path(command[command.index("--constraint") + 1]).read_text(encoding="utf-8").splitlines()
-  assert "--only-binary=:all: --python-version 3.12 --implementation cp" in told and f"--dest {tmp_path}" in told
-  assert {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64"} <= set(command)
-  from importlib import metadata
-  assert command[-2:] == [f"tensorflow-cpu=={metadata.version('tensorflow')}", "keras"]
-  assert {f"{name}=={metadata.version(name)}" for name in ("keras", "numpy", "h5py", "ml-dtypes")} <= set(constraints)
-
-
-@pytest.mark.parametrize("tag, fits", [
-    ("cp312-cp312-manylinux_2_28_x86_64", True), ("cp39-abi3-manylinux2014_x86_64", True), ("py2.py3-none-any", True),
-    ("py3-none-linux_x86_64", True), ("cp311-cp311-manylinux_2_28_x86_64", False), ("cp313-abi3-manylinux2014_x86_64", False),
-    ("cp312-cp312-manylinux_2_28_aarch64", False), ("cp312-cp312-macosx_11_0_x86_64", False)])
-def test_wheels_for_another_machine_do_not_travel(offline, tag, fits):
-  wheels = [pathlib.Path(f"thing-1.0-{tag}.whl"), pathlib.Path("other-1.0-py3-none-any.whl")]
-  if fits:
-    offline._check_tags(wheels, "3.12")
-  else:
-    with pytest.raises(offline.Refused, match=rf"Python 3.12 on x86-64 cannot import thing-1.0-{tag}.whl\."):
-      offline._check_tags(wheels, "3.12")
-
-
-@pytest.mark.parametrize("commit", ["", "abc1234+"])
-def test_code_without_a_commit_does_not_travel(offline, monkeypatch, tmp_path, commit):
-  """Its rows could not be told from those of other code."""
-  monkeypatch.setattr(results, "commit", lambda root=None: commit)
-  monkeypatch.setattr(offline, "_package", None)
-  with pytest.raises(offline.Refused, match="Commit them first"):
-    offline.pack(tmp_path / "offline", HERE, [])
-  assert not (tmp_path / "offline").exists()
-
-
-def test_what_pip_cannot_do_is_told(offline):
-  with pytest.raises(offline.Refused, match="(?s)pip download failed: .*no such option"):
-    offline._run("download", "--no-such-option")
 
 
 @cases.only_exhaustive
@@ -237,35 +193,3 @@ def test_a_visit_does_what_is_missing(visit, tmp_path):
   assert missing() == ["check", "accuracy", "scaling"]
   write("scaling.json", "plain")
   assert missing() == ["check", "accuracy"]
-
-
-def test_a_visit_divides_its_minutes(visit):
-  _, speed, accuracy, scaling = visit.PARTS
-  grace = visit.GRACE / 60
-  assert visit.share([speed, accuracy, scaling], 8.5) == 4.5
-  # What is left is for accuracy, but for scaling and the end of each.
-  assert visit.share([accuracy, scaling], 8) == pytest.approx(8 - 4 - 2 * grace)
-  assert visit.share([accuracy], 8.5) == pytest.approx(8.5 - grace)
-  assert visit.share([speed], 2) == pytest.approx(2 - grace)
-  assert visit.share([accuracy, scaling], 1) == 0
-
-
-def test_a_visit_goes_on_with_the_rows_that_landed(visit, packed, monkeypatch, tmp_path):
-  """They are where the program reads them, and its new rows come alone."""
-  output = tmp_path / "results"
-  table = lambda path: results.Table(path, ("seed",), ("accuracy",))
-  table(packed / "landed" / "cifar10.csv").add([{"seed": 0, "accuracy": 0.5}])
-  monkeypatch.setattr(visit, "PARTS", (visit.Part("accuracy", None, "cifar10.csv", script("pass")),))
-  assert visit.main([str(packed), "--output", str(output)]) == 0
-  rows = table(output / "cifar10.csv")
-  assert rows.has({"seed": 0})
-  rows.add([{"seed": 1, "accuracy": 0.6}])
-  heading, line = (output / "cifar10.csv").read_text(encoding="utf-8").splitlines()
-  assert heading.startswith("seed,accuracy") and line.startswith("1,0.6")
-
-
-def test_a_visit_refuses_parts_that_do_not_fit(visit, packed, tmp_path, capsys):
-  (packed / "part-00").unlink()
-  with pytest.raises(SystemExit, match="2"):
-    visit.main([str(packed), "--output", str(tmp_path / "results")])
-  assert "part-00 cannot be read" in capsys.readouterr().err

@@ -1,12 +1,16 @@
 """Accuracy on all of CIFAR-10, with a network that a GPU trains in seconds (Lee et al., 2021, section 7.1).
 
-    KERAS_BACKEND=jax python -m refurbish_tf.experiments.full_length cifar10 --minutes 8
+    KERAS_BACKEND=jax PYTHONPATH=. python trainings/cifar10.py --minutes 8
 
 docs/results.md has the plan. A *turn* is one training in each way with the same seed. The first turn is a pilot, which chooses
 the policy. A turn is written to the table when it is complete, so its trainings have one machine and one commit. The program
-begins no turn that it cannot end within its minutes; the same command goes on with the next one.
+begins no turn that it cannot end within its minutes; the same command continues with the next one. Nothing else should run on the
+machine, as a row also has CPU seconds.
 """
+import argparse
 import dataclasses
+import pathlib
+import sys
 import time
 
 import keras
@@ -14,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.experiments import accuracy, images as image_sets, results, tables, training
+from refurbish_tf.experiments import accuracy, images as image_sets, positive_number, results, tables, training
 from refurbish_tf.experiments.pipelines import Pipelines
 
 DATASET = "cifar10"
@@ -233,3 +237,23 @@ def _next_turn(table, plan):
     return missing
   policy = chosen_policy(row for row in results.read(table.path) if row["images"] == plan.images - plan.held_out)
   return next((turn for turn in plan.turns(policy) if not all(map(table.has, turn))), None)
+
+
+def main(argv=None):
+  """Adds to the table what ends in time."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  parser.add_argument("--output", type=pathlib.Path, default="cifar10.csv", help="the table; an existing one is completed")
+  parser.add_argument("--minutes", type=positive_number, default=8.0, help="begin nothing that would end later")
+  parser.add_argument("--data", type=pathlib.Path, help="the images, as benchmarks/offline.py writes them; default: TFDS")
+  parser.add_argument("--quick", action="store_true", help="run all of it on a few drawn images, on any machine, as a test")
+  args = parser.parse_args(argv)
+  backend, devices = results.backend()
+  if not (devices or args.quick):
+    parser.error(f"it needs a GPU, and Keras{backend} finds none. KERAS_BACKEND chooses the backend; --quick runs anywhere.")
+  plan = QUICK if args.quick else Plan()
+  table, data = results.open_table(parser, args.output, KEY, COLUMNS, lambda: load(args.data, plan))
+  complete(table, Trainings(data), plan, args.minutes)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

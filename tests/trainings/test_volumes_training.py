@@ -1,8 +1,9 @@
 """The experiment of volumes: what a training returns, and what its table says of trainings."""
 import numpy as np
+import volumes
 
 from refurbish_tf import augment
-from refurbish_tf.experiments import results, volumes
+from refurbish_tf.experiments import results, tables
 from support import cases
 
 
@@ -22,7 +23,7 @@ def test_a_training_ends_at_its_target():
 def test_table():
   rows = [{"r": r, "seed": seed, "target": 0.8, "dice": "0.7 0.82" if (r, seed) != (3, 4) else "0.7 0.75", "seconds": (10 + seed) / r, "cpu_seconds": 20}
           for r in (1, 2, 3) for seed in (*volumes.SEEDS, volumes.TUNING_SEED)]
-  lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in volumes.table(rows).splitlines()[2:]]
+  lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in tables.volumes(rows).splitlines()[2:]]
   assert lines[0] == "| 1 | 5 of 5 | 2.0 ± 0.0 | 12.0 ± 2.0 | 20.0 ± 0.0 |  |"
   assert lines[1].startswith("| 2 | 5 of 5 | 2.0 ± 0.0 | 6.0 ± 1.0 | 20.0 ± 0.0 | 2.00 (1.65 to 2.43) |") and "| 3 | 4 of 5 |" in lines[2]
   assert np.isclose(results.mean_interval([10, 11, 12, 13, 14])[1], 1.963, atol=0.01)

@@ -2,11 +2,12 @@
 import dataclasses
 import itertools
 
+import cifar10
 import keras
 import numpy as np
 import pytest
 
-from refurbish_tf.experiments import cifar10, full_length, images as image_sets, results, tables, training
+from refurbish_tf.experiments import images as image_sets, results, tables, training
 from support import cases
 
 pytestmark = cases.slow
@@ -112,7 +113,7 @@ def test_each_way_trains(tmp_path, monkeypatch, capsys):
   if not cases.exhaustive:
     monkeypatch.setattr(training, "resnet9", small_network)
   path = tmp_path / "cifar10.csv"
-  full_length.main(["cifar10", "--quick", "--minutes", "60", "--output", str(path)])
+  cifar10.main(["--quick", "--minutes", "60", "--output", str(path)])
   rows = {(row["what"], row["policy"], row["setting"], row["seed"]): row for row in results.read(path)}
   assert len(rows) == 10 and "is complete" in capsys.readouterr().out
   images, policy = cifar10.QUICK.images, cifar10.chosen_policy(results.read(path))
@@ -197,3 +198,17 @@ def test_the_pilot_is_validated_on_what_it_does_not_train_on():
   assert [*train, *test] == [*range(192)] and len(test) == 96
   (train, _), (test, _) = trainings._parts(cifar10.QUICK.turns("RandAugment")[0][0])
   assert [*train] == [*range(192)] and [*test] == [*range(1000, 1192)]
+
+
+@pytest.mark.parametrize("arguments, error", [
+    (["--minutes", "nan"], "argument --minutes: must be a number above 0, got 'nan'"),
+    ([], "it needs a GPU, and Keras on jax 0.1 finds none."),
+    (["--quick", "--output", "/proc/none/some.csv"],
+     "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)")], ids=str)
+def test_what_the_script_refuses(arguments, error, capsys, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))
+  with pytest.raises(SystemExit) as exit:
+    cifar10.main(arguments)
+  assert exit.value.code == 2
+  assert error in capsys.readouterr().err

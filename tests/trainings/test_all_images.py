@@ -1,13 +1,13 @@
 """The trainings on all images: what is trained in which order, and that a killed one continues as if it had not been."""
-import importlib
-
+import all_images
+import cifar10
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from refurbish_tf.experiments import cifar10, images as image_sets, results
-from support import ROOT, cases
+from refurbish_tf.experiments import images as image_sets, results
+from support import cases
 
 IMAGES, EPOCHS = 60, 4
 COLOURS = "resized crop, colours"
@@ -19,13 +19,11 @@ class Killed(BaseException):
 
 @pytest.fixture
 def trainings(monkeypatch):
-  monkeypatch.syspath_prepend(str(ROOT / "trainings"))
-  module = importlib.import_module("all_images")
   layers = keras.layers
-  monkeypatch.setattr(module.networks, "small", lambda images, classes: keras.Sequential([
+  monkeypatch.setattr(all_images.networks, "small", lambda images, classes: keras.Sequential([
       keras.Input(images.shape[1:], dtype="uint8"), layers.Rescaling(1 / 255), layers.AveragePooling2D(4), layers.Flatten(),
       layers.Dense(8), layers.BatchNormalization(), layers.Dense(classes)]), raising=False)
-  return module
+  return all_images
 
 
 @pytest.fixture

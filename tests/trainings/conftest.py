@@ -1,0 +1,5 @@
+import sys
+
+from support import ROOT
+
+sys.path.append(str(ROOT / "trainings"))
