@@ -100,6 +100,8 @@ def echo(
     return dataset.batch(batch_size, drop_remainder=drop_remainder, name=name)
 
   def transformation(dataset):
+    if where is not None and (shuffle_buffer_size or tracing.takes_seed(augment_fn, dataset.element_spec)):
+      checks.check_not_in_function("echo with a shuffle buffer or seeds", f"files.interleave(read_file).echo(e, {where!r}, ...)")
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
     # First, as other stages derive seeds from tf.random.set_seed, too, and each takes the next one.

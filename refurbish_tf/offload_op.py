@@ -100,6 +100,7 @@ def offload(
   eighths, targets = _checked_eighths(device_fraction), target_kinds.checked_targets(targets, "offload")
 
   def transformation(source):
+    checks.check_not_in_function("offload", "files.interleave(read_file).offload(...)")
     replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
     if batch_size % replicas:
       raise ValueError(
@@ -373,5 +374,6 @@ def _check_others(spec, path, targets, moves):
   others = [(name, each) for name, each in others if not any(name[:len(stays)] == stays for stays in targets or {})]
   unnamed_targets.check_sizes(others, image.shape[:-1].as_list())
   if moves:
-    unnamed_targets.check_names(others)
-    unnamed_targets.warn_of_companions(others, image.shape.rank - 3)
+    lead = image.shape.rank - 3
+    unnamed_targets.check_names(others, lead)
+    unnamed_targets.warn_of_companions(others, lead)

@@ -1,21 +1,19 @@
-"""Breaks the package in named ways, one at a time, and checks that the test that each names fails.
+"""Breaks each guarantee in named ways, one at a time, and checks that the test that each names fails.
 
-    python tests/mutants.py                 all of them: about an hour and a half on two processors
+    python tests/mutants.py                 all of them: about ten minutes on two processors
     python tests/mutants.py "eviction"      those whose names contain this
     python tests/mutants.py --jobs 4        four at once; default: half of the processors
 
-This shows that the tests guard what they claim to guard. CI does not run it. A mutant replaces a text in one file of a copy
-of the checkout and names the test that must fail then, which `.ci/run` has; support/mutants has them by topic. So that the list
-stays true, the named tests must pass without a mutant, each mutant must compile, and its text must occur exactly once. With
-ccache installed, only what a mutant changes is compiled. The exit status is 0 if all mutants were killed.
+A mutant replaces a text in one file of a copy of the checkout. The named tests must pass without a mutant, each mutant must compile,
+and its text must occur exactly once. With ccache installed, only what a mutant changes is compiled. The exit status is 0 if all
+mutants were killed. CI runs it at night.
 """
 import argparse
 import collections
+import dataclasses
 import functools
-import importlib
 import os
 import pathlib
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -24,23 +22,206 @@ import tempfile
 import time
 from concurrent import futures
 
-from support import mutants as package
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Longer than any of the tests takes, including a build; a mutant may hang.
 LIMIT = 600
 TIMED_OUT = 124
 
 
-def gather():
-  """The `MUTANTS` of all modules of support.mutants."""
-  found = []
-  for module in pkgutil.iter_modules(package.__path__):
-    found += importlib.import_module(f"{package.__name__}.{module.name}").MUTANTS
-  return found
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+  """A text that occurs once in a file of refurbish_tf, what replaces it, and the test, in tests, that must fail then."""
+
+  name: str
+  file: str
+  old: str
+  new: str
+  test: str
+
+  def original(self, root):
+    """The file, in which there must be just one place to be replaced."""
+    text = (root / "refurbish_tf" / self.file).read_text(encoding="utf-8")
+    if text.count(self.old) != 1:
+      sys.exit(f"{self.name}: {self.file} has this {text.count(self.old)} times, and not once:\n{self.old}")
+    return text
+
+  def apply(self, root):
+    (root / "refurbish_tf" / self.file).write_text(self.original(root).replace(self.old, self.new), encoding="utf-8")
 
 
-MUTANTS = gather()
+MUTANTS = [
+    # G1.
+    Mutant(
+        "a source that has grown is not noticed", "cc/kernels/refurbish/source_reader.cc",
+        "      if (failed_.ok() && !end) failed_ = OtherLength(\"more than\");\n",
+        "",
+        "refurbish/test_dataset_sources.py::test_a_source_whose_length_changes"),
+    Mutant(
+        "what other workers have yielded comes again", "cc/refurbish/stage_restore.cc",
+        "if (all(in_whole / 8) >> in_whole % 8 & 1) yielded.Note(i);",
+        "",
+        "refurbish/test_joined_positions.py::test_random_stops"),
+    Mutant(
+        "the rest of a worker that was lost is lost", "_internal/joined_positions.py",
+        "    number -= 1",
+        "    pass",
+        "refurbish/test_joined_positions.py::test_a_lost_worker_while_all_others_have_come_to_their_end"),
+    Mutant(
+        "a result out of order", "cc/workers/ordered_workers.cc",
+        "    return ring_.front()->state == State::kDone ? 0 : ring_.size();",
+        "    if (ring_.front()->state == State::kDone) return 0;",
+        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
+    # G2.
+    Mutant(
+        "what is kept for another generation is used", "cc/store/memory/memory_store.h",
+        "entry.page != nullptr && wanted.Contains(entry.generation());",
+        "entry.present();",
+        "refurbish/test_guarantees.py::test_unbroken_training"),
+    Mutant(
+        "samples of a lost worker are used from the store", "cc/refurbish/stage_restore.cc",
+        "  ForgetLost(saved, *store);\n",
+        "",
+        "refurbish/test_joined_positions.py::test_samples_of_a_lost_worker_are_prepared_again"),
+    # G3.
+    Mutant(
+        "an eviction skipped", "cc/plan/schedule.cc",
+        "evicted.count = NumBefore(cycle, now) - evicted.first;",
+        "evicted.count = NumBefore(cycle, now) - evicted.first - 1;",
+        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
+    # G4.
+    Mutant(
+        "fresh samples all at the beginning", "cc/plan/schedule.cc",
+        "    fresh = remainder + num_fresh_ >= num_samples_;",
+        "    fresh = position < num_fresh_;",
+        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
+    # G5.
+    Mutant(
+        "a generation is prepared twice", "cc/store/disk/shared_state.cc",
+        "? std::max<Generation>(after, least)",
+        "? least",
+        "cc/test_cc.py::test_cc[address_undefined-shared_state_test]"),
+    Mutant(
+        "nothing is taken", "cc/cooperation/shared/shared_job.cc",
+        "  if (!found.position.has_value()) return std::nullopt;",
+        "  return std::nullopt;",
+        "store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"),
+    # G6.
+    Mutant(
+        "the same order in every epoch", "cc/plan/schedule.cc",
+        "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
+        "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
+        "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    Mutant(
+        "a shuffle that leaves nothing at its place", "cc/plan/random.h",
+        "random.Below(size)]);",
+        "random.Below(size - 1)]);",
+        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
+    Mutant(
+        "the seed of final_fn is the same in each epoch", "cc/kernels/refurbish/sample_work.cc",
+        "Purpose::kFinalFunction, epoch_->number(), piece));",
+        "Purpose::kFinalFunction, 0, piece));",
+        "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    # G7.
+    Mutant(
+        "a lost position is the first epoch", "cc/kernels/refurbish/refurbish_iterator.cc",
+        "  if (to_be_restored_) dataset()",
+        "  if (false) dataset()",
+        "refurbish/test_epoch_position.py::test_without_the_position_a_lost_stage_is_an_error"),
+    Mutant(
+        "an iterator reads ahead, and its position is where that is", "_internal/positions.py",
+        "    if next_epoch >= 0:\n",
+        "    if False:\n",
+        "refurbish/test_pipeline_shapes.py"),
+    Mutant(
+        "a restore that reads an element begins the epoch twice", "_internal/positions.py",
+        "next_epoch=next_epoch)",
+        "next_epoch=0)",
+        "refurbish/test_pipeline_shapes.py"),
+    Mutant(
+        "a captured dataset reads elements again", "_internal/positions.py",
+        "if stage.read_again_by]",
+        "if False]",
+        "refurbish/test_pipeline_shapes.py::test_every_shape_resumes_exactly_or_is_refused"),
+    Mutant(
+        "a repetition is lost by a checkpoint", "cc/kernels/echo/echo_dataset_op.cc",
+        "writer->WriteScalar(prefix(), kLeft, left_));",
+        "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
+        "echo/test_echo_checkpoint.py::EchoCheckpointTest"),
+    Mutant(
+        "a checkpoint of offload is of what was read", "cc/kernels/offload/offload_iterator.cc",
+        "    } else if (saved_ != nullptr) {\n",
+        "    } else if (false) {\n",
+        "offload/test_offload_restart.py::test_at_every_step[refurbish, prefetch]"),
+    Mutant(
+        "another number of shards is not noticed within an epoch", "cc/refurbish/stage_restore.cc",
+        "  if (saved.begun && !saved.joined) {\n"
+        "    return refused(",
+        "  if (false) {\n"
+        "    return refused(",
+        "refurbish/test_shards.py::test_refused_in_the_middle_of_an_epoch"),
+    # G8.
+    Mutant(
+        "the limit of memory is exceeded by one sample", "cc/store/memory/memory_store.h",
+        "result = room_.Offer(stats_.bytes + bytes)",
+        "result = room_.Offer(stats_.bytes)",
+        "refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
+    Mutant(
+        "a store grows until memory runs out", "cc/store/memory/memory_room.cc",
+        "!is_short_ && memory.free < reserve",
+        "memory.free < 0",
+        "cc/test_cc.py::test_cc[address_undefined-memory_store_test]"),
+    Mutant(
+        "what is dropped is spread over all regions", "cc/store/samples/memory_samples.h",
+        "    return RegionOf(sample);\n",
+        "    return MemoryStore<Sample>::Region(sample);\n",
+        "store/test_memory_short.py::test_what_is_dropped_is_what_is_short"),
+    # G9.
+    Mutant(
+        "the checksum of a sample dropped", "cc/store/disk/record.cc",
+        "header().payload_crc == Crc32c(payload(), payload_size());",
+        "payload() != nullptr;",
+        "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"),
+    Mutant(
+        "a record of another sample is taken", "cc/store/disk/record.cc",
+        "header.index == index &&",
+        "(header.index == index || true) &&",
+        "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"),
+    Mutant(
+        "an older generation replaces a newer one on disk", "cc/store/disk/disk_store.cc",
+        "    if (stored > generation) return PutResult::kNewerKept;\n",
+        "",
+        "cc/test_cc.py::test_cc[address_undefined-disk_store_test]"),
+    Mutant(
+        "samples outlive what says how they were prepared", "cc/store/disk/store_files.cc",
+        "  RTF_RETURN_IF_ERROR(directory.Sync());\n",
+        "",
+        "cc/test_cc.py::test_cc[address_undefined-power_loss_test]"),
+    Mutant(
+        "a record in transit is not checked", "cc/store/disk/read_ahead.cc",
+        "entry->buffer.Verify(records.store_id(), wanted.index, bytes)",
+        "bytes >= 64",
+        "cc/test_cc.py::test_cc[address_undefined-transit_attack_test]"),
+    Mutant(
+        "samples of another shape come out of a store", "cc/store/samples/sample_store.cc",
+        "        !shapes[i].IsCompatibleWith(sample[i].shape())) {",
+        "        shapes[i].unknown_rank()) {",
+        "store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
+    # G10.
+    Mutant(
+        "a lost wake-up", "cc/workers/ordered_workers.cc",
+        "settling_ || IsReady() || ring_.empty())) {",
+        "settling_ || IsReady())) {",
+        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
+    Mutant(
+        "all threads start at once", "cc/workers/ordered_workers.cc",
+        "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
+        "  while (static_cast<int>(threads_.size()) + 1 < options_.max_calls) {\n"
+        "    ++num_starting_;\n"
+        "    threads_.push_back(start_thread_([this] { Loop(); }));\n"
+        "  }\n"
+        "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
+        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
+]
 
 
 def copy_checkout(to):
@@ -93,7 +274,7 @@ def examine(checkout, mutant):
     built = copy.build()
     if built.returncode != 0:
       return False, f"DOES NOT BUILD  {mutant.name}\n{built.stderr[-3000:]}"
-    tested = copy.test(mutant.test)
+    tested = copy.test(f"tests/{mutant.test}")
     # 1 is the exit status of failed tests; a signal means that TensorFlow aborted the process.
     killed = tested.returncode < 0 or tested.returncode == 1 and re.search(
         r"^\d+ failed", tested.stdout.splitlines()[-1]) is not None
@@ -120,7 +301,7 @@ def main():
     for mutant in chosen:
       mutant.original(checkout)
     print(f"{len(chosen)} mutants. First their tests, without mutants ...", flush=True)
-    unharmed = Copy(checkout, pathlib.Path(directory)).test(*dict.fromkeys(mutant.test for mutant in chosen))
+    unharmed = Copy(checkout, pathlib.Path(directory)).test(*dict.fromkeys(f"tests/{mutant.test}" for mutant in chosen))
     if unharmed.returncode != 0:
       sys.exit(f"These tests fail without mutants:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
     with futures.ThreadPoolExecutor(arguments.jobs) as pool:

@@ -13,9 +13,10 @@ BATCHED_SOURCE = (
     "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
     f"be one sample, such as a sequence, silence this: {SILENCE}.")
 SEEMS_BATCHED = (
-    "Each element of the source of refurbish has as many images as numbers beside them, and is taken for one sample. If it is a batch, the "
-    "same images stay together in every epoch: batch after refurbish, source.refurbish(...).batch(...), and split the elements "
-    f"with .unbatch(). If it is one sample, such as a bag of instances or a clip, silence this: {SILENCE}.")
+    "Each element of the source of refurbish is probably a batch: it has several images, and a label for each of them. refurbish takes it "
+    "for one sample, so the same images stay together in every epoch. Split the elements with .unbatch() before refurbish, and batch after "
+    "it: source.refurbish(...).batch(...). If each element is one sample, such as a bag of instances or a clip with a number for each "
+    f"frame, silence this: {SILENCE}.")
 SHARDED_BY_KERAS = (
     "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and drops those of the "
     "others. Samples come twice, or not at all, if the source was sharded, too, or the processes have different seeds. Make "

@@ -1,4 +1,4 @@
-"""Warns about stages of one pipeline that share their random numbers by a seed that was copied."""
+"""Warns about stages of one pipeline that draw the same random numbers because they were given the same seed."""
 import functools
 
 import tensorflow as tf
@@ -13,14 +13,16 @@ SHARED_SEED = (
 
 
 def check(dataset):
-  """Warns if stages that are merged have the same seed and function. Of a zip, which may mean that, one part is checked."""
+  """Warns if stages that are merged have the same seed and function, and different sources.
+
+  Only the first part of a zip is checked: images and what belongs to them may share their random numbers on purpose.
+  """
   by_seed = {}
-  for stage in _merged(dataset):
-    arguments = stage._op_arguments
-    if arguments["partial_seed"] or arguments["final_seed"]:
-      by_seed.setdefault(arguments["seed"], []).append(stage)
-  for seed, stages in by_seed.items():
-    # Those of one source are counted once; those that were warned of are not again.
+  drawing = [stage for stage in _merged(dataset) if stage._op_arguments["partial_seed"] or stage._op_arguments["final_seed"]]
+  for stage in drawing if len(drawing) > 1 else ():
+    by_seed.setdefault((stage._op_arguments["seed"], *_shard(stage)), []).append(stage)
+  for (seed, *_), stages in by_seed.items():
+    # Stages with the same source count as one, and nobody is warned of a stage twice.
     stages = list({id(_source(stage)): stage for stage in stages if not hasattr(stage, "has_warned_of_seed")}.values())
     if len(stages) < 2:
       continue
@@ -33,7 +35,7 @@ def check(dataset):
 
 
 def _merged(dataset):
-  """The last stages upstream of a dataset."""
+  """The refurbish stages of a dataset that no other refurbish stage follows."""
   found, seen, waiting = [], set(), [dataset]
   while waiting:
     each = waiting.pop()
@@ -48,16 +50,23 @@ def _merged(dataset):
   return found
 
 
+def _shard(stage):
+  """The number of shards and which of them the stage has: a sample's random numbers depend on its position in the whole source."""
+  with tf.init_scope():  # It may be read in a tf.function.
+    state = stage.saved_state()
+  return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
+
+
 def _source(stage):
   source = stage._input_dataset
-  # Each stage adds its own.
+  # Each stage adds options of its own to its source.
   while type(source).__name__ == "_OptionsDataset":
     source, = source._inputs()
   return source
 
 
 def attach():
-  """Checks each pipeline when it is first read: stages are merged by TensorFlow's own functions."""
+  """Checks each pipeline when it is read, because TensorFlow's own functions merge the stages."""
   original = iterator_ops.OwnedIterator.__init__
 
   @functools.wraps(original)

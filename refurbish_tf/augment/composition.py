@@ -37,7 +37,8 @@ def compose(
   The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except those
   that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of `tf.random.stateless_*`.
   TensorFlow's functions with an optional seed are called without it, and draw from a state that no checkpoint holds. Keras layers are
-  called as in training, with the seed in place of their own.
+  called as in training, with the seed in place of their own. If no other layers draw, the seed may be left out, and each call draws
+  other numbers.
 
   | kind of target | shape | |
   | --- | --- | --- |
@@ -191,6 +192,8 @@ class _Part:
 
   def __init__(self, steps, taking_seed, targets, clips, is_sample):
     self._steps = steps
+    # Keras layers have seeds of their own, other layers that draw need one.
+    self._needs_seed = not {position for position, layer in steps if keras_layers.is_keras(layer)}.issuperset(taking_seed)
     # Layers that are given a seed; a chain makes its own.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
@@ -251,12 +254,12 @@ class _SeededPart(_Part):
   """Layers that draw."""
 
   def __call__(self, image, *rest, seed=None):
-    if seed is None:
+    if seed is None and self._needs_seed:
       raise TypeError(
           "seed of a composed function must be given by keyword, int32 [2], got none. refurbish and echo give one. In Dataset.map, zip "
           "the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and pass its elements; after batch, pass "
           "clips=False to compose, and each image of a batch draws without a seed.")
-    return self._applied(image, rest, checked_seed(seed, self.__name__))
+    return self._applied(image, rest, new_seed() if seed is None else checked_seed(seed, self.__name__))
 
 
 class _BatchPart(_SeededPart):
@@ -301,9 +304,27 @@ def described_clip(function, made):
 
 def normalization_of(function):
   """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise None."""
-  layers = [layer for _, step in getattr(function, "_steps", ()) for layer in getattr(step, "_layers", [step])]
-  found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(layers[-1], "text", "")) if layers else None
+  found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(_last_layer(function), "text", ""))
   return found and tuple(np.array(numbers.split(","), np.float64) for numbers in found.groups())
+
+
+def normalized_range(function, spec):
+  """The least and the largest value of images after `normalize`, if a composed function ends with it; otherwise None.
+
+  `spec` is the structure that the function is given.
+  """
+  normalization = normalization_of(function)
+  if not normalization:
+    return None
+  mean, std = normalization
+  image = image_of(spec[0] if isinstance(spec, tuple) else spec)
+  ends = np.stack([-mean, _last_layer(function).highest_of(getattr(image, "dtype", tf.uint8)) - mean]) / std
+  return ends.min(), ends.max()
+
+
+def _last_layer(function):
+  layers = [layer for _, step in getattr(function, "_steps", ()) for layer in getattr(step, "_layers", [step])]
+  return layers[-1] if layers else None
 
 
 def _steps(layers, start, stop, clips):

@@ -49,8 +49,9 @@ def random_depth_flip(p: float = 0.5) -> Any:
   >>> rtf.augment.random_depth_flip(p=1)(volume, seed=[7, 0]).numpy().ravel().tolist()
   [3, 2, 1, 0]
 
-  With `random_flip("horizontal_and_vertical")` beside it, it mirrors all three axes of a volume, each with probability 1/2. Every
-  declared target is reversed with the image.
+  Together with `random_flip("horizontal_and_vertical")` it mirrors all three axes of a volume, each with probability 1/2. Every
+  declared target is reversed with the image. In a target of the kind `"vectors"` with x, y and z, a flip also changes the sign of z,
+  which points along the depth of a volume.
 
   Args:
     p: the probability of a flip, a real number from 0 to 1.
@@ -98,9 +99,10 @@ class DepthLayer:
       return checked_when_it_runs(tensor, tf.logical_not(is_alike), (
           f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that it is a 'mask', "
           "or None if it stays as it is. Got its sides:"), sides)
-    return chosen(checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), (
+    tensor = checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), (
         f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. Got how many "
-        "there are, and how many slices:"), sides[0], of_image[0]))
+        "there are, and how many slices:"), sides[0], of_image[0])
+    return chosen(tensor, is_vectors=kind == "vectors")
 
 
 class _DepthCrop(DepthLayer):
@@ -119,7 +121,8 @@ class _DepthCrop(DepthLayer):
         f"image of {self.__name__} must have at least {self._size} slices. {way}. Got:"), depth)
     begin = tf.random.stateless_uniform([], seed, maxval=depth - self._size + 1, dtype=tf.int32, alg=_ALGORITHM)
 
-    def chosen(tensor):
+    def chosen(tensor, is_vectors=False):
+      del is_vectors
       made = tensor[begin:begin + self._size]
       made.set_shape([self._size, *tensor.shape[1:]])
       return made
@@ -140,8 +143,12 @@ class _DepthFlip(DepthLayer):
     flips = tf.random.stateless_uniform([], seed, alg=_ALGORITHM) < self._p
     order = tf.where(flips, tf.range(depth - 1, -1, -1), tf.range(depth))
 
-    def chosen(tensor):
+    def chosen(tensor, is_vectors=False):
       made = tf.gather(tensor, order)
+      if is_vectors:
+        # Three numbers are x, y and z; any other number of them is pairs of x and y.
+        channels = tf.shape(tensor)[-1]
+        made *= tf.where(flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2), tf.cast(-1, made.dtype), tf.cast(1, made.dtype))
       made.set_shape(tensor.shape)
       return made
 

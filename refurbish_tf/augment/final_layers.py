@@ -332,6 +332,12 @@ class _Normalize(NativeLayer):
       unit = 1.0
     return self._text if unit is None or unit == 255 and dtype == tf.uint8 else f"{self._text} max_pixel_value={unit!r}"
 
+  def highest_of(self, dtype):
+    """What the highest value becomes by the division. Of floats, whose range is not known, `max_pixel_value` is the highest."""
+    if self._given is None:
+      return 1 if self._within_1 else 255
+    return 255 / self._given if dtype in (tf.uint8, tf.string) else 1
+
 
 def name_of_dtype(dtype):
   """The name of TensorFlow's, NumPy's or Keras' dtype, or None."""

@@ -33,12 +33,12 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   | solarize                               | threshold int(256 * M / 10)    | 230            |        | 179                  |
   | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        | 7                    |
 
-  With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`: each distortion is, bit for bit, what
-  that makes of a Pillow image. The magnitude is out of 30, all distortions get stronger with it, factors have a random direction,
-  and the outside of the image is black, not grey.
+  With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`, and each distortion makes the same bytes
+  as torchvision makes of a Pillow image. The magnitude is out of 30, all distortions get stronger with it, factors have a random
+  direction, and the outside of the image is black, not grey.
 
-  In the paper's ranges, as there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
-  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
+  In the paper's ranges, as in its reference implementation, the factor grows with M from weakening (0) over no change (5) to
+  strengthening (10) and has no random direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
   image, not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M =
   2.5 and returns a black image.
 
@@ -66,7 +66,8 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   checks.check_choice("ranges of rand_augment", ranges, get_args(Ranges))
   if ranges == "torchvision":
     checked_whole(
-        "magnitude of rand_augment", magnitude, 0, _LAST_STEP, 'With ranges="torchvision" it is out of 30, as there. Pass 9 for its default.')
+        "magnitude of rand_augment", magnitude, 0, _LAST_STEP,
+        'With ranges="torchvision" the magnitude is out of 30, as in torchvision, whose default is 9.')
     pairs = torchvision_distortions(int(magnitude), _LAST_STEP)
     return [_layer(pairs, f"magnitude={magnitude}, ranges={ranges!r}", fill=0) for _ in range(num_ops)]
   checks.check_real(

@@ -18,7 +18,7 @@ KINDS = (*WITH_SIDES, *BOXES, *KEY_POINTS)
 # What data sets call boxes and key points.
 BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
 POINT_NAMES = ("keypoints", "key_points", "kpts", "landmarks", "joints", "polygon", "polygons")
-# These are also classes, or matrices of cameras: their shape counts.
+# Classes and the matrices of cameras also have these names: their shape counts.
 MAYBE_POINT_NAMES = ("pose", "poses")
 IMAGE_NAMES = ("image", "images")
 TELL = (
@@ -98,6 +98,8 @@ def checked_dtype(path, kind, value):
     must, allowed, way = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits", _OF_IMAGES, "as the image itself"
   elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
+    if kind == "vectors" and dtype == tf.uint8:
+      way = "with tf.cast(v, tf.float32) / 127.5 - 1 for vectors v that a picture has as 0 to 255"
   elif kind == "bilinear":
     must, allowed = "a floating dtype", _FLOATS
     way = 'or name it "mask", for which the nearest pixels are taken: classes must not be blended'

@@ -1,5 +1,7 @@
-"""What looks as if it should follow its image, and is not named by `targets=`: it would stay behind in silence."""
+"""Finds components that should probably follow the image although `targets=` does not name them."""
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -7,9 +9,15 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
+# Rows of numbers with these words in their names are not points. Nor are so many: those of a face are 468.
+_NOT_POINTS = frozenset({
+    "audio", "caption", "captions", "class", "classes", "embedding", "embeddings", "feature", "features", "label", "labels", "logits",
+    "sound", "speech", "text", "token", "tokens", "waveform"})
+_MOST_POINTS = 500
+
 
 def leaves(value, path=()):
-  """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own. A list is a tensor."""
+  """Yields pairs of a path and a value: the entries of dicts and tuples, also of nested ones. A list counts as a tensor."""
   if isinstance(value, dict):
     for key in value:
       yield from leaves(value[key], (*path, key))
@@ -21,7 +29,7 @@ def leaves(value, path=()):
 
 
 def components(element, rest):
-  """All that is beside the image, as pairs of a path and what is there."""
+  """Yields pairs of a path and a value for all components except the image."""
   if isinstance(element, dict):
     yield from ((path, value) for path, value in leaves(element) if path[0] not in IMAGE_NAMES)
   for number, value in enumerate(rest, 1):
@@ -29,14 +37,24 @@ def components(element, rest):
 
 
 def _may_be_points(shape, lead):
-  """Whether this is the shape of key points, of those of several people, or of the corners of rows of eight numbers."""
+  """Whether a component of this shape may hold the key points of one or several people, or four corners in each row."""
   own = shape.as_list()[lead:] if shape.rank else []
-  # The last is a matrix, as of a camera.
+  # [3, 3] is a matrix, such as that of a camera.
   return len(own) in (2, 3) and (own[-1] in (2, 3) or own[-1] in (8, 51) and len(own) == 2) and own != [3, 3]
 
 
+def _to_points(shape, lead):
+  """What to do with the rows of key points before they are named, for messages: how to reshape them to two or three numbers a point."""
+  own = shape.as_list()[lead:] if shape.rank else []
+  count = own[-1] if len(own) in (1, 2) else None
+  if not count or len(own) == 2 and count in (2, 3) or count % 2 and count % 3:
+    return ""
+  numbers = 3 if count % 2 else 2
+  return f", after a reshape to [{'n, ' * (len(own) - 1)}{count // numbers}, {numbers}] in Dataset.map"
+
+
 def kind_by_name(path, value, lead):
-  """The kind that a component has which is called as boxes or key points are, or None."""
+  """The kind of a component that has a name of boxes or key points, otherwise None."""
   *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
   shape = tf.TensorShape(getattr(value, "shape", None))
   # A dict of that name holds labels, too.
@@ -46,12 +64,13 @@ def kind_by_name(path, value, lead):
   # Without dimensions of its own it is a class, or a number of points.
   if name in POINT_NAMES and (shape.rank is None or shape.rank > lead):
     return "xy"
-  is_called_so = name.rpartition("_")[2] in (*POINT_NAMES, *MAYBE_POINT_NAMES)
-  return "xy" if is_called_so and _may_be_points(shape, lead) else None
+  has_name = re.sub("_?2d$", "", name).rpartition("_")[2] in (*POINT_NAMES, *MAYBE_POINT_NAMES)
+  is_row_of_points = name in MAYBE_POINT_NAMES and shape.rank == lead + 1 and shape[-1] in (34, 51)
+  return "xy" if is_row_of_points or has_name and _may_be_points(shape, lead) else None
 
 
 def check_names(found, lead):
-  """Raises if a component is called as boxes or key points are.
+  """Raises if a component has a name of boxes or key points.
 
   `lead`: how many dimensions the image has before its height.
   """
@@ -59,9 +78,10 @@ def check_names(found, lead):
     kind = kind_by_name(path, value, lead)
     if kind:
       raise ValueError(
-          f"targets must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
-          f"are: beside layers that move pixels it would stay where it is. Pass {named(path, kind)}, or the format that it "
-          f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
+          f"targets must say what the component {shown(path)} is, which has a name of {'boxes' if kind == 'xyxy' else 'key points'}: "
+          f"layers that move pixels would leave it where it is. Pass {named(path, kind)}, or the format that it has, if it is to follow "
+          f"the image{_to_points(tf.TensorShape(getattr(value, 'shape', None)), lead) if kind == 'xy' else ''}. Otherwise pass "
+          f"{named(path, None)}, or targets={{}} if nothing follows the image.")
 
 
 def warn_of_companions(found, lead):
@@ -76,22 +96,23 @@ def warn_of_companions(found, lead):
     held = list(_may_hold(path, shape, dtype, lead))
     if held:
       mistakes.warn(
-          f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds "
+          f"The component {shown(path)} of shape {shape} stays where it is, although layers move pixels. If it holds "
           f"{'; if it holds '.join(held)}; if it holds anything else, such as labels, {named(path, None)}.")
 
 
 def _may_hold(path, shape, dtype, lead):
-  """Yields what a component may hold that looks as if it should follow, and how to name it: the likeliest first."""
+  """Yields what a component may hold that should follow the image, and how to name it: the likeliest first."""
   names = [key.lower() for key in path if isinstance(key, str)]
   own, last = shape.rank - lead, shape[-1]
-  # Rows of three bytes are colours or classes.
-  if _may_be_points(shape, lead) and not (own == 2 and last == 3 and dtype.size == 1):
-    what, way = {
-        8: ("four corners", ", after a reshape to [n, 4, 2] in Dataset.map"),
-        51: ("17 key points of each person", ", after a reshape to [n, 17, 3] in Dataset.map")}.get(
-            last, ("key points, with or without their visibility", ' or, in fractions of the image, "rel_xy"'))
-    yield f"{what}, pass {named(path, 'xy')}{way}"
-  if own == 2 and last in range(4, 10) or bool(names) and "box" in names[-1] and last == 4:
+  is_many = max((side or 0 for side in shape[lead:-1]), default=0) > _MOST_POINTS
+  # Bytes are colours, classes or pictures: few images are so small that they hold the places of points.
+  has_other_name = bool(names) and not _NOT_POINTS.isdisjoint(re.split("[^a-z]+", names[-1]))
+  if _may_be_points(shape, lead) and dtype.size > 1 and not is_many and not has_other_name:
+    what = {8: "four corners", 51: "17 key points of each person"}.get(last, "key points, with or without their visibility")
+    yield f"{what}, pass {named(path, 'xy')}" + (_to_points(shape, lead) or ' or, in fractions of the image, "rel_xy"')
+  # YOLO calls its rows of a class and a box labels.
+  may_be_rows = own == 2 and last in range(4, 10) and not is_many and (not has_other_name or "label" in names[-1])
+  if may_be_rows or bool(names) and "box" in names[-1] and last == 4:
     more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4) + (
         '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5))
     yield f"boxes, pass {named(path, 'xyxy')}, with the form that it has{more}"
@@ -102,18 +123,18 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components that have a part for each slice of a volume of this shape, or frame of a clip, of which `whose` chooses some."""
+  """Warns of components with a part for each slice of a volume of this shape, or frame of a clip, if the layer `whose` chooses slices."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       mistakes.warn(
-          f"The component {shown(path)} of shape {there} stays as it is beside {whose}, and has a part for each of the {shape[0]} slices or "
-          "frames. If these belong together, cut both in a function that calls those of rtf.augment.split; if it holds anything else, "
+          f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, of which there are "
+          f"also {shape[0]}. If these belong together, cut both in a function that calls those of rtf.augment.split. Otherwise pass "
           f"{named(path, None)}.")
 
 
 def _floating_kinds(path, component, channels):
-  """What else a component of the image's size may be if it holds floats, for errors."""
+  """For errors: the kinds that fit a component of the image's size if it holds floats."""
   if not tf.as_dtype(getattr(component, "dtype", tf.string)).is_floating:
     return ""
   kinds = [("bilinear", "a map to be blended")]
@@ -127,17 +148,17 @@ def _floating_kinds(path, component, channels):
 
 
 def way_of_second(path):
-  """What to do with a component that has the size of a second image."""
+  """What to do with a component that has the height and width of a second image."""
   return (
       f"Pass {named(path, 'image')} for another picture, or {named(path, None)} if it stays as it is. To let a mask follow, resize it to "
       "the size of the first image in Dataset.map.")
 
 
 def check_sizes(found, sides, is_known=True, second=None):
-  """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
+  """Raises if a component has the height and width of the image. Returns the components whose size is known only when they run.
 
-  `sides`: of the image, after the dimensions of a batch or of frames. `is_known`: whether its rank is. `second`: the path of the
-  image, unless it is the first. These are pairs of a path and a tensor.
+  `found`: pairs of a path and a tensor, as is what it returns. `sides`: those of the image, after the dimensions of a batch or of
+  frames. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless it is the first.
   """
   maybe = []
   for path, component in found:
@@ -146,7 +167,7 @@ def check_sizes(found, sides, is_known=True, second=None):
       maybe += [(path, component)] if isinstance(component, tf.Tensor) else []
       continue
     there = shape.as_list()
-    # Also after other dimensions, as masks of instances are, or without those of a batch or a clip.
+    # Other dimensions may come before, as for masks of instances, and those of a batch or a clip may be missing.
     pairs = [there[place:place + 2] for place in range(len(there) - 1)]
     is_map = there[:len(sides)] == sides
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):

@@ -1,6 +1,7 @@
 """A callback that logs what the stages do, and how long training waits for its input."""
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import Any
@@ -14,6 +15,8 @@ from refurbish_tf.augment import composition
 from refurbish_tf.keras.step import StepCallback
 from refurbish_tf.stats import DERIVED, EpochStats, datasets, stats
 
+# Images of 0 to 255 have a larger range, those of usual means and standard deviations one below 10.
+_SMALL_RANGE = 32
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
 
@@ -138,18 +141,28 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets images of `normalize`, which would all look nearly alike."""
-  scaling = [
-      layer.name for layer in model._flatten_layers()
-      if isinstance(layer, keras.layers.Rescaling) and np.max(np.abs(layer.scale)) < 0.1
-      or isinstance(layer, keras.layers.Normalization) and layer.input_mean is not None and np.max(layer.input_mean) > 10]
-  normalized = [stage for stage in datasets("RefurbishLogger", dataset) for function in getattr(stage, "given_functions", ())
-                if composition.normalization_of(function)]
-  if scaling and normalized:
+  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would all look nearly alike."""
+  ranges = [
+      normalized for stage in datasets("RefurbishLogger", dataset) if hasattr(stage, "given_functions")
+      for function, spec in zip(stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure))
+      if (normalized := composition.normalized_range(function, spec)) and normalized[1] - normalized[0] < _SMALL_RANGE]
+  # The first layer that scales decides, if it gets the images themselves.
+  head = itertools.takewhile(lambda layer: isinstance(layer, keras.layers.Normalization) or not layer.weights, _leaves(model))
+  layer = next((each for each in head if isinstance(each, (keras.layers.Normalization, keras.layers.Rescaling))), None)
+  scales = (np.max(np.abs(layer.scale)) < 0.1 if isinstance(layer, keras.layers.Rescaling) else
+            layer is not None and not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10)
+  if scales and ranges:
+    low, high = ranges[0]
     mistakes.warn(
-        f"The layer {scaling[0]} of the model scales images of 0 to 255, but they come from normalize(), so that all would look nearly alike "
-        "to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); or make the "
-        f"network with include_preprocessing=False, if it has that argument. Silence this otherwise: {mistakes.SILENCE}.")
+        f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low:.3g} to {high:.3g}, which would "
+        "all look nearly alike to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); "
+        f"or make the network with include_preprocessing=False, if it has that argument. Silence this otherwise: {mistakes.SILENCE}.")
+
+
+def _leaves(layer):
+  """Yields the layers of a model, and of the models in it, in their order."""
+  for each in layer.layers:
+    yield from _leaves(each) if getattr(each, "layers", None) else [each]
 
 
 def _waited():

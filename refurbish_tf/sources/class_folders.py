@@ -4,6 +4,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -14,9 +15,11 @@ SUBSETS = ("training", "validation", "both")
 # Where a name has a date or a number after its dot, each file has an extension of its own.
 EXTENSIONS_SHOWN = 5
 
-# What macOS adds to an archive: a hidden file for each file in it.
-_OF_MACOS = "__MACOSX"
-_PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+# macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with thumbnails.
+_OF_SYSTEMS = ("__MACOSX", "@eaDir")
+_PART = re.compile(
+    r"((images?|imgs?|data)[ _-])?(train|training|val|valid|validation|dev|eval|evaluation|test|testing)"
+    r"([ _-]?(images?|imgs?|data|set|split))?\d*", re.IGNORECASE)
 PARTS_AS_CLASSES = (
     "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels say which part an "
     "image is from. Read one part, such as {method}({part!r}). If they are classes, give them as class_names.")
@@ -41,23 +44,24 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   found = [[path for path in each if is_taken(path)] for each in listed]
   left_out = [[os.path.basename(path) for path in each if not is_taken(path)] for each in listed]
   for name, taken, others in zip(class_names, found, left_out):
-    # A hidden file, as .gitkeep or .DS_Store, is no photograph: the class is empty.
+    # A hidden file, such as .gitkeep or .DS_Store, is not a photograph: the class is empty.
     if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
       raise ValueError(
           f"directory {checks.printable_path(directory)} has the class {name!r} without {kind.what}, which would still have a label. "
-          "Remove it if it is no class. To keep its label, as for a part of the data that lacks a class, give all class_names.")
+          "Remove the directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
+          "class_names, which keeps its label.")
     if not taken and not all(other.startswith(".") for other in others):
       raise ValueError(
           f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
           f"{_by_extension(others)}. Names of {kind.what} must end in {', '.join(kind.formats)}. Convert the files to one of these "
-          "formats; or move the directory away if it is no class, or give the classes as class_names.")
+          "formats; or move the directory away if it is not a class, or give the classes as class_names.")
   paths = [path for each in found for path in each]
   labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
   if not paths:
     raise ValueError(
         f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
         f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}")
-  parts = [name for name in class_names if name.lower() in _PARTS]
+  parts = [name for name in class_names if _PART.fullmatch(name)]
   if given is None and len(parts) > 1:
     mistakes.warn(PARTS_AS_CLASSES.format(
         method=kind.method, directory=checks.printable_path(directory), names=" and ".join(map(repr, parts)),
@@ -109,7 +113,7 @@ class _Files:
       raise ValueError(f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
 
   def directories(self, directory):
-    """The sorted names of the directories in it, without hidden ones and that of macOS."""
+    """The sorted names of the directories in it, without hidden ones and those of operating systems."""
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
     for name in names:
       path = self.join(directory, name)
@@ -117,16 +121,17 @@ class _Files:
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
             f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to.")
-    return [name for name in names if not name.startswith(".") and name != _OF_MACOS and self._path.isdir(self.join(directory, name))]
+    return [name for name in names if not name.startswith(".") and name not in _OF_SYSTEMS and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):
-    """The sorted paths of the files in and below it."""
+    """The sorted paths of the files in and below it, without those of operating systems."""
 
     def fail(error):
       raise error
 
     found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
-    return [self.join(root, name) for root, _, names in found for name in sorted(names)]
+    return [self.join(root, name) for root, _, names in found for name in sorted(names)
+            if not set(_OF_SYSTEMS).intersection(root[len(directory):].split("/"))]
 
 
 @contextlib.contextmanager

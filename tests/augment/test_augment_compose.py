@@ -273,6 +273,17 @@ def _pixels_of_epochs(*functions):
   return [(image.tobytes(), label) for _ in range(3) for image, label in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.parametrize("layers", [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]])
+def test_keras_layers_alone_draw_without_a_seed(layers):
+  """Other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
+  image = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
+  mapped_images = tf.data.Dataset.from_tensors(image).repeat(20).map(augment.compose(layers))
+  epochs = [{made.tobytes() for made in mapped_images.as_numpy_iterator()} for _ in range(2)]
+  assert all(len(epoch) > 1 for epoch in epochs) and (len(epochs[0] | epochs[1]) > 20 or len(layers) == 1)
+  with pytest.raises(TypeError, match="seed of a composed function must be given"):
+    tf.data.Dataset.from_tensors(image).map(augment.compose([*layers, augment.random_flip()]))
+
+
 def test_without_a_seed_a_composed_function_says_where_seeds_come_from():
   fn = augment.compose([augment.random_flip()])
   with pytest.raises(TypeError, match="seed of a composed function must be given.*clips=False"):

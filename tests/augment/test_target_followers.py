@@ -360,6 +360,11 @@ class TestVectors:
       compared += known.sum()
     assert compared > 1000
 
+  def test_those_of_a_picture_are_made_of_its_bytes(self):
+    fn = augment.compose([augment.random_flip(p=1)], {1: "vectors"})
+    with pytest.raises(TypeError, match="got dtype uint8.*with tf.cast.v, tf.float32. / 127.5 - 1 for vectors v"):
+      fn(noise(*SIZE, 3), noise(*SIZE, 3), seed=[7, 0])
+
   @pytest.mark.parametrize("layers", RESIZED, ids=range(len(RESIZED)))
   def test_resizing_leaves_them_as_they_are(self, layers):
     for seed in make_seeds(5):

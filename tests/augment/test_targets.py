@@ -122,7 +122,7 @@ class TestUnnamed:
         augment.rand_augment(), augment.auto_augment("imagenet"), tf.image.flip_left_right,
         lambda image: tf.image.resize(image, [32, 32]), tf.keras.layers.Resizing(32, 32)]
     for layer in movers:
-      with pytest.raises(ValueError, match=f"targets must say what the component {path} .*Pass targets=.* else targets="):
+      with pytest.raises(ValueError, match=f"targets must say what the component {path} .*Pass targets=.* Otherwise pass targets="):
         source.refurbish([layer])
     still = [augment.normalize(), augment.cutout(3), augment.random_grayscale(), augment.decode, lambda image: image // 2]
     source.refurbish([still[1], still[2], still[4]], [still[0]])

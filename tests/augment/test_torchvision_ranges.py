@@ -107,7 +107,7 @@ def test_the_default_of_torchvision():
 
 @pytest.mark.parametrize("arguments, error", [((2, 9.5), TypeError), ((2, 31), ValueError), ((2, -1), ValueError)])
 def test_magnitudes_that_torchvision_lacks(arguments, error):
-  with pytest.raises(error, match='must be a whole number from 0 to 30.*With ranges="torchvision" it is out of 30'):
+  with pytest.raises(error, match='must be a whole number from 0 to 30.*With ranges="torchvision" the magnitude is out of 30'):
     augment.rand_augment(*arguments, ranges="torchvision")
 
 

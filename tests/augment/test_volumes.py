@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from support import cases
+from support import ROOT, cases
 from support.images import make_seeds
 
 SHAPE = (9, 12, 10, 1)
@@ -54,6 +54,15 @@ def test_in_the_lists_of_refurbish():
   epochs = [[(volume.tobytes(), mask.tobytes()) for volume, mask in stage().as_numpy_iterator()] for _ in range(2)]
   assert epochs[0] == epochs[1] and len(set(epochs[0])) > 1
   assert "a clip of 5 frames" in rtf.describe(stage())
+
+
+@pytest.mark.parametrize("p", [0, 1])
+def test_a_flip_mirrors_the_z_of_vectors(p):
+  normals, limbs = np.random.default_rng(0).normal(size=(2, *VOLUME.shape[:3], 6)).astype(np.float32)
+  fn = augment.compose([augment.random_depth_flip(p)], {1: "vectors", 2: "vectors"}, clips=True)
+  _, found, pairs = fn(VOLUME, normals[..., :3], limbs, seed=[7, 0])
+  np.testing.assert_array_equal(found, normals[::-1, ..., :3] * [1, 1, -1] if p else normals[..., :3])
+  np.testing.assert_array_equal(pairs, limbs[::-1] if p else limbs)
 
 
 def test_flips_are_as_likely_as_they_should_be():
@@ -180,9 +189,10 @@ def test_nothing_that_monai_returns_is_dropped_silently(made, said):
 # Not imported here: after TensorFlow that ends the process with some versions.
 @cases.slow
 @pytest.mark.skipif(importlib.util.find_spec("monai") is None, reason="not installed: monai")
-def test_monai_draws_by_sample_and_epoch_alone():
+def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
   """Whichever process it is, and after a restart: the bytes of images and masks."""
-  from refurbish_tf.experiments import volumes
+  monkeypatch.syspath_prepend(str(ROOT / "trainings"))
+  import volumes
   images, masks = volumes.draw(6, 16, 1)
 
   def epochs(processes):
@@ -197,7 +207,7 @@ def test_parts_of_slices_that_stay_are_warned_of():
   """Labels of frames would belong to others than those that are left. Channels that come first are no depth."""
   clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
   for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):
-    with pytest.warns(rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is beside {layer.__name__}"):
+    with pytest.warns(rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is, although {layer.__name__} changes"):
       clips.refurbish([layer])
     with warnings.catch_warnings(record=True) as warned:
       clips.refurbish([layer], targets={1: None})

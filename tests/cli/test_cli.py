@@ -176,14 +176,14 @@ def test_advises_on_images_without_classes(tmp_path, asked):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing"], "FOLDER: directory must .* nothing does not exist"), (["empty"], "empty has no images"),
+    (["nothing"], "FOLDER: directory must .* nothing does not exist"), ([".elsewhere/empty"], "empty has no images"),
     (["page.txt"], "page.txt is not a directory"), (["\0"], "null"),
     (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
     ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
     ([".", "--memory", "0"], "got '0'"), ([".", "--step-seconds", "0"], "at least 1e-06"), ([".", "--size", "9.5"], "a whole number")])
 def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "empty").mkdir()
+  (tmp_path / ".elsewhere" / "empty").mkdir(parents=True)
   write_images(tmp_path / "a" / "1.png")
   (tmp_path / "page.txt").write_text("none")
   with pytest.raises(SystemExit) as end:

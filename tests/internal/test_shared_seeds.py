@@ -64,9 +64,15 @@ def test_what_is_meant_is_silent():
       lambda: [D.zip(stage(), stage(X[1:]))],  # Images and what belongs to them.
       lambda: [interleaved([stage(source), stage(source)])],  # One source twice.
       lambda: [interleaved([one, one])],
+      lambda: [interleaved([stage(source.shard(2, i)) for i in range(2)])],  # A sample's numbers depend on its position in the whole.
       lambda: [interleaved([stage(), stage(X, layers=(rtf.augment.random_flip, rtf.augment.random_transpose))])],  # Other functions.
       lambda: [interleaved([D.range(4).refurbish(lambda i: i, r=2, seed=7), D.range(5).refurbish(lambda i: i, r=2, seed=7)])]):  # No draws.
     assert told(lambda: [list(each) for each in pipeline()]) == []
+
+
+def test_equal_shards_of_several_sources():
+  train = interleaved([stage(D.from_tensor_slices(X).shard(2, i)) for i in (0, 0, 1)])
+  assert told(lambda: iter(train)) == [shared_seeds.SHARED_SEED.format(number=2, seed=7)]
 
 
 def test_merged_zips():

@@ -14,6 +14,7 @@ import refurbish_tf as rtf
 from refurbish_tf.keras import logger as module
 from support.datasets import in_python
 from support.fits import BATCH, EPOCHS, N, make_dataset
+from support.warned import told
 
 
 def labelled(x, *_):
@@ -148,6 +149,34 @@ def test_the_echoing_factor_of_each_epoch():
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
       (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"], strict=True)]
+
+
+def scaling(*layers):
+  """A network of which a part scales its input."""
+  inner = keras.Sequential([keras.Input([4, 4, 3]), *layers, keras.layers.Flatten()])
+  return keras.Sequential([keras.Input([4, 4, 3]), keras.layers.RandomFlip(), inner, keras.layers.Dense(1)])
+
+
+RESCALING, TO_NORMAL = keras.layers.Rescaling, keras.layers.Normalization
+
+
+@pytest.mark.parametrize("layers, normalize, is_warned", [
+    ([RESCALING(1 / 255)], {}, True), ([RESCALING(1 / 127.5, -1), keras.layers.Conv2D(1, 1)], {}, True),
+    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3)], {}, True), ([RESCALING(1 / 255)], {"mean": 120, "std": 60}, True),
+    ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 127.5}, True),
+    # Images of 0 to 255 are right.
+    ([RESCALING(1 / 255)], {"mean": 0, "std": 1 / 255}, False), ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 1}, False),
+    # The layer does not scale images, or is not given them.
+    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3, invert=True)], {}, False), ([keras.layers.Conv2D(3, 1), RESCALING(1 / 255)], {}, False),
+    ([RESCALING(255), RESCALING(1 / 255)], {}, False), ([RESCALING(2)], {}, False)], ids=str)
+def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_warned):
+  model = scaling(*layers)
+  model.compile("sgd", "mse")
+  images = tf.data.Dataset.from_tensor_slices((np.zeros([4, 4, 4, 3], np.uint8), np.zeros([4, 1])))
+  train = images.refurbish([rtf.augment.random_flip()], [rtf.augment.normalize(**normalize)]).batch(2)
+  warned = told(lambda: model.fit(train, verbose=0, callbacks=[rtf.keras.RefurbishLogger(train)]))
+  assert [f"The layer {layers[0].name} of the model scales images of 0 to 255, but normalize makes images of " in text for text in warned] == (
+      [True] * is_warned)
 
 
 def test_the_images_that_either_side_finished():

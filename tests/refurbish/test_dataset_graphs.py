@@ -127,11 +127,23 @@ def of_function():
     lambda: Dataset.range(3).flat_map(lambda index: read_file(index).refurbish(tf.identity)),
     lambda: Dataset.range(3).flat_map(lambda index: rtf.sources.cached(read_file(index))),
     lambda: Dataset.range(3).map(lambda index: read_file(index).refurbish(tf.identity).reduce(index, tf.add)),
+    lambda: Dataset.range(3).interleave(lambda index: read_file(index).echo(
+        2, "after_augment", augment_fn=tf.identity, batch_size=2, shuffle_buffer_size=4)),
+    lambda: Dataset.range(3).flat_map(lambda index: read_file(index).echo(
+        2, "after_batch", augment_fn=lambda value, seed: value, batch_size=2)),
+    lambda: Dataset.range(3).interleave(lambda index: read_file(index).map(
+        lambda _: tf.zeros([4, 4, 3], tf.uint8)).offload([rtf.augment.random_flip()], 2)),
     of_function])
 def test_a_stage_that_each_call_of_a_function_would_make_is_refused(build):
   """Each call would begin with the first epoch, in the same order, and reuse nothing."""
   with pytest.raises(ValueError, match="must not be built inside a function.*interleave.*read_file"):
     build()
+
+
+def test_an_echo_that_draws_nothing_may_be_in_a_function():
+  for where in ({}, {"where": "after_augment", "augment_fn": tf.identity, "batch_size": 1}):
+    echoed = Dataset.range(3).flat_map(lambda index, where=where: read_file(index).take(2).echo(2, **where))
+    assert [int(tf.squeeze(value)) for value in echoed] == [0, 0, 1, 1, 10, 10, 11, 11, 20, 20, 21, 21]
 
 
 def test_a_stage_of_a_graph_is_refused():

@@ -136,7 +136,7 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
   assert str(caught.value) == (
       f"directory {tmp_path} has the class 'b', all of whose files are left out: 2 .heic, 1 .ds_store. Names of images must end "
       "in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the directory away if it is "
-      "no class, or give the classes as class_names.")
+      "not a class, or give the classes as class_names.")
   # As it says.
   assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
   (tmp_path / "b/2.heic").rename(tmp_path / "b/2.webp")
@@ -152,18 +152,18 @@ def test_a_class_without_images_is_an_error(tmp_path):
     with pytest.raises(ValueError) as caught:
       image_folder(tmp_path)
     assert str(caught.value) == (
-        f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove it if it is no class. To "
-        "keep its label, as for a part of the data that lacks a class, give all class_names.")
+        f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove the directory if it is "
+        "not a class. If it is one, and only this part of the data has no images of it, give all class_names, which keeps its label.")
     # As it says.
     assert _elements(image_folder(tmp_path, class_names=[name, "b", "c"])) == [("b/1.png", 1), ("c/1.png", 2)]
     shutil.rmtree(tmp_path / name)
-  _write(tmp_path, ["__MACOSX/b/._1.png", "__MACOSX/._b"])
+  _write(tmp_path, ["__MACOSX/b/._1.png", "__MACOSX/._b", "@eaDir/b/SYNO.png", "b/@eaDir/1.png/SYNO.png"])
   assert image_folder(tmp_path).class_names == ["b", "c"] and _elements(image_folder(tmp_path)) == [("b/1.png", 0), ("c/1.png", 1)]
 
 
 @pytest.mark.parametrize("names, is_warned", [
     (("train", "test"), True), (("Train", "valid"), True), (("train", "validation", "cat"), True), (("train", "tram"), False),
-    (("cat", "test"), False)])
+    (("dev", "eval"), True), (("test_images", "train_images"), True), (("train2017", "val2017"), True), (("cat", "test"), False)])
 def test_parts_of_a_data_set_that_are_taken_for_classes(tmp_path, names, is_warned):
   _write(tmp_path, [f"{name}/cat/1.png" for name in names])
   expected = [
