@@ -70,7 +70,7 @@ def check_not_in_function(method, after):
   if tf.executing_eagerly():
     return
   raise ValueError(
-      f"{method} must not be built inside a function, such as that of interleave or flat_map, or a tf.function, nor in a graph of TensorFlow 1: "
+      f"{method} must not be built inside a function, such as one passed to interleave or flat_map, or a tf.function, nor in a graph of TensorFlow 1: "
       f"each call would make a new one, which begins with its first epoch and knows nothing of earlier ones. Build it once, "
       f"outside: {after}, where read_file(file) returns the elements of a file. Pass the dataset to a tf.function as an argument.")
 

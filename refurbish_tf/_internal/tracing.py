@@ -17,9 +17,10 @@ _tracing = threading.local()
 # AutoGraph's text of an error: the lines that led to it, its type, its text. TensorFlow's errors, and AutoGraph's KeyError, keep it here.
 _OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
 _TEXTS = {"_message", "_MultilineMessageKeyError__message"}
-# In this list of lines; and where those are that the user has not written.
+# One entry of that list, and where code is that users have not written.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
-_OTHERS = tuple(os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__))
+_OTHERS = (contextlib.__file__, *(
+    os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__)))
 # More wrappers than this around a function are taken for an endless chain.
 MOST_DECORATORS = 100
 

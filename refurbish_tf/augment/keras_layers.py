@@ -16,9 +16,10 @@ from .layers import seed_at, way_to_uint8
 
 # Layers of Keras that mix images, and their counterparts in rtf.augment.
 _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
+_NO_STRINGS = f"{{name}}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}"
 _TO_PREDICT = "To call a model as it predicts, pass lambda image: model(image[tf.newaxis], training=False)[0]."
 _CHANGES = re.compile("Assign|Resource(Scatter|Apply|SparseApply)")
-# Several threads may trace a layer, whose generators of seeds are changed meanwhile.
+# Several threads may trace one layer, whose seed generators are replaced during the call.
 _lock = threading.RLock()
 
 
@@ -27,8 +28,12 @@ def is_keras(layer):
 
 
 def check(what, layer, where=""):
-  """Raises ValueError if a Keras layer, or one within it, mixes the images of a batch."""
+  """Raises ValueError if a Keras layer, or one within it, needs more than a single image, or does not draw for each."""
   for each in layer._flatten_layers() if is_keras(layer) else ():
+    if isinstance(each, getattr(keras.layers, "AugMix", ())):
+      raise ValueError(
+          f"{what} must draw for each sample, but AugMix of Keras{where} chooses its operations once, when it is traced. Use "
+          "rtf.augment.rand_augment() or trivial_augment().")
     for name, ours in _OF_BATCHES.items():
       if isinstance(each, getattr(keras.layers, name, ())):
         raise ValueError(
@@ -53,19 +58,15 @@ def call(layer, *element, seed=None):
   is_alone = len(element) == 1 and _takes_batch(layer, element[0])
   if is_alone:
     element = (element[0][tf.newaxis],)
-  if not layer.built and not getattr(layer.build, "_is_default", False) and len(element) == 1 and tf.is_tensor(element[0]):
-    with tf.init_scope():
-      layer.build(tuple(element[0].shape))
-  if seed is not None and not all(each.built for each in layer._flatten_layers()):
-    # Building may draw, too. So it is done in a graph of its own.
-    tf.function(functools.partial(layer, training=True)).get_concrete_function(*tf.nest.map_structure(tf.type_spec_from_value, element))
   graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
   before = len(graph.get_operations()) if graph else 0
-  with _seeds_from(layer, seed):
-    made = layer(*element, training=True)
+  with _explained(layer, element):
+    _build(layer, element, seed is not None)
+    with _seeds_from(layer, seed):
+      made = layer(*element, training=True)
   nodes = [op.node_def for op in graph.get_operations()[before:]] if graph else []
   if any(node.op == "Cast" and node.attr["SrcT"].type == tf.string.as_datatype_enum for node in nodes):
-    raise TypeError(f"{layer.name}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}")
+    raise TypeError(_NO_STRINGS.format(name=layer.name))
   if _changes_variables(nodes):
     raise ValueError(
         f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend on those before "
@@ -73,11 +74,41 @@ def call(layer, *element, seed=None):
   return tf.nest.map_structure(lambda each: each[0], made) if is_alone else made
 
 
+def _build(layer, element, draws):
+  if not layer.built and not getattr(layer.build, "_is_default", False) and len(element) == 1 and tf.is_tensor(element[0]):
+    with tf.init_scope():
+      layer.build(tuple(element[0].shape))
+  if draws and not all(each.built for each in layer._flatten_layers()):
+    # Building may also draw, so it happens in a separate graph.
+    tf.function(functools.partial(layer, training=True)).get_concrete_function(*tf.nest.map_structure(tf.type_spec_from_value, element))
+
+
+@contextlib.contextmanager
+def _explained(layer, element):
+  """Within it an error also says what the layer has got."""
+  try:
+    yield
+  except Exception as error:
+    if any(getattr(each, "dtype", None) == tf.string for each in tf.nest.flatten(element)):
+      raise TypeError(_NO_STRINGS.format(name=layer.name)) from error
+    if len(element) > 1:
+      raise TypeError(
+          f"{layer.name}, a Keras layer, is called with all {len(element)} components, which it cannot take. To call it with the image alone, "
+          "put it into a list: refurbish([layer]).") from error
+    raise
+
+
 def _takes_batch(layer, image):
-  """Whether the layer takes no single image, as SpatialDropout2D, or a model with its `Input`."""
-  first, *others = tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)
-  rank = getattr(first, "ndim", None) or getattr(first, "min_ndim", None)
-  return not others and rank is not None and getattr(getattr(image, "shape", None), "rank", None) == rank - 1
+  """Whether a single image must become a batch of one: for most layers of Keras, and for those that were made for batches."""
+  rank = getattr(getattr(image, "shape", None), "rank", None)
+  known = [getattr(each, "ndim", None) or getattr(each, "min_ndim", None)
+           for each in tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)]
+  built = [len(shape) for shape in (getattr(layer, "_build_shapes_dict", None) or {}).values() if isinstance(shape, tuple)]
+  for ranks in (known, built):
+    if len(ranks) == 1 and ranks[0] and ranks[0] > 1:
+      return ranks[0] - 1 == rank
+  is_keras_own = type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
+  return rank == 3 and len(known) == 1 and image.dtype != tf.string and (is_keras_own or isinstance(layer, keras.Model))
 
 
 def _changes_variables(nodes, seen=()):

@@ -21,7 +21,7 @@ import tensorflow as tf
 from refurbish_tf._internal import machine, mistakes, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
-from .other_libraries import adapted, check_can_take
+from .other_libraries import adapted, check_is_decoded, keywords
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
@@ -75,7 +75,7 @@ def numpy_layer(
       called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
       array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and returns a dict:
       `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`, `keypoints`, `second` (an
-      image), `flow`, `vectors` or `disparity`, by what it is. Of the libraries, albumentations takes targets.
+      image), `flow`, `vectors` or `disparity`, by what it is. Among these libraries, only albumentations accepts targets.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
       that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
@@ -134,9 +134,10 @@ class NumpyLayer:
     """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     tracing.note_layer(self)
-    check_can_take(self._called, image, targets)
+    check_is_decoded(self._called, image)
     specs = [self._signature or _of_unknown_sides(image), *(_spec_behind(kind, each) for _, kind, each in targets)]
-    names = ("image", *(_name_in_call(path, kind) for path, kind, _ in targets)) if targets else None
+    names = [_name_in_call(path, kind) for path, kind, _ in targets]
+    names = ("image", *keywords(self._called, self.fn, names, targets)) if targets else None
     if targets and "rng" in names:
       raise ValueError(f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another one.")
     if targets and len(set(names)) < len(names):
@@ -284,10 +285,17 @@ class _Call:
       what = f"the entry {self._names[number]!r}" if self._names else "its result"
       raise ValueError(
           f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and shape "
-          f"{value.shape}. " + ("Convert what it returns." if number else
-                                f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that "
-                                "vary, or convert what it returns."))
+          f"{value.shape}. {self._remedy(value, spec, dtype, number)}")
     return value
+
+  @staticmethod
+  def _remedy(value, spec, dtype, number):
+    if number:
+      return "Convert what it returns."
+    if spec.shape.rank == value.ndim == 3 and value.shape[0] == spec.shape[-1] != value.shape[-1]:
+      return "Its channels come first: leave out what puts them there, such as ToTensorV2, ToTensor or EnsureChannelFirst."
+    return (f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that vary, or convert what it "
+            "returns.")
 
 
 def _of_unknown_sides(image):

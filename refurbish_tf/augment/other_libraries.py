@@ -9,13 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 from .layers import way_to_uint8
+from .target_kinds import BOXES, KEY_POINTS, shown
 
 _LIBRARIES = ("albumentations", "imgaug", "kornia", "monai", "torch", "torchaudio", "torchvision")
 _LONGEST_SHOWN = 80
+# Of albumentations: its names of targets, how Compose is told their format, and its names of formats.
+_KEYWORDS = {"mask": "mask", "bilinear": "mask", **dict.fromkeys(BOXES, "bboxes"), **dict.fromkeys(KEY_POINTS, "keypoints")}
+_PARAMETERS = {"bboxes": "bbox_params=BboxParams", "keypoints": "keypoint_params=KeypointParams"}
+_FORMATS = {"xyxy": "pascal_voc", "xywh": "coco", "rel_center_xywh": "yolo", "rel_xyxy": "albumentations", "xy": "xy"}
 
 
 def library_of(function):
-  """The library that a callable is of, or that its class inherits from; None for other callables, also those of Keras."""
+  """The library that a callable is of, or that its class inherits from; None for other callables, including Keras layers."""
   function = _unwrapped(function)
   if isinstance(function, types.MethodType):
     if function.__name__ not in ("__call__", "forward"):
@@ -54,27 +59,59 @@ def adapted(fn):
   library = library_of(fn)
   if library is None or _takes_rng(fn):
     return fn
-  if library == "monai" and any(hasattr(each, "keys") for each in (fn, *getattr(fn, "transforms", ()))):
+  if library == "monai" and _takes_dict(fn):
     raise TypeError(
         f"fn of numpy_layer must take an image, got {_name_of(fn)} of monai, which takes a dict. Pass a function of arrays that calls it: "
         "the page Volumes has a program.")
+  if library == "torchvision" and _name_of(fn) in ("CutMix", "MixUp"):
+    raise TypeError(
+        f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a batch. Put ours after "
+        f"batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...)).")
   adapters = {"albumentations": _by_keywords, "imgaug": _by_keyword, "kornia": _with_fractions, "monai": _with_channels_first}
   augment = adapters.get(library, _with_tensors)(fn)
   augment.__name__, augment.library = _name_of(fn), library
   return augment
 
 
-def check_can_take(augment, image, targets):
-  """Raises unless what `adapted` made can be called with these."""
-  library = getattr(augment, "library", None)
-  if library and image.dtype == tf.string:
+def check_is_decoded(augment, image):
+  """Raises if what `adapted` made cannot take the image, as it is the bytes of a file."""
+  if hasattr(augment, "library") and image.dtype == tf.string:
     raise TypeError(
-        f"image of {augment.__name__} of {library} must be pixels, got strings of shape {image.shape}, such as the bytes of a file. "
+        f"image of {augment.__name__} of {augment.library} must be pixels, got strings of shape {image.shape}, such as the bytes of a file. "
         f"{way_to_uint8(image.dtype)}")
-  if library not in (None, "albumentations") and targets:
-    raise ValueError(
-        f"fn of numpy_layer, {augment.__name__} of {library}, takes the image alone, and targets are to follow it. Pass a "
-        "function of yours with a parameter for each, which calls it, as in fn(image, mask, rng), and returns a dict of their names.")
+
+
+def keywords(augment, fn, names, targets):
+  """By which names a function is called for targets, triples of a path, a kind and a tensor, that have these names.
+
+  Raises unless they follow the image if it is a transform `fn` that `adapted` has made callable.
+  """
+  library = getattr(augment, "library", None)
+  if library is None:
+    return names
+  whose = f"fn of numpy_layer, {augment.__name__} of {library},"
+  own = "Pass your own function with a parameter for each target, fn(image, mask, rng), which calls the transform and returns a dict."
+  if library != "albumentations":
+    raise ValueError(f"{whose} is called with the image alone, but targets are declared. {own}")
+  transform, found = _unwrapped(fn), []
+  more = getattr(transform, "additional_targets", None) or {}
+  for name, (path, kind, _) in zip(names, targets):
+    keyword = name if name in more else _KEYWORDS.get(kind)
+    if keyword is None or keyword in found:
+      raise ValueError(
+          f"{whose} must know what the component {shown(path)} is, a target {kind!r}. Without additional_targets of its Compose "
+          f"albumentations takes one mask, one array of boxes and one of key points. {own}")
+    found.append(keyword)
+    processor = more.get(name, keyword)
+    if processor in _PARAMETERS:
+      params = getattr(getattr(transform, "processors", {}).get(processor), "params", None)
+      there, wanted = getattr(params, "format", None), _FORMATS.get(kind)
+      if wanted is None or there != wanted:
+        raise ValueError(
+            f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. "
+            + (f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))." if wanted else
+               f"Its formats are those of {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."))
+  return found
 
 
 def _takes_rng(fn):
@@ -86,6 +123,10 @@ def _takes_rng(fn):
     except (TypeError, ValueError):  # Built-in functions, and None.
       pass
   return False
+
+
+def _takes_dict(fn):
+  return hasattr(fn, "keys") or any(map(_takes_dict, getattr(fn, "transforms", ())))
 
 
 def _name_of(fn):
@@ -126,6 +167,10 @@ def _with_tensors(fn):
     import torch
     has_channels, tensor = image.ndim > 2, torch.from_numpy(image)
     made = fn(tensor.movedim(-1, -3) if has_channels else tensor)
+    if not isinstance(made, torch.Tensor):
+      raise TypeError(
+          f"It must return one tensor, got {type(made).__name__}. End a Compose that has ToPILImage with PILToTensor. For several crops call "
+          "it in a function of yours.")
     return (made.movedim(-3, -1) if has_channels else made).detach().numpy()
 
   return augment
@@ -138,6 +183,8 @@ def _with_fractions(fn):
     if image.ndim != 3:
       raise ValueError("It takes one image [height, width, channels]. Call it in a function of your own.")
     is_whole = image.dtype == np.uint8
+    if not is_whole and image.size and image.max() > 20:
+      raise ValueError(f"kornia takes floats of 0 to 1, got values up to {image.max():g}. Divide by 255 before, or pass uint8.")
     tensor = torch.from_numpy(image).movedim(-1, 0)[None]
     made = fn(tensor.float() / 255 if is_whole else tensor)[0].movedim(0, -1).detach()
     return ((255 * made).round().clamp(0, 255).to(torch.uint8) if is_whole else made).numpy()

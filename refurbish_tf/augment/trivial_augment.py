@@ -17,7 +17,7 @@ def trivial_augment() -> list[Any]:
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `TrivialAugmentWide()`, makes the same bytes as torchvision makes of a Pillow image, and has nothing to tune:
+  It is torchvision's `TrivialAugmentWide()`: it returns the bytes that torchvision makes of a Pillow image. It has no parameters:
 
   | Distortion                             | Parameter                 | Sign   |
   | -------------------------------------- | ------------------------- | ------ |

@@ -9,11 +9,14 @@ import tensorflow as tf
 from refurbish_tf._internal import mistakes
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
-# Rows of numbers with these words in their names are not points. Nor are so many: those of a face are 468.
+# Rows of numbers with these words in their names are not points. Neither are more rows than this: a face mesh has 468.
 _NOT_POINTS = frozenset({
-    "audio", "caption", "captions", "class", "classes", "embedding", "embeddings", "feature", "features", "label", "labels", "logits",
-    "sound", "speech", "text", "token", "tokens", "waveform"})
+    "attribute", "attributes", "audio", "board", "caption", "captions", "chars", "class", "classes", "embedding",
+    "embeddings", "extrinsics", "feature", "features", "hot", "imu", "label", "labels", "logits", "mean", "onehot",
+    "prob", "probs", "score", "scores", "sound", "speech", "std", "tag", "tags", "text", "token", "tokens", "waveform"})
 _MOST_POINTS = 500
+# Such as those of cameras.
+_MATRICES = ([3, 3], [8, 8])
 
 
 def leaves(value, path=()):
@@ -39,8 +42,7 @@ def components(element, rest):
 def _may_be_points(shape, lead):
   """Whether a component of this shape may hold the key points of one or several people, or four corners in each row."""
   own = shape.as_list()[lead:] if shape.rank else []
-  # [3, 3] is a matrix, such as that of a camera.
-  return len(own) in (2, 3) and (own[-1] in (2, 3) or own[-1] in (8, 51) and len(own) == 2) and own != [3, 3]
+  return len(own) in (2, 3) and (own[-1] in (2, 3) or own[-1] in (8, 51) and len(own) == 2) and own not in _MATRICES
 
 
 def _to_points(shape, lead):
@@ -49,8 +51,9 @@ def _to_points(shape, lead):
   count = own[-1] if len(own) in (1, 2) else None
   if not count or len(own) == 2 and count in (2, 3) or count % 2 and count % 3:
     return ""
-  numbers = 3 if count % 2 else 2
-  return f", after a reshape to [{'n, ' * (len(own) - 1)}{count // numbers}, {numbers}] in Dataset.map"
+  shapes = [f"[{'n, ' * (len(own) - 1)}{count // numbers}, {numbers}]{more}" for numbers, more in ((2, ""), (3, " with visibility"))
+            if count % numbers == 0]
+  return f", after a reshape to {' or '.join(shapes)} in Dataset.map"
 
 
 def kind_by_name(path, value, lead):
@@ -105,17 +108,18 @@ def _may_hold(path, shape, dtype, lead):
   names = [key.lower() for key in path if isinstance(key, str)]
   own, last = shape.rank - lead, shape[-1]
   is_many = max((side or 0 for side in shape[lead:-1]), default=0) > _MOST_POINTS
-  # Bytes are colours, classes or pictures: few images are so small that they hold the places of points.
+  # Bytes are colours, classes or pictures: they hold coordinates only up to 255.
   has_other_name = bool(names) and not _NOT_POINTS.isdisjoint(re.split("[^a-z]+", names[-1]))
   if _may_be_points(shape, lead) and dtype.size > 1 and not is_many and not has_other_name:
     what = {8: "four corners", 51: "17 key points of each person"}.get(last, "key points, with or without their visibility")
     yield f"{what}, pass {named(path, 'xy')}" + (_to_points(shape, lead) or ' or, in fractions of the image, "rel_xy"')
   # YOLO calls its rows of a class and a box labels.
-  may_be_rows = own == 2 and last in range(4, 10) and not is_many and (not has_other_name or "label" in names[-1])
+  is_matrix = shape.as_list()[lead:] in ([8, 8], [9, 9]) or bool(names) and names[-1] in MAYBE_POINT_NAMES
+  may_be_rows = own == 2 and last in range(4, 10) and not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
   if may_be_rows or bool(names) and "box" in names[-1] and last == 4:
     more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4) + (
         '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5))
-    yield f"boxes, pass {named(path, 'xyxy')}, with the form that it has{more}"
+    yield f"boxes, pass {named(path, 'xyxy')}, or the format that it has{more}"
   if own == 3 and last == 2 and dtype.is_floating:
     yield f"an optical flow, pass {named(path, 'flow')}, resized to the image's size"
   if own == 3 and last in (1, 3) and (dtype.is_floating or dtype.size < 4):
@@ -128,8 +132,8 @@ def warn_of_slices(found, shape, whose):
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       mistakes.warn(
-          f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, of which there are "
-          f"also {shape[0]}. If these belong together, cut both in a function that calls those of rtf.augment.split. Otherwise pass "
+          f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, and both have "
+          f"{shape[0]} of them. If these belong together, cut both in a function that calls those of rtf.augment.split. Otherwise pass "
           f"{named(path, None)}.")
 
 

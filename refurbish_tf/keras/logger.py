@@ -1,7 +1,6 @@
 """A callback that logs what the stages do, and how long training waits for its input."""
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from typing import Any
@@ -146,23 +145,30 @@ def _check_scale(model, dataset):
       normalized for stage in datasets("RefurbishLogger", dataset) if hasattr(stage, "given_functions")
       for function, spec in zip(stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure))
       if (normalized := composition.normalized_range(function, spec)) and normalized[1] - normalized[0] < _SMALL_RANGE]
-  # The first layer that scales decides, if it gets the images themselves.
-  head = itertools.takewhile(lambda layer: isinstance(layer, keras.layers.Normalization) or not layer.weights, _leaves(model))
-  layer = next((each for each in head if isinstance(each, (keras.layers.Normalization, keras.layers.Rescaling))), None)
+  scaling = keras.layers.Normalization, keras.layers.Rescaling
+  # The first layer that scales decides, if only layers such as RandomFlip come before it.
+  layer = next((each for each in _leaves(model) if isinstance(each, scaling) or each.weights or not _keeps_range(each)), None)
+  if not isinstance(layer, scaling):
+    return
   scales = (np.max(np.abs(layer.scale)) < 0.1 if isinstance(layer, keras.layers.Rescaling) else
-            layer is not None and not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10)
+            not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10)
   if scales and ranges:
     low, high = ranges[0]
     mistakes.warn(
-        f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low:.3g} to {high:.3g}, which would "
+        f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low + 0.0:.3g} to {high:.3g}, which would "
         "all look nearly alike to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); "
         f"or make the network with include_preprocessing=False, if it has that argument. Silence this otherwise: {mistakes.SILENCE}.")
 
 
+def _keeps_range(layer):
+  return type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
+
+
 def _leaves(layer):
-  """Yields the layers of a model, and of the models in it, in their order."""
-  for each in layer.layers:
-    yield from _leaves(each) if getattr(each, "layers", None) else [each]
+  """Yields the layers of a model, and of the models in it, in their order; none of one whose order or inputs are not known."""
+  is_known = isinstance(layer, keras.Sequential) or len(getattr(layer, "inputs", None) or ()) == 1
+  for each in layer.layers if is_known else ():
+    yield from _leaves(each) if isinstance(each, keras.Model) else [each]
 
 
 def _waited():

@@ -16,13 +16,17 @@ SUBSETS = ("training", "validation", "both")
 EXTENSIONS_SHOWN = 5
 
 # macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with thumbnails.
-_OF_SYSTEMS = ("__MACOSX", "@eaDir")
+_OF_SYSTEMS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 _PART = re.compile(
-    r"((images?|imgs?|data)[ _-])?(train|training|val|valid|validation|dev|eval|evaluation|test|testing)"
+    r"((images?|imgs?|data)[ _-])?(train|training|trainval|holdout|val|valid|validation|dev|eval|evaluation|test|testing)"
     r"([ _-]?(images?|imgs?|data|set|split))?\d*", re.IGNORECASE)
 PARTS_AS_CLASSES = (
     "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels say which part an "
     "image is from. Read one part, such as {method}({part!r}). If they are classes, give them as class_names.")
+
+ONE_CLASS = (
+    "{method} finds one class in {directory}, {name!r}, and all its files are in directories of their own, such as {inner}: all get label 0. "
+    "If those are the classes, read {method}({deeper!r}). If it is one class, give class_names.")
 
 # The function that asks, what the files are, the ends of their names, and what to do without directories.
 Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=[""])
@@ -66,6 +70,12 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     mistakes.warn(PARTS_AS_CLASSES.format(
         method=kind.method, directory=checks.printable_path(directory), names=" and ".join(map(repr, parts)),
         part=files.join(directory, parts[0])))
+  if given is None and len(class_names) == 1:
+    inner = {path[len(files.join(directory, class_names[0], "")):].replace("\\", "/").partition("/")[0] for path in paths}
+    if len(inner) > 1 and not any(name.lower().endswith(kind.formats) for name in inner):
+      mistakes.warn(ONE_CLASS.format(
+          method=kind.method, directory=checks.printable_path(directory), name=class_names[0], inner=", ".join(sorted(inner)[:3]),
+          deeper=files.join(directory, class_names[0])))
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)

@@ -1,5 +1,6 @@
 """Layers of other libraries and of Keras: run as these libraries would, or refused."""
 import functools
+import types
 import warnings
 
 import keras
@@ -68,17 +69,41 @@ def test_numpy_layer_calls_what_libraries_make(layer, processes):
   np.testing.assert_array_equal(made([augment.numpy_layer(layer, processes=processes)]), in_order(IMAGES[:, :, ::-1]))
 
 
-def test_numpy_layer_gives_albumentations_the_targets():
+@pytest.mark.parametrize("name", ["mask", "segmentation"])
+def test_numpy_layer_gives_albumentations_the_targets(name):
+  """By its own names: it would leave others as they are."""
   layer = of("albumentations.core", lambda self, image, mask: {"image": image[:, ::-1].copy(), "mask": mask[:, ::-1].copy(), "more": 0})
-  source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0]))
-  for image, mask in source.refurbish([augment.numpy_layer(layer, processes=0)], targets={1: "mask"}).as_numpy_iterator():
-    np.testing.assert_array_equal(image[..., 0], mask)
+  source = tf.data.Dataset.from_tensor_slices({"image": IMAGES, name: IMAGES[..., 0]})
+  for each in source.refurbish([augment.numpy_layer(layer, processes=0)], targets={name: "mask"}).as_numpy_iterator():
+    np.testing.assert_array_equal(each["image"][..., 0], each[name])
+
+
+@pytest.mark.parametrize(("targets", "more", "text"), [
+    ({"a": "flow"}, (), "must know what.*'a' is, a target 'flow'.*your own function"), ({"a": "image"}, (), "'a' is, a target 'image'"),
+    ({"a": "mask", "b": "mask"}, (), "'b' is, a target 'mask'"),
+    ({"a": "xyxy"}, (), r"a target 'xyxy', got None.*bbox_params=BboxParams\('pascal_voc'\)"), ({"a": "xywh"}, ("pascal_voc",), "got 'pascal_voc'.*'coco'"),
+    ({"a": "yxyx"}, ("pascal_voc",), "convert the target"), ({"a": "xy"}, (), r"KeypointParams\('xy'\)")])
+def test_targets_that_albumentations_would_not_follow_are_refused(targets, more, text):
+  layer = of("albumentations.core", None)
+  layer.processors = {"bboxes": types.SimpleNamespace(params=types.SimpleNamespace(format=each)) for each in more}
+  shapes = {"flow": (4, 8, 6, 2), "image": IMAGES.shape, "mask": (4, 8, 6), "xy": (4, 3, 2)}
+  source = tf.data.Dataset.from_tensor_slices(
+      {"image": IMAGES, **{name: np.zeros(shapes.get(kind, (4, 3, 4)), np.uint8 if kind in ("mask", "image") else np.float32)
+                           for name, kind in targets.items()}})
+  with pytest.raises(ValueError, match=text):
+    source.refurbish([augment.numpy_layer(layer)], targets=targets)
+
+
+def test_channels_that_come_first_are_told():
+  layer = of("albumentations.pytorch", lambda self, image: {"image": np.moveaxis(image, -1, 0).copy()})
+  with pytest.raises(tf.errors.InvalidArgumentError, match="Its channels come first.*ToTensorV2"):
+    made([augment.numpy_layer(layer, processes=0)])
 
 
 @pytest.mark.parametrize("layer", [IMGAUG, MONAI, TORCHVISION])
 def test_targets_that_a_library_would_not_follow_are_refused(layer):
   source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0]))
-  with pytest.raises(ValueError, match="takes the image alone, and targets are.*fn\\(image, mask, rng\\)"):
+  with pytest.raises(ValueError, match="is called with the image alone, but targets are.*fn\\(image, mask, rng\\)"):
     source.refurbish([augment.numpy_layer(layer)], targets={1: "mask"})
 
 
@@ -96,9 +121,9 @@ def test_monai_gets_an_image_without_channels_with_one():
 def test_transforms_of_dicts_are_refused():
   single = of("monai.transforms.dictionary", None)
   single.keys = ("image",)
-  both = of("monai.transforms.compose", None)
-  both.transforms = (single,)
-  for layer in single, both:
+  composed, twice = of("monai.transforms.compose", None), of("monai.transforms.compose", None)
+  composed.transforms, twice.transforms = (single,), (composed,)
+  for layer in single, composed, twice:
     with pytest.raises(TypeError, match="takes a dict.*the page Volumes"):
       augment.numpy_layer(layer)
 
@@ -241,14 +266,35 @@ def test_a_layer_of_the_users_that_is_called_like_one_that_mixes():
   made([type("CutMix", (keras.layers.Layer,), {"call": lambda self, image: image})()])
 
 
+def adapted_to(images):
+  layer = keras.layers.Normalization()
+  layer.adapt(images)
+  return layer
+
+
 def test_files_that_a_keras_layer_cannot_take():
   with pytest.raises(TypeError, match="takes numbers, got strings.*Decode it first"):
     made([keras.layers.Rescaling(1 / 255)], [b"file"])
+  with pytest.raises(TypeError, match="takes numbers, got strings.*Decode it first"):
+    made([keras.layers.RandomFlip()], [b"file"])
+
+
+def test_a_keras_layer_that_gets_the_label_too():
+  with pytest.raises(TypeError, match="called with all 2 components.*put it into a list"):
+    tf.data.Dataset.from_tensor_slices((FLOATS, [0, 1, 0, 1])).refurbish(keras.layers.RandomFlip())
+
+
+def test_what_is_drawn_while_it_is_traced_is_refused():
+  if not hasattr(keras.layers, "AugMix"):
+    pytest.skip(f"Keras {keras.__version__} has no AugMix")
+  with pytest.raises(ValueError, match="AugMix of Keras at position 0 chooses its operations once"):
+    SOURCE.refurbish([keras.layers.AugMix()])
 
 
 @pytest.mark.parametrize("layer", [
     keras.layers.SpatialDropout2D(0.5), keras.layers.Conv2D(3, 3, padding="same"),
-    keras.Sequential([keras.Input([8, 6, 3]), keras.layers.GaussianNoise(0.5)])], ids=lambda layer: layer.name)
+    keras.Sequential([keras.Input([8, 6, 3]), keras.layers.GaussianNoise(0.5)]), keras.Sequential([keras.layers.GaussianNoise(0.5)]),
+    adapted_to(FLOATS), keras.Sequential([adapted_to(FLOATS)])], ids=lambda layer: layer.name)
 def test_layers_that_take_batches_get_one_of_a_single_image(layer):
   images = made([layer], FLOATS)
   assert images.shape == FLOATS.shape and not np.array_equal(images, in_order(FLOATS))

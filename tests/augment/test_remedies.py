@@ -437,7 +437,8 @@ def test_of_key_points(dtype, shape, way):
     "pose", {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17}, {"pose": np.eye(6, dtype=np.float32)[1]},
     {"pose": np.eye(3), "camera_pose": np.eye(3)}, {"num_keypoints": np.ones([8], np.int64)}, np.ones([17, 2], np.uint8),
     np.ones([501, 2], np.float32), np.ones([501, 4], np.float32), {"audio": np.ones([9, 2], np.float32), "labels": np.ones([5, 2], np.int64)},
-    {"text_embedding": np.ones([3, 8], np.float32), "token_ids": np.ones([4, 3], np.int32)}], ids=lambda other: str(other)[:50])
+    {"extrinsics": np.ones([3, 4], np.float32), "pose": np.ones([3, 4], np.float32), "one_hot": np.ones([5, 3], np.float32)},
+    np.ones([8, 8], np.int64), {"text_embedding": np.ones([3, 8], np.float32), "token_ids": np.ones([4, 3], np.int32)}], ids=lambda other: str(other)[:50])
 def test_of_what_is_no_key_point(other):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -445,7 +446,7 @@ def test_of_what_is_no_key_point(other):
 
 
 @pytest.mark.parametrize("name, shape", [
-    ("kpts", [17, 3]), ("landmarks", [136]), ("joints", [3, 34]), ("polygon", [8]), ("polygons", [3, None, 2]), ("Pose", [17, 3]),
+    ("kpts", [17, 3]), ("landmarks", [136]), ("keypoints", [54]), ("joints", [3, 34]), ("polygon", [8]), ("polygons", [3, None, 2]), ("Pose", [17, 3]),
     ("pose", [3, 51]), ("face_landmarks", [68, 2]), ("gt_keypoints", [3, 17, 2]), ("pose", [34]), ("hand_joints_2d", [21, 2])])
 def test_of_names_of_key_points(name, shape):
   def call(targets=None):
@@ -455,8 +456,8 @@ def test_of_names_of_key_points(name, shape):
   with pytest.raises(
       ValueError, match=f"component '{name}' is, which has a name of key points.*Pass targets={{\"{name}\": \"xy\"}}, or") as raised:
     call()
-  reshape = {8: r"[4, 2]", 34: "[17, 2]", 51: "[17, 3]", 136: "[68, 2]"}.get(shape[-1])
-  found = re.search(r"after a reshape to \[(n, )?(.*?\]) in Dataset.map", str(raised.value))
+  reshape = {8: "[4, 2]", 34: "[17, 2]", 51: "[17, 3] with visibility", 54: "[27, 2] or [18, 3] with visibility", 136: "[68, 2]"}.get(shape[-1])
+  found = re.search(r"after a reshape to \[(n, )?(.*?) in Dataset.map", str(raised.value))
   assert reshape is None and found is None or found.groups() == ("n, " if len(shape) == 2 else None, reshape[1:])
   call({name: None})
   if shape[-1] in (2, 3):

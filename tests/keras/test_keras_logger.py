@@ -179,6 +179,32 @@ def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_
       [True] * is_warned)
 
 
+def test_networks_whose_order_of_layers_is_not_known_are_no_alarm():
+  """A subclass, several inputs, and layers with an attribute of the name `layers`."""
+  class Own(keras.Model):
+
+    def __init__(self):
+      super().__init__()
+      self.scale, self.dense = RESCALING(1 / 255), keras.layers.Dense(1)
+
+    def call(self, image):
+      return self.dense(keras.layers.Flatten()(image))
+
+  class Block(keras.layers.Dense):
+    layers = {"a": 1}
+
+  age = keras.Input([1], name="age")
+  image = keras.Input([4, 4, 3], name="image")
+  two = keras.Model({"image": image, "age": age}, keras.layers.Dense(1)(keras.layers.Concatenate()(
+      [TO_NORMAL(mean=[40.0], variance=[100.0])(age), keras.layers.Flatten()(image)])))
+  images = tf.data.Dataset.from_tensor_slices(({"image": np.zeros([4, 4, 4, 3], np.uint8), "age": np.zeros([4, 1])}, np.zeros([4, 1])))
+  both = images.refurbish([rtf.augment.random_flip()], [rtf.augment.normalize()], targets={"age": None}).batch(2)
+  alone = both.map(lambda element, label: (element["image"], label))
+  for model, train in ((two, both), (Own(), alone), (keras.Sequential([keras.layers.Flatten(), Block(1)]), alone)):
+    model.compile("sgd", "mse")
+    assert not told(lambda model=model, train=train: model.fit(train, verbose=0, callbacks=[rtf.keras.RefurbishLogger(both)]))
+
+
 def test_the_images_that_either_side_finished():
   layers = [*rtf.augment.rand_augment(), rtf.augment.normalize()]
 

@@ -143,6 +143,16 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
   assert _elements(image_folder(tmp_path)) == [("a/1.png", 0), ("b/2.heic", 1)]
 
 
+def test_one_directory_around_those_of_the_classes_is_warned_of(tmp_path):
+  """As after unpacking an archive: all would have label 0."""
+  _write(tmp_path, ["photos/a/1.png", "photos/b/1.png"])
+  with pytest.warns(rtf.PipelineWarning, match=r"one class in .*'photos'.*such as a, b.*read image_folder\('.*/photos'\)"):
+    image_folder(tmp_path)
+  assert warned.told(lambda: image_folder(tmp_path, class_names=["photos"])) == []
+  _write(tmp_path, ["photos/1.png"])
+  assert warned.told(lambda: image_folder(tmp_path)) == []
+
+
 def test_a_class_without_images_is_an_error(tmp_path):
   """The labels of the classes after it would be moved."""
   _write(tmp_path, ["b/1.png", "c/1.png", "c/.DS_Store"])
