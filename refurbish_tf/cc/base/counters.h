@@ -1,4 +1,4 @@
-// Counts that are known to Python by their names.
+// Counts that Python reads by name.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,15 @@ namespace refurbish_tf {
 
 using NamedNumbers = std::vector<std::pair<const char*, int64_t>>;
 
-// The base of a struct of counts. Each is declared with the name of its
-// attribute in Python, so a new one is one line here and one there:
+// The base class for a struct of counts. Each count is declared with the name
+// of its attribute in Python, so a new one takes one line here and one there:
 //
 //   struct EchoCounters : Counters {
 //     Count fresh{this, "fresh"};
 //   };
 class Counters {
  public:
-  // On a cache line of its own, as some are counted by many threads.
+  // On its own cache line, because many threads may count it.
   class alignas(64) Count : public std::atomic<int64_t> {
    public:
     Count(Counters* all, const char* name) : std::atomic<int64_t>(0) {

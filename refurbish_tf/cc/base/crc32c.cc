@@ -80,14 +80,14 @@ REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
 }
 #endif
 
-// The instruction has a throughput of one a cycle and a latency of three. So
-// three stretches are computed side by side and joined: the register is linear,
-// and moving the result of one stretch past the next is the same as feeding it
-// that many zeros. (Carry-less multiplication of 64 bytes at a time, AVX-512,
-// took 2 to 10 % less of a read of 150 KiB and nothing less of one of 3 KiB.)
+// The instruction has a throughput of one per cycle and a latency of three, so
+// three stretches are computed side by side and joined. The register is linear:
+// moving the result of one stretch past the next is the same as feeding it that
+// many zeros. (Carry-less multiplication of 64 bytes at a time, with AVX-512,
+// saved 2 to 10 % of a read of 150 KiB and nothing of one of 3 KiB.)
 constexpr size_t kStretch = 512;
 
-// The register after `kStretch` zeros, by each of its bytes.
+// The register after `kStretch` zeros, for each value of each of its bytes.
 const std::array<Table, 4>& StretchTables() {
   static const auto* const tables = [] {
     auto* result = new std::array<Table, 4>;
@@ -121,7 +121,7 @@ REFURBISH_TF_CRC32C uint32_t ExtendByInstruction(uint32_t crc,
     for (; size >= 3 * kStretch; data += 3 * kStretch, size -= 3 * kStretch) {
       uint64_t second = 0;
       uint64_t third = 0;
-      // Three streams are more than the processor prefetches by itself.
+      // Three streams are more than the CPU prefetches by itself.
       for (size_t i = 0; i < 3 * kStretch; i += 64) {
         __builtin_prefetch(data + 3 * kStretch + i);
       }

@@ -10,7 +10,7 @@
 namespace refurbish_tf {
 
 // A random number. Needs no file descriptor and never throws, unlike
-// std::random_device, which may where the process has no descriptor left.
+// std::random_device, which may throw if the process has no descriptor left.
 inline uint64_t NewNumber() {
   uint64_t number;
   if (getentropy(&number, sizeof(number)) == 0) return number;

@@ -16,13 +16,13 @@ constexpr char kControlGroups[] = "/sys/fs/cgroup";
 
 std::mutex root_mu;
 
-// Guarded by `root_mu`. Never destroyed, as a thread may read at exit.
+// Guarded by `root_mu`. Never destroyed, because a thread may read it at exit.
 std::string& Root() {
   static std::string* const root = new std::string();
   return *root;
 }
 
-// The numbers of a file by the names before them, a line each.
+// Reads a file that has a name and a number on each line.
 std::map<std::string, int64_t> NumbersIn(const std::string& path) {
   std::map<std::string, int64_t> numbers;
   std::ifstream file(path);
@@ -35,22 +35,22 @@ std::map<std::string, int64_t> NumbersIn(const std::string& path) {
   return numbers;
 }
 
-// What the system would give back of what the control group uses, as it counts
-// for the MemAvailable of the whole machine.
+// The memory of the control group that the system can reclaim, counted as in
+// MemAvailable for the whole machine.
 int64_t Reclaimable(const std::string& group) {
   auto numbers = NumbersIn(group + "/memory.stat");
   int64_t bytes = 0;
   for (const char* name :
        {"inactive_file", "active_file", "slab_reclaimable"}) {
-    // In the first version this includes the groups within, as the usage does.
+    // In the first version, this includes nested groups, as the usage does.
     const auto total = numbers.find(std::string("total_") + name);
     bytes += total != numbers.end() ? total->second : numbers[name];
   }
   return bytes;
 }
 
-// Lowers `*memory` to the limits of a control group and of all around it up to
-// the folder `root`, of the second version of control groups or of the first.
+// Lowers `*memory` to the limits of a control group and of all its parents up
+// to the folder `root`, in either version of control groups.
 void ApplyLimits(const std::string& root, const std::string& path,
                  int64_t machine, Memory* memory) {
   std::string group = root + path;
@@ -59,7 +59,7 @@ void ApplyLimits(const std::string& root, const std::string& path,
          {std::pair("/memory.max", "/memory.current"),
           std::pair("/memory.limit_in_bytes", "/memory.usage_in_bytes")}) {
       int64_t limit, usage;
-      // "max" is no number. In the first version, no limit is a large one.
+      // "max" is not a number; the first version has a large one for no limit.
       if (!(std::ifstream(group + limit_name) >> limit) || limit > machine)
         continue;
       memory->limit = std::min(memory->limit, limit);
@@ -90,7 +90,7 @@ Memory ReadMemory() {
   const int64_t machine = memory.limit;
   std::ifstream own(root + "/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
-    // Such as "4:memory:/path", or "0::/path" of the second version.
+    // Such as "4:memory:/path", or "0::/path" in the second version.
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -100,7 +100,7 @@ Memory ReadMemory() {
     const std::string groups =
         root + kControlGroups + (controllers.empty() ? "" : "/memory");
     ApplyLimits(groups, path, machine, &memory);
-    // In a container the own path may be seen from outside.
+    // In a container, the path may be the one seen from outside.
     ApplyLimits(groups, "", machine, &memory);
   }
   return memory;
@@ -120,7 +120,7 @@ void ReturnPages(void* data, size_t bytes) {
   const uintptr_t end = (address + bytes) / page * page;
   if (begin >= end) return;
   void* const pages = reinterpret_cast<void*>(begin);
-  // Splits huge pages. Of one that is in part unused, all would stay.
+  // Splits huge pages. Otherwise a partly unused huge page would stay.
   madvise(pages, end - begin, MADV_FREE);
   madvise(pages, end - begin, MADV_DONTNEED);
 }

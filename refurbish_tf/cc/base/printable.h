@@ -17,9 +17,9 @@ std::string Printable(absl::string_view text);
 // The same for the message of a status.
 absl::Status Printable(const absl::Status& status);
 
-// The error of a checkpoint that no pipeline of this package has saved.
-// `stage` is its name in messages, "refurbish" or "echo"; `what` is put
-// together as by `StrCat` and ends without a full stop.
+// The error for a checkpoint that no pipeline of this package has saved.
+// `stage` is the name in the message, "refurbish" or "echo". `what` is joined
+// as by `StrCat` and ends without a full stop.
 template <class... Parts>
 absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
   return absl::DataLossError(absl::StrCat(

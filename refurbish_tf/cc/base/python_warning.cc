@@ -4,8 +4,8 @@
 
 #include "refurbish_tf/cc/base/printable.h"
 
-// Of Python's stable interface. Weak: the library is not linked with Python,
-// and finds it in the process.
+// From Python's stable interface. Weak: the library is not linked with Python
+// but finds it in the process.
 #define REFURBISH_TF_PYTHON __attribute__((weak, visibility("default")))
 extern "C" {
 struct _object;
@@ -20,7 +20,7 @@ REFURBISH_TF_PYTHON void Py_DecRef(_object*);
 namespace refurbish_tf {
 namespace {
 
-// An error, as where warnings are made errors, is raised in the main thread.
+// If warnings are turned into errors, the error is raised in the main thread.
 int Warn(void* argument) {
   const std::unique_ptr<std::string> text(static_cast<std::string*>(argument));
   _object* const module =
@@ -38,7 +38,7 @@ int Warn(void* argument) {
 void WarnInPython(const std::string& text) {
   if (Py_AddPendingCall == nullptr || !Py_IsInitialized()) return;
   auto argument = std::make_unique<std::string>(Printable(text));
-  // Fails if too many are waiting.
+  // Fails if too many calls are pending.
   if (Py_AddPendingCall(Warn, argument.get()) == 0) argument.release();
 }
 

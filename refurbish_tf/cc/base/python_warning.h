@@ -1,16 +1,16 @@
-// A warning of Python's, from any thread.
+// Issues a warning in Python, from any thread.
 #pragma once
 
 #include <string>
 
 namespace refurbish_tf {
 
-// Has Python's main thread give a PipelineWarning, as soon as it runs Python
-// again: there the warning has the line of the user's loop, and nothing waits
-// for the interpreter's lock. Without Python in the process nothing happens.
+// Makes Python's main thread issue a PipelineWarning as soon as it runs Python
+// again. The warning then has the line of the user's loop, and nothing waits
+// for the interpreter's lock. Does nothing in a process without Python.
 void WarnInPython(const std::string& text);
 
-// The end of a warning of what may be as it should.
+// The end of a warning about something that may be intended.
 inline constexpr char kSilence[] =
     "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
     "category=rtf.PipelineWarning).";

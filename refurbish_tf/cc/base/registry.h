@@ -18,7 +18,7 @@ namespace refurbish_tf {
 // an object dies with the last shared_ptr to it.
 //
 // Thread-safe. The lock is not held while an object is created, which may wait
-// for another process: only callers that want this very object wait.
+// for another process: only callers that want the same object wait.
 template <class T>
 class Registry {
  public:
@@ -55,7 +55,7 @@ class Registry {
 
   // Null if there is no such object, or while it is still being created: a
   // caller got the id from a holder of the object, and must not wait for a
-  // creation that may yet fail.
+  // creation that may still fail.
   std::shared_ptr<T> Find(const std::string& id) ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     return Lookup(id);
@@ -76,7 +76,7 @@ class Registry {
   }
 
   std::mutex mu_;
-  std::condition_variable made_;  // Or its creation failed.
+  std::condition_variable made_;  // An object was made, or failed to be.
   std::unordered_map<std::string, std::weak_ptr<T>> entries_
       ABSL_GUARDED_BY(mu_);
   std::unordered_set<std::string> making_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-// Early returns of errors, as TensorFlow's, for code that includes none of it.
+// Macros for early returns of errors, like TensorFlow's but without TensorFlow.
 #pragma once
 
 #include <utility>

@@ -7,19 +7,19 @@
 namespace refurbish_tf {
 namespace {
 
-// The ring has a fiftieth of all samples. It must have more than all jobs have
-// under way: room for this many if the store has four times as much, ...
+// The ring gets a fiftieth of all samples. It must hold more than all jobs have
+// under way: at least `kUnderWay`, or a quarter of the room if that is less.
 constexpr int64_t kSamplesOfRing = 50;
 constexpr int64_t kUnderWay = 256;
 constexpr int64_t kRoomOfUnderWay = 4;
-// ... and below this it is of no use.
+// A smaller ring is of no use.
 constexpr int64_t kLeastInTransit = 8;
 
-// Where it is unknown how many fit, it has this part of the bytes.
+// While it is unknown how many samples fit, the ring gets 1 / kBytesOfRing.
 constexpr int64_t kBytesOfRing = 16;
 
-// Whether only other jobs could use what the store holds. (Of a ring without a
-// limit it must be known how large it is.)
+// Whether only other jobs could use what the store holds. (Without a byte
+// limit, the size of the ring must be known.)
 bool KeepsNone(const RoomOptions& options) {
   return MayShare(options) && options.schedule.reuse_factor == 1 &&
          options.random_access &&
@@ -55,12 +55,12 @@ int64_t TransitBytes(const RoomOptions& options, const Schedule* schedule) {
   if (schedule == nullptr || options.sample_bytes < 0) {
     if (options.max_bytes == kUnlimited) return 0;
     if (KeepsNone(options)) return options.max_bytes;
-    // With r = 1 a stream keeps what fits for others.
+    // With r = 1, a stream keeps for other jobs what fits.
     return options.schedule.reuse_factor == 1
                ? 0
                : options.max_bytes / kBytesOfRing;
   }
-  // More than all that are not kept is of no use.
+  // More room than all samples that are not kept need is of no use.
   const int64_t bytes = options.sample_bytes;
   const int64_t num_kept = schedule->capacity();
   const int64_t left = std::min(options.max_bytes - num_kept * bytes,

@@ -1,5 +1,5 @@
-// The arguments of one layer, `name argument=value ...`, as the attribute of an
-// op gives them.
+// Parses the text of one layer, `name argument=value ...`, from the attribute
+// of an op.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// Each argument is asked for once; missing, malformed and unknown arguments are
-// errors, which `Check` returns.
+// Each argument must be read exactly once. `Check` returns an error if an
+// argument is missing, malformed or unknown.
 class Arguments {
  public:
   // `text` must outlive this.
@@ -29,7 +29,7 @@ class Arguments {
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
   bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
   std::vector<double> Numbers(absl::string_view key);
-  // Above 0.
+  // Two numbers above 0.
   std::array<double, 2> Range(absl::string_view key);
   std::array<double, 2> Range(absl::string_view key, double lowest,
                               double highest);

@@ -14,7 +14,7 @@ namespace refurbish_tf {
 // 2^23.
 Box BicubicBox(const int32_t* draws, ImageSize size);
 
-// Resizes the part to the size of the image, of 3 channels.
+// Resizes the box to the size of the image, which has 3 channels.
 void ResizeBicubic(const uint8_t* image, ImageSize size, const Box& box,
                    const PixelKernels& kernels, uint8_t* to);
 

@@ -1,6 +1,6 @@
-// What layers do. Each layer says it once, to a canvas; `Painter` does it to
-// the pixels of an image, and `MaskPoints` to the places that they come from,
-// so that what follows an image cannot part from it.
+// The operations of layers. Each layer is written once, for a canvas: `Painter`
+// applies it to the pixels of an image, and other canvases to its targets, so
+// the targets always follow the image.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,32 @@ class Canvas {
  public:
   virtual ~Canvas() = default;
 
-  // After all that has been done.
+  // After all operations so far.
   virtual ImageSize size() const = 0;
-  // The boxes with area, if this canvas holds boxes.
+  // The boxes whose area is above 0, if this canvas holds boxes.
   virtual std::vector<Edges> boxes() const { return {}; }
 
-  // Keeps a part of the image. The part may reach beyond its edges: `border`
-  // says what is there. Mirrored pixels must be those of the image.
+  // Keeps a part of the image, which may extend beyond the edges: `border` says
+  // what is there. All mirrored pixels must exist in the image.
   virtual void Crop(const Box& part, Border border, FillColor color) = 0;
-  // Gives up boxes whose middle is not within the part.
+  // Drops boxes whose center is not within the part.
   virtual void KeepWithin(const Box& /*part*/) {}
-  // Left to right, or top to bottom.
+  // Mirrors left and right, or top and bottom.
   virtual void Flip(bool vertically) = 0;
   // Swaps rows and columns.
   virtual void Transpose() = 0;
-  // Empties a part, as far as it lies in the image.
+  // Fills a part with a color. The part may extend beyond the edges.
   virtual void CutOut(const Box& part, FillColor color) = 0;
   // Resizes a part to a size, by bilinear interpolation.
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the image, by bicubic interpolation.
   virtual void ResizeBicubic(const Box& part) = 0;
-  // Blurs it. What is beyond its edges is reflected about the outermost pixels.
+  // Blurs the image, which is mirrored about its outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
-  // Takes three channels, or one, which has no color to change.
+  // The image must have three channels, or one, which changes of color ignore.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   virtual void AddNoise(const AddedNoise& noise) = 0;
-  // Makes value * scale + offset of each value, a float32.
+  // Replaces each value by value * scale + offset, as float32.
   virtual void Rescale(float scale, float offset) = 0;
   // `normalization` must outlive this.
   virtual void Normalize(const Normalization& normalization) = 0;

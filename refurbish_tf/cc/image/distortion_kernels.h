@@ -10,23 +10,23 @@
 
 namespace refurbish_tf {
 
-// The channels of a pixel whose colour changes.
+// The channels of a color pixel.
 inline constexpr int kColors = 3;
-// After so many bytes three channels repeat, and vectors are whole.
+// Whole pixels of three channels, and whole vectors, fill this many bytes.
 inline constexpr int kBlock = 96;
 
-// Blends `from` and `to`: from + factor * (to - from), in float32, cut off to
-// whole numbers and to 0 to 255.
+// Blends `from` and `to`: from + factor * (to - from), in float32, clamped to
+// [0, 255] and truncated.
 struct BlendPlan {
   float factor = 1;
-  // Whether that is from + whole * d + (d * m >> 16) of d = to - from, with
-  // m = `up` for d >= 0 and m = `down` below.
+  // Whether that equals from + whole * d + (d * m >> 16), where d = to - from,
+  // and m is `up` if d >= 0, otherwise `down`.
   bool in_words = false;
   int16_t whole = 0, up = 0, down = 0;
 };
 
 // With u = value - lowest: u * whole + (u * multiplier >> 16), at most 255.
-// Each is repeated for all bytes of a block.
+// Each number is repeated for all bytes of a block.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
@@ -36,8 +36,8 @@ struct StretchPlan {
 // What each value of each channel becomes.
 struct ValueTables {
   alignas(32) uint8_t of[kColors][256];
-  // For vectors: 16 values a step, twice, less those before by exclusive or;
-  // the steps 0 and 8 are whole.
+  // For vectors: 16 values per step, twice, xored with those of the step
+  // before. Steps 0 and 8 are not xored.
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
@@ -50,29 +50,29 @@ struct RowPlan {
   // Moved rows: (x, y) comes from (x + (first + y * step >> 16), y + down).
   // Columns: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
-  // Columns with the same offset are a span: where each begins, in bytes, and
-  // the end of the last. `longest` is in bytes, too.
+  // Adjacent columns with the same offset are a span. `spans` has the first
+  // byte of each, and the end of the last. `longest` is in bytes.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // Turned: (x, y) comes from (first_x + x * xx + y * xy,
-  // first_y + x * yx + y * yy), and 1 / xx, 1 / yx.
+  // first_y + x * yx + y * yy). The inverses are 1 / xx and 1 / yx.
   int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
   double inverse_xx = 0, inverse_yx = 0;
   // Projected: (x, y) comes from (first_x + x * xx + y * xy,
-  // first_y + x * yx + y * yy), divided by first_w + x * wx + y * wy. The
-  // quotients are in units of 1 / 65536.
+  // first_y + x * yx + y * yy), divided by first_w + x * wx + y * wy and
+  // multiplied by 65536.
   int64_t first_w = 0, wx = 0, wy = 0;
   BlendPlan blend;
 };
 
 struct DistortionKernels {
-  // Whether there is more than tables to make a byte of a byte. Plain loops
-  // are no faster than a table.
+  // Whether loops can compute bytes without tables. Plain loops are no faster
+  // than a table.
   bool has_arithmetic;
 
   // All `bytes` begin with the first channel. `from` and `to` may be the same.
-  // Those of one channel are taken for three in turn, but for the last bytes,
-  // by what does not mix channels.
+  // Loops that do not mix channels treat images of one channel as if they had
+  // three; their last pixel may be incomplete.
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
@@ -85,11 +85,11 @@ struct DistortionKernels {
   void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t* to);
 
-  // Channel i of a pixel gets what is in channel order[i].
+  // Channel i of a pixel gets the value of channel order[i].
   void (*permute)(const uint8_t* from, int64_t bytes,
                   const std::array<uint8_t, kColors>& order, uint8_t* to);
 
-  // `turn` is as in `PreparedDistortion`.
+  // `turn`: `hue` of a `PreparedDistortion`.
   void (*hue)(const uint8_t* from, int64_t bytes, int turn, uint8_t* to);
 
   void (*find_extremes)(const uint8_t* from, int64_t bytes, uint8_t* lowest,
@@ -105,7 +105,7 @@ struct DistortionKernels {
 };
 
 const DistortionKernels& PlainDistortions();
-// There is one for all processors. Null for other pixels than of 1, 3, 4 bytes.
+// The same for all CPUs. Null unless pixels have 1, 3 or 4 bytes.
 DistortionKernels::Row ProjectedRow(int pixel_bytes);
 
 namespace plain {
@@ -126,13 +126,13 @@ inline int Grey(const uint8_t* pixel) {
   return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 32768) >> 16;
 }
 
-// Turns the hue of a pixel, and leaves its largest and its smallest value, up
-// to a rounding. Values are in sixteenths, and so fit into 16 bits.
+// Rotates the hue of a pixel, and keeps its largest and smallest values, up to
+// rounding. Values are in sixteenths, which fit into 16 bits.
 inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int red = from[0], green = from[1], blue = from[2];
   const int most = std::max({red, green, blue});
   const int spread = most - std::min({red, green, blue});
-  // As much of a sixth of the circle as of the spread: no division.
+  // In units where a sixth of the circle is `spread`, which needs no division.
   int hue = most == red     ? green - blue
             : most == green ? 2 * spread + blue - red
                             : 4 * spread + red - green;
@@ -140,7 +140,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int sixth = 16 * spread, circle = 6 * sixth;
   if (hue < 0) hue += circle;
   if (hue >= circle) hue -= circle;
-  // Of how far the hue is from the channel's own.
+  // `distance`: between the hue and that of the channel.
   const auto channel = [=](int distance) {
     return static_cast<uint8_t>(
         (16 * most + 8 - std::clamp(distance - sixth, 0, sixth)) >> 4);
@@ -187,7 +187,7 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
     const int64_t whole = static_cast<int64_t>(value);
     return whole - (static_cast<double>(whole) > value ? 1 : 0);
   };
-  // The half keeps the products away from whole numbers.
+  // Subtracting a half keeps the products away from whole numbers.
   if (step > 0) {
     return Intersection(range, floor((step - first - 0.5) * inverse),
                         floor((limit - first + step - 0.5) * inverse));
@@ -196,8 +196,8 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
                       floor((-first - 0.5) * inverse) + 1);
 }
 
-// The pixels of [x, x + count) of row y that come from inside of the image,
-// counted from x, and where pixel x comes from.
+// Where pixel x of row y comes from, and which of the pixels [x, x + count),
+// counted from x, come from inside the image.
 struct TurnedRow {
   TurnedRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count)
       : from_x(plan.first_x + x * plan.xx + y * plan.xy),
@@ -210,11 +210,11 @@ struct TurnedRow {
   Range inside;
 };
 
-// Spans of columns, some of which come from inside of the image. The offset
-// changes by one from span to span.
+// The spans of columns that come from inside the image. The offset changes by
+// one from span to span.
 struct ColumnSpans {
   int64_t from, to;
-  // The row that the first of them comes from, and from span to span.
+  // The row that the first span comes from, and how it changes per span.
   int64_t row, step;
 };
 
@@ -235,8 +235,8 @@ inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
   return {inside.from, inside.to, row + inside.from * direction, direction};
 }
 
-// The bytes of the pixels [x, x + count) of row y, counted from the beginning
-// of the row, that have eight neighbours.
+// Of the pixels [x, x + count) of row y, the bytes of those with eight
+// neighbours, counted from the beginning of the row.
 inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
                         int64_t count) {
   const int64_t pixel = plan.pixel_bytes;

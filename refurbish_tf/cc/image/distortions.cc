@@ -11,8 +11,8 @@ namespace {
 constexpr std::array<uint8_t, kColors> kChannelOrders[kNumChannelOrders] = {
     {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
-// Not to be fused with a sum into one operation that rounds once: all that is
-// stored is rounded.
+// All results are rounded, so the product must not be fused with a sum into one
+// operation that rounds once.
 double Product(double a, double b) {
   volatile double product = a * b;
   return product;
@@ -38,24 +38,24 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // m with Of(value) == u * whole + (u * m >> 16), u = value - lowest; or -1.
+  // m with Of(value) == u * whole + (u * m >> 16), u = value - lowest, or -1.
   int32_t Multiplier() const {
     if (span == 0) return 0;
-    // Doubles are right except perhaps where u * 255 / span is whole: there
-    // they may be just below. All of these must be right, or none.
+    // Doubles are right, but may be just below if u * 255 / span is whole.
+    // There is an m only if that happens for all of these u or for none.
     int below = 0;
     for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
     if (below == 0) return (Fraction() + span - 1) / span;
     return below == wholes && Fraction() > 0 ? (Fraction() - 1) / span : -1;
   }
 
-  // Of the values that occur.
+  // Only for values that occur.
   void FillTable(uint8_t* table) const {
     for (int u = 0; u <= span; ++u) table[lowest + u] = Of(lowest + u);
   }
 
   int Fraction() const { return (255 - whole * span) * 65536; }
-  // Of the values for which u * 255 / span is a whole number.
+  // For the k-th u for which u * 255 / span is whole: whether `Of` is below it.
   bool IsBelow(int k) const {
     return Of(lowest + k * (span / wholes)) != k * (255 / wholes);
   }
@@ -65,7 +65,7 @@ struct Contrast {
   double scale, offset;
 };
 
-// Counts in several copies, as additions to the same count wait for each other.
+// In several copies, because additions to the same count wait for each other.
 template <int copies>
 void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors * 256];
@@ -105,8 +105,8 @@ void PrepareSteps(ValueTables* tables) {
   }
 }
 
-// Brings an image that is to be read across its rows into the cache. In its
-// order that is done ahead; across it is not.
+// Brings an image into the cache before it is read across its rows: CPUs
+// prefetch only along them.
 void Touch(const uint8_t* image, int64_t bytes) {
   if (bytes > 1 << 20) return;
   for (int64_t i = 0; i < bytes; i += 64) {
@@ -205,7 +205,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   kernels_.find_extremes(image, channels_ * pixels, lowest, highest);
   alike_ = channels_ == 1;
   if (alike_) {
-    // The kernel has read the bytes of one channel as three in turn.
+    // The kernel has treated the bytes of one channel as three channels.
     std::fill_n(lowest, kColors, *std::min_element(lowest, lowest + kColors));
     std::fill_n(highest, kColors,
                 *std::max_element(highest, highest + kColors));
@@ -219,7 +219,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   for (int c = 0; c < kColors; ++c) {
     const int span = contrasts[c].span;
     changes_nothing &= span == 0 || span == 255;
-    // What does not change has no offset.
+    // A channel that does not change has no offset.
     if (span == 0) lowest[c] = 0;
     if (form_ == Form::kTables) continue;
     multipliers[c] = contrasts[c].Multiplier();
@@ -252,7 +252,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   form_ = Form::kTables;
   alike_ = channels_ == 1;
   if (alike_) {
-    // The kernel has read the bytes of one channel as three in turn.
+    // The kernel has treated the bytes of one channel as three channels.
     for (int64_t i = kColors * counted; i < pixels; ++i) ++counts[0][image[i]];
     for (int value = 0; value < 256; ++value) {
       counts[0][value] += counts[1][value] + counts[2][value];
@@ -269,8 +269,8 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
       }
       continue;
     }
-    // Of so many pixels, and a half, which keeps the quotients away from whole
-    // numbers: they are wrong by less.
+    // How many pixels are darker, plus half a step. A further half keeps the
+    // quotients further from whole numbers than their errors.
     int32_t darker[256];
     int32_t sum = static_cast<int32_t>(step / 2);
     for (int value = 0; value < 256; ++value) {
@@ -401,13 +401,13 @@ void RowStep::PrepareRuns() {
 
 void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   const Move move = prepared.MoveOf({plan_.height, plan_.width});
-  // Where the middle of the image comes from.
+  // The middle of the image.
   const double x = static_cast<double>(plan_.width) / 2;
   const double y = static_cast<double>(plan_.height) / 2;
   const double from_x = static_cast<double>(move.x);
   const double from_y = static_cast<double>(move.y);
   const auto first = [&](double by_x, double by_y, double middle) {
-    // In this order, which decides the last digit.
+    // This order determines the last digit.
     return Fixed((Product(by_x, from_x - x) + Product(by_y, from_y - y)) +
                  middle + by_x * 0.5 + by_y * 0.5);
   };
@@ -421,8 +421,8 @@ void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   plan_.inverse_yx = 1.0 / static_cast<double>(plan_.yx);
 }
 
-// Of the middles of pixels, in halves of them. The quotients of the two units
-// are 1 / 65536.
+// For the middles of pixels: doubled, so that halves are whole. Depths have 16
+// more bits, for which `ProjectRow` multiplies the quotients.
 void RowStep::PrepareProjection(const PreparedDistortion& prepared) {
   const auto fixed = [](double value, int bits) {
     return static_cast<int64_t>(std::floor(std::ldexp(value, bits) + 0.5));

@@ -1,7 +1,7 @@
-// The distortions of AutoAugment and RandAugment, with Pillow's values: of
-// each pixel by itself (`PixelStep`) or from other points (`RowStep`). Pixels
-// are of three channels, or of one; the geometric ones move pixels of four
-// bytes, too.
+// The distortions of AutoAugment and RandAugment, with Pillow's values. They
+// change each pixel by itself (`PixelStep`) or read other points (`RowStep`).
+// Pixels have three channels or one; geometric distortions also move pixels of
+// four bytes.
 #pragma once
 
 #include <array>
@@ -13,24 +13,24 @@
 
 namespace refurbish_tf {
 
-// A distortion of each pixel by itself.
+// A distortion that changes each pixel by itself.
 class PixelStep {
  public:
-  // Auto-contrast, equalize and contrast, which measure the image first.
+  // For auto-contrast, equalize and contrast, which measure the image first.
   static bool NeedsImage(Distortion distortion);
 
-  // `image` is only read here, and only where `NeedsImage`. It has three
-  // channels, or one.
+  // `image` is only read here, and only if `NeedsImage`. It has three channels
+  // or one.
   PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
             int64_t pixels, int64_t channels, const PixelKernels& kernels);
 
   bool changes_nothing() const { return form_ == Form::kNothing; }
 
-  // Takes `next`, which is applied behind this, into this one, and returns
-  // true; or returns false, where two steps are faster than one.
+  // Merges `next`, which is applied after this step, into this step. Returns
+  // false if it cannot, or if two steps are faster.
   bool Compose(const PixelStep& next);
 
-  // Of pixels of the image that was measured, if one was. `from` and `to` may
+  // If an image was measured, the pixels must be from it. `from` and `to` may
   // be the same. Nothing beyond these pixels is read or written.
   void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const;
 
@@ -47,7 +47,7 @@ class PixelStep {
     kTables,
   };
 
-  // Where this is applied by tables alone, makes them from `value(value)`.
+  // Sets the form. If that is tables, fills them with `value(value)`.
   template <class Value>
   void Make(Form form, Value value);
   void MakeAutoContrast(const uint8_t* image, int64_t pixels);
@@ -69,17 +69,17 @@ class PixelStep {
 };
 
 // A distortion that reads other points: one that moves pixels, or sharpness.
-// What comes from outside the image is `fill`.
+// Pixels from outside the image are `fill`.
 class RowStep {
  public:
-  // `image` must outlive this. `pixel_bytes` is 3; or 4, but for
-  // sharpness; or 1, for sharpness, rotate, affine and perspective.
+  // `image` must outlive this. `pixel_bytes` is 3; or 4, except for sharpness;
+  // or 1, for sharpness, rotate, affine and perspective.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);
 
-  // Writes the pixels [x, x + count) of row y of the result. May write more,
-  // up to `end`, which the caller must write afterwards.
+  // Writes the pixels [x, x + count) of row y of the result. Bytes after them,
+  // up to `end`, may be overwritten, and must be written later.
   void Row(int64_t y, int64_t x, int64_t count, uint8_t* to,
            uint8_t* end) const {
     row_(plan_, y, x, count, to, end);

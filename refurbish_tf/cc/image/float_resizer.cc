@@ -5,7 +5,7 @@ namespace {
 
 float Triangle(float distance) { return std::max(0.0f, 1 - distance); }
 
-// As `ResizeBilinear` does it: the two nearest points.
+// The two nearest points, as in `ResizeBilinear`.
 FloatSpans NearestTwo(int64_t input, int64_t output) {
   const float scale = static_cast<float>(input) / static_cast<float>(output);
   FloatSpans spans;

@@ -1,4 +1,4 @@
-// Bilinear resizing of values of two or four bytes, in the arithmetic of
+// Bilinear resizing of values other than bytes, in the arithmetic of
 // `tf.image.resize`: points and weights in float32.
 #pragma once
 
@@ -16,11 +16,10 @@
 
 namespace refurbish_tf {
 
-// Which points of an input make each point of an output, in the arithmetic of
-// TensorFlow's `ScaleAndTranslate`, step by step in float32: point i of the
-// output is about (i + 0.5) * inverse + offset of the input.
-// `kernel` is 0 beyond `radius`; where the output is smaller, it is as much
-// wider.
+// Which points of the input make each point of the output, in the arithmetic of
+// TensorFlow's `ScaleAndTranslate`, step by step in float32. Point i of the
+// output is at (i + 0.5) * inverse + offset of the input. `kernel` is 0 beyond
+// `radius`; if the output is smaller, it is widened by the same factor.
 template <class Kernel>
 FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
                    float radius, const Kernel& kernel) {
@@ -58,14 +57,14 @@ FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
   return spans;
 }
 
-// Of the points of one axis. Points without weight are left out, so that not
-// even one that is no number spreads.
+// The spans of one axis. Points without weight are left out, so that even NaN
+// does not spread from them.
 FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
-// Values in memory, any number of channels. Sums are in double. Products of two
-// float32 are exact in it, so that no compiler can make other sums of them.
+// Resizes values in memory, of any number of channels. Sums are in double,
+// where products of two float32 are exact, so compilers cannot change the sums.
 template <class Value>
 class ValueResizer : public Resizer {
  public:
@@ -90,7 +89,7 @@ class ValueResizer : public Resizer {
   }
 
  private:
-  // What holds a value, and a sum between rows and columns.
+  // The type of a value, and of a sum between rows and columns.
   using Held = std::conditional_t<std::is_same_v<Value, double>, double, float>;
 
   void SumRows(int64_t y) {

@@ -30,7 +30,7 @@ std::vector<double> GaussianAxis::WeightsOf(int64_t i) const {
   if (IsInner(i)) return weights_;
   const int64_t first = FirstOf(i);
   const int64_t last = std::min(i + radius_, size_ - 1);
-  // After so many points a reflected image repeats.
+  // After this many points a reflected image repeats.
   const int64_t period = std::max<int64_t>(2 * (size_ - 1), 1);
   std::vector<double> folded(last - first + 1);
   for (int64_t k = -radius_; k <= radius_; ++k) {

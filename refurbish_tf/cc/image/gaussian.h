@@ -8,25 +8,25 @@
 
 namespace refurbish_tf {
 
-// A bell of this standard deviation, in pixels, cut off beyond `radius` pixels
-// to each side.
+// A Gaussian of this standard deviation, in pixels, cut off beyond `radius`
+// pixels to each side.
 struct Gaussian {
   double sigma;
   int64_t radius;
 };
 
-// Of one axis of an image, which is reflected about the middle of its outermost
-// points.
+// The weights along one axis of an image, which is reflected about the middle
+// of its outermost points.
 class GaussianAxis {
  public:
   GaussianAxis(const Gaussian& gaussian, int64_t size);
 
-  // Point i is made of this many points, at most.
+  // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const;
-  // Of the points from the first on. They add up to 1.
+  // The weights of the points from `FirstOf(i)` on. They add up to 1.
   std::vector<double> WeightsOf(int64_t i) const;
-  // Whether no weight is of a reflected point: then `WeightsOf` is always the
+  // Whether no reflected point contributes. `WeightsOf` is then always the
   // same.
   bool IsInner(int64_t i) const { return i >= radius_ && i + radius_ < size_; }
   FloatSpans Spans() const;

@@ -1,4 +1,4 @@
-// What an image is: its size, and what its pixels are.
+// The size of an image, and the format of its pixels.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace refurbish_tf {
 // A size, or a number of channels, that is not known yet.
 inline constexpr int64_t kUnknown = -1;
 
-// The most that an image may have.
 inline constexpr int64_t kMaxChannels = 64;
 
 struct ImageSize {
@@ -26,13 +25,13 @@ inline bool operator==(ImageSize a, ImageSize b) {
 struct Box {
   int64_t y, x, height, width;
 };
-// The box of this size, which the whole contains, in its middle.
+// The box of this size in the middle of `whole`, into which it must fit.
 inline Box CentredIn(ImageSize whole, ImageSize size) {
   return {(whole.height - size.height) / 2, (whole.width - size.width) / 2,
           size.height, size.width};
 }
 
-// A box of which the edges need not be between two pixels.
+// A box whose edges need not be at whole pixels.
 struct Edges {
   static Edges Of(const Box& box) {
     return {static_cast<double>(box.y), static_cast<double>(box.x),
@@ -43,13 +42,13 @@ struct Edges {
   double Area() const { return (bottom - top) * (right - left); }
   // Width to height.
   double Ratio() const { return (right - left) / (bottom - top); }
-  // Whether the middle of the other one is within it, not at an edge.
+  // Whether the center of the other box is within this box, and not at an edge.
   bool HasMiddleOf(const Edges& other) const {
     const double y = (other.top + other.bottom) / 2;
     const double x = (other.left + other.right) / 2;
     return y > top && y < bottom && x > left && x < right;
   }
-  // The part of their union that both have in common, if they have any.
+  // Intersection over union with another box, which must overlap this one.
   double OverlapWith(const Edges& other) const {
     const Edges both = {std::max(top, other.top), std::max(left, other.left),
                         std::min(bottom, other.bottom),
@@ -86,8 +85,8 @@ constexpr absl::string_view NameOf(ValueType type) {
   return kTypes[static_cast<int>(type)].name;
 }
 
-// Types that every layer takes but for those that know colors. What only moves
-// values takes smaller floats, too.
+// The types that all layers accept, except those that depend on colors. Layers
+// that only move values also accept smaller floats.
 inline constexpr absl::string_view kImageTypes =
     "uint8, uint16, int16 or float32";
 
@@ -98,15 +97,15 @@ struct Pixel {
   int64_t bytes() const { return BytesOf(type) * channels; }
 };
 
-// Of an image, as far as it is known.
+// What is known about an image.
 struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
   bool is_normalized = false;
-  // It is not that of the image before, although both are unknown.
+  // A layer changed the size, although it may be unknown before and after.
   bool size_is_new = false;
-  // Images of one size may become of several. The size is unknown before the
-  // draws are, unless a layer after it makes all of one.
+  // The draws decide the size, which is unknown without them unless a later
+  // layer makes all sizes equal.
   bool size_is_drawn = false;
 
   ImageSpec OfDrawnSize() const {
@@ -122,7 +121,7 @@ enum class Border {
   kEdge,       // The outermost pixels.
 };
 
-// The color of empty pixels, by channel, for pixels of bytes; black is for all.
+// The color of empty uint8 pixels, by channel. Black suits all types.
 using FillColor = std::array<uint8_t, 4>;
 inline constexpr FillColor kBlack = {0, 0, 0, 0};
 

@@ -29,13 +29,13 @@ int64_t Big(absl::string_view file, size_t at, int bytes) {
   return value;
 }
 
-// libjpeg, to tell the size, would prepare to decode, and of a progressive file
-// decode most.
+// To report the size, libjpeg would prepare to decode the file, and decode most
+// of a progressive one.
 void ReadJpeg(absl::string_view file, ImageFile* read) {
   absl::string_view exif;
   size_t at = 2;
   while (true) {
-    // As libjpeg, passes over what is between two segments.
+    // Like libjpeg, skips bytes between two segments.
     while (at < file.size() && Byte(file, at) != 0xff) ++at;
     while (at < file.size() && Byte(file, at) == 0xff) ++at;
     if (at == file.size()) return;
@@ -63,7 +63,7 @@ void ReadJpeg(absl::string_view file, ImageFile* read) {
 }
 
 void ReadPng(absl::string_view file, ImageFile* read) {
-  // Chunks: length, name, data, checksum. libpng takes others before IHDR, too.
+  // Chunks: length, name, data, checksum. libpng allows others before IHDR.
   for (size_t at = 8; at + 12 <= file.size();) {
     const size_t length = Big(file, at, 4);
     const absl::string_view name = file.substr(at + 4, 4);
@@ -81,7 +81,7 @@ void ReadPng(absl::string_view file, ImageFile* read) {
   }
 }
 
-// The position behind blocks of up to 255 bytes, of which the last is empty.
+// The position after blocks of up to 255 bytes, of which the last is empty.
 size_t BehindBlocks(absl::string_view file, size_t at) {
   while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
   return at + 1;
@@ -144,13 +144,13 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
 bool IsWebp(absl::string_view file) {
   if (!absl::StartsWith(file, "RIFF") || file.size() < 16) return false;
   const absl::string_view first = file.substr(12, 4);
-  // Behind another chunk libwebp would decode what has no chunk at all.
+  // After another chunk, libwebp would decode data that is not in a chunk.
   return file.substr(8, 4) == "WEBP" &&
          (first == "VP8X" || first == "VP8 " || first == "VP8L");
 }
 
 void ReadWebp(absl::string_view file, ImageFile* read) {
-  // As libwebp, from the first chunk, whatever its length is said to be.
+  // Like libwebp, reads the first chunk regardless of its stated length.
   const int64_t sides = Little(file, 21, 4);
   switch (file[15]) {
     case 'X':
@@ -162,7 +162,7 @@ void ReadWebp(absl::string_view file, ImageFile* read) {
     default:
       read->size = {Little(file, 28, 2) & 0x3fff, Little(file, 26, 2) & 0x3fff};
   }
-  // Chunks: name, length, data, to whole words.
+  // Chunks: name, length, data, padded to an even length.
   for (size_t at = 12; at + 8 <= file.size();) {
     const size_t length = Little(file, at + 4, 4);
     if (file.substr(at, 4) == "EXIF") {
@@ -182,7 +182,7 @@ std::string FirstPicture(absl::string_view file, const ImageFile& read) {
   std::string made =
       absl::StrCat(file.substr(0, read.colors_end), picture, ";");
   if (picture.size() < 10) return made;
-  // Its sides become those of the screen.
+  // The sides of the picture become those of the screen.
   std::copy_n(picture.begin() + 5, 4, made.begin() + 6);
   std::fill_n(made.begin() + read.colors_end + 1, 4, '\0');
   return made;

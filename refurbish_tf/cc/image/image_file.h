@@ -1,4 +1,4 @@
-// What an image file says of itself, read before anything of it is decoded or
+// What an image file says about itself, read before anything is decoded or
 // allocated.
 #pragma once
 
@@ -13,45 +13,44 @@
 namespace refurbish_tf {
 
 struct ImageFile {
-  // JPEG, PNG, GIF, BMP or WebP; empty if it is none of these.
+  // JPEG, PNG, GIF, BMP or WebP; otherwise empty.
   absl::string_view format;
-  // What it claims, of a GIF that of its screen, with the first picture in it;
-  // 0 x 0 if the file ends before.
+  // The stated size; for a GIF, the size of its screen, enlarged to contain the
+  // first picture. 0 x 0 if the file ends before.
   ImageSize size = {0, 0};
   // The first picture of a GIF, where it begins and ends in the file, and where
-  // its screen's colors end, before extensions.
+  // the colors of the screen end, before extensions.
   Box picture = {0, 0, 0, 0};
   size_t begin = 0, end = 0, colors_end = 0;
-  // Where the color is, in the file, that a GIF's screen has around the
-  // picture.
+  // Where the file has the color around the picture of a GIF.
   size_t around = 0;
-  // Where the palette of a BMP is, of entries of four bytes, and how many.
+  // Where the palette of a BMP is, and its number of entries of four bytes.
   size_t palette = 0;
   int64_t num_colors = 0;
-  // What a BMP has that cannot be decoded; otherwise empty.
+  // The feature of a BMP that cannot be decoded, or empty.
   absl::string_view unknown;
-  // Of each value, as far as it may be above 8.
+  // Bits per value, at least 8.
   int bits = 8;
   // The color channels of a JPEG file.
   int64_t components = 0;
-  // As `ExifOrientation`.
+  // From `ExifOrientation`.
   int orientation = 1;
 };
 
 ImageFile ReadImageFile(absl::string_view file);
 
-// A GIF file of the first picture alone, which is its screen: all its pixels
-// have their color, and none is transparent.
+// A GIF file of the first picture alone, which fills the screen and has no
+// transparent pixels.
 std::string FirstPicture(absl::string_view file, const ImageFile& read);
 
-// The color of RGB that the file has for an index of the palette. Pillow makes
-// those that are missing black.
+// The RGB color of an index of the palette; black if it is missing, as in
+// Pillow.
 std::array<uint8_t, 3> ColorOf(absl::string_view file, const ImageFile& read,
                                uint8_t index);
 std::array<uint8_t, 3> ColorAround(absl::string_view file,
                                    const ImageFile& read);
 
-// The number of EXIF's orientation, 1 to 8; 1 if the block, which begins with
+// The orientation in an EXIF block, 1 to 8; 1 if the block, which begins with
 // the header of a TIFF file, has none or is damaged.
 int ExifOrientation(absl::string_view exif);
 

@@ -1,4 +1,4 @@
-// What the draws of layers are made of.
+// The seed from which layers draw.
 #pragma once
 
 #include <array>
@@ -6,15 +6,14 @@
 
 namespace refurbish_tf {
 
-// A seed as for `tf.random.stateless_*`, hashed: all draws depend on the hash
-// alone.
+// A seed as in `tf.random.stateless_*`. Draws depend only on its hash.
 //
-// Image b of a batch has the seed `seed_at(seed, b)`, and a layer of `compose`
-// `seed_at(·, position)` of that: what is drawn does not depend on who draws
-// it.
+// Image b of a batch has the seed s = `seed_at(seed, b)`, and the layer at
+// `position` in `compose` has `seed_at(s, position)`. Draws therefore do not
+// depend on where they are made.
 class ImageSeed {
  public:
-  // Raised whenever seeds, or their words, become other ones.
+  // Raised whenever the derivation of seeds or words changes.
   static constexpr int kVersion = 2;
 
   ImageSeed(int64_t first, int64_t second)
@@ -22,8 +21,8 @@ class ImageSeed {
         key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
                       static_cast<uint64_t>(second))) {}
 
-  // The seed of image or layer `index`; `At` as the int32 numbers that
-  // `seed_at` returns in Python.
+  // The seed of image or layer `index`. `At` returns the two int32 numbers of
+  // `seed_at` in Python.
   std::array<int32_t, 2> At(uint64_t index) const {
     const uint64_t word = Finalize(key_ + (index + 1) * kGolden);
     return {static_cast<int32_t>(word), static_cast<int32_t>(word >> 32)};
@@ -65,12 +64,12 @@ class ImageSeed {
   uint64_t key_;
 };
 
-// What `Fraction` draws, as a number in [0, 1); and as one between two.
+// A result of `Fraction` as a number in [0, 1), or between two ends.
 inline double UnitOf(int32_t fraction) { return fraction / 2147483648.0; }
 inline double Between(const std::array<double, 2>& ends, int32_t fraction) {
   return ends[0] + (ends[1] - ends[0]) * UnitOf(fraction);
 }
-// A part of a side, or a multiple, in whole pixels: rounded down.
+// A fraction or a multiple of a side in whole pixels, rounded down.
 inline int64_t PixelsOf(int64_t side, double part) {
   return static_cast<int64_t>(static_cast<double>(side) * part);
 }

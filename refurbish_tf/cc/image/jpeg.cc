@@ -3,18 +3,18 @@
 namespace refurbish_tf {
 namespace {
 
-// From how many times the size on a scale is taken.
+// Scale 1 / ratio is used for at least `least` times the size of the result.
 struct Scale {
   int ratio;
   int64_t least;
 };
 
-// A pixel of 8 x 8 is their mean and no more, and needs some others beside it
-// to be as smooth as a resize of them all: with just as many as the result has,
-// photographs differed by 2.9 levels, with half as many again by 1.5.
+// At 1/8, a pixel is only the mean of 8 x 8 pixels. With as many of them as the
+// result has, photographs differed by 2.9 levels from a resize of all pixels;
+// with 1.5 times as many per side, by 1.5.
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
 
-// Sets begin and length to those of the scaled pixels that a stretch touches.
+// Converts begin and length to the scaled pixels that the stretch touches.
 void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
                   double* exact_begin, double* exact_length) {
   const int64_t end = *begin + *length;

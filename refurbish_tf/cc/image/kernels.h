@@ -1,6 +1,6 @@
 // The loops over pixels: a plain version of each, and one in AVX2 or NEON,
-// chosen at run time. Both give the same bytes. Nothing beyond the given pixels
-// is read or written, except where it is said.
+// chosen at run time. Both give the same bytes. Unless stated otherwise,
+// nothing beyond the given pixels is read or written.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ namespace refurbish_tf {
 // not displace what is needed sooner, and its memory is not read first.
 enum class Stores { kCached, kPastCaches };
 
-// scale and offset of consecutive values, beginning with the first channel.
+// The scale and offset of consecutive values, beginning with the first channel.
 struct Pattern {
-  // Of each channel; or of all, if there is one.
+  // One for each channel, or one for all.
   Pattern(const std::vector<float>& scales, const std::vector<float>& offsets);
 
-  // After `length` values, a multiple of 8, it repeats. A vector can be loaded
-  // from each of them on.
+  // The pattern repeats after `length` values, a multiple of 8. A vector can be
+  // loaded from each of these.
   int64_t length;
   std::vector<float> scale, offset;
   // Floats above it are in other units than mean and std.
@@ -32,39 +32,39 @@ struct Pattern {
 
 // value * scale + offset, in float32, by channel.
 struct Normalization {
-  // Of the result.
+  // The type of the result.
   ValueType type = ValueType::kUnknown;
   // By the type of the image.
   std::map<ValueType, Pattern> patterns;
 };
 
-// Words that a blend of columns may read beyond the last.
+// How many words a blend of columns may read beyond the last.
 inline constexpr int kWordsBeyond = 8;
 
-// A blend makes each point i of an output a weighted sum of consecutive points
-// of an input, from `start[i]` on, in pairs. The weights add up to
-// 2^kWeightBits, and are in the order [pair][i][of the pair].
+// In a blend, point i of the output is a weighted sum of consecutive points of
+// the input, from `start[i]` on, in pairs. The weights add up to 2^kWeightBits,
+// and are in the order [pair][i][point of the pair].
 inline constexpr int kWeightBits = 14;
 // Fraction bits of the values that a blend of rows makes.
 inline constexpr int kFractionBits = 7;
-// Of the part that an image has in a mixed one.
+// Fraction bits of lambda, the weight of an image in a mixed image.
 inline constexpr int kLambdaBits = 15;
 
 struct DistortionKernels;
 struct NoisePlan;
 
-// Point i of an output is the weighted sum of `count[i]` points of an input,
-// from `start[i]` on, summed up in this order in float32. Its weights begin at
-// i * `most`; behind them are zeros.
+// Point i of the output is the weighted sum of `count[i]` points of the input,
+// from `start[i]` on, added in this order. Its weights begin at i * `most`, and
+// are followed by zeros, except those of `BilinearSpans`.
 struct FloatSpans {
   int64_t most = 0;
   std::vector<int32_t> start, count;
   std::vector<float> weights;
-  // The same for vectors: of two points at a time, each weight four times.
+  // The same weights for vectors: two points at a time, each weight four times.
   std::vector<float> paired;
 };
 
-// The loop for so many bytes or channels; the first is for all that have none.
+// The loop for this number of bytes or channels, or the first one, for others.
 template <class Loops>
 typename Loops::value_type LoopOf(const Loops& loops, int64_t number) {
   const size_t index = static_cast<size_t>(number);
@@ -75,7 +75,7 @@ typename Loops::value_type LoopOf(const Loops& loops, int64_t number) {
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
 
-  // Mirrors rows of `pixels` pixels of `pixel_bytes`, which begin
+  // Mirrors rows of `pixels` pixels of `pixel_bytes` bytes. Rows begin
   // `from_stride` and `to_stride` bytes apart.
   using Mirror = void (*)(const uint8_t* from, int64_t from_stride,
                           int64_t pixels, int64_t pixel_bytes, int64_t rows,
@@ -83,9 +83,9 @@ struct PixelKernels {
   // For `LoopOf`, by the bytes of a pixel.
   std::array<Mirror, 13> mirrors;
 
-  // Of `count` values, beginning with the first channel. Indexed by the types
+  // Normalizes `count` values, beginning with the first channel. Returns the
+  // largest float if it is beyond the limit, otherwise 0. Indexed by the types
   // from and to.
-  // Returns the largest of floats if it is beyond the limit, or 0.
   using Normalize = float (*)(const void* from, int64_t count,
                               const Pattern& pattern, void* to);
   using NormalizeTo = std::array<Normalize, kNumTypes>;
@@ -95,23 +95,23 @@ struct PixelKernels {
   }
   using Normalizations = std::array<NormalizeTo, kNumTypes>;
   Normalizations normalize;
-  // Those that can store past the caches do, the others are as above.
+  // Loops that store past the caches, where there are any, otherwise as above.
   Normalizations normalize_past_caches;
   Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
     const Normalizations& all =
         stores == Stores::kPastCaches ? normalize_past_caches : normalize;
     return all[static_cast<int>(from)][static_cast<int>(to)];
   }
-  // To be called after stores past the caches, before others are told of them.
+  // To be called after stores past the caches, before other threads read them.
   void (*fence)();
 
   // The weighted sum of `pairs` pairs of rows, as words with kFractionBits.
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
-  // The weighted sums of pixels of two rows, as bytes: two have the addresses
-  // and the weights in common. There must be kWordsBeyond words to read after
-  // every pixel of a pair.
+  // The weighted sums of pixels as bytes, in two rows at a time, which share
+  // addresses and weights. After each pixel of a pair, kWordsBeyond words must
+  // be readable.
   using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,
                                 int64_t channels, const int32_t* start,
                                 const int16_t* weights, int64_t pairs,
@@ -120,24 +120,24 @@ struct PixelKernels {
   // For `LoopOf`, by the number of channels.
   std::array<BlendColumns, 5> blend_columns;
 
-  // The weighted sum of `rows` rows of `count` values.
+  // The weighted sum of `rows` rows of `count` values, in float32.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
                    int64_t rows, float* to);
-  // Weighted sums of pixels of three channels, rounded to bytes. There must be
-  // `most` finite pixels, and one more float, to read after the last.
+  // Weighted float32 sums of three-channel pixels, rounded to bytes. After the
+  // last, `most` finite pixels and one more float must be readable.
   void (*sum_pixels)(const float* from, const FloatSpans& spans, int64_t pixels,
                      uint8_t* to);
 
-  // lambda * from + (1 - lambda) * partner, with lambda in (0, 1): of bytes, in
-  // units of 2^-kLambdaBits, to the nearest, ties up; of floats rounded in each
-  // step.
+  // lambda * from + (1 - lambda) * partner, with lambda in (0, 1). For bytes,
+  // lambda is in units of 2^-kLambdaBits, and sums are rounded to the nearest,
+  // ties up. For floats, each step is rounded.
   void (*mix_bytes)(const uint8_t* from, const uint8_t* partner, int64_t count,
                     int32_t lambda, uint8_t* to);
   void (*mix_floats)(const float* from, const float* partner, int64_t count,
                      float lambda, float* to);
 
-  // To all values of an image, bytes or floats; `from` and `to` may be the
-  // same. Returns one of the floats that is beyond the limits, or 0.
+  // Adds noise to all values of an image. `from` and `to` may be the same.
+  // Returns one of the floats that are beyond the limits, or 0.
   using AddNoise = float (*)(const void* from, int64_t count,
                              const NoisePlan& plan, void* to);
   AddNoise add_noise_to_bytes, add_noise_to_floats;
@@ -147,7 +147,7 @@ struct PixelKernels {
 
 const PixelKernels& PlainKernels();
 
-// To the nearest, ties to even. What is no number stays so, and is quiet.
+// Round to the nearest, ties to even. NaN stays NaN, and becomes quiet.
 uint16_t RoundToBfloat16(float value);
 uint16_t RoundToFloat16(float value);
 

@@ -15,7 +15,7 @@ struct KnownLayers {
   int raises = 0;
 };
 
-// Made by the first layer that registers, in whatever order files are linked.
+// Created on first use, because layers may register in any order.
 KnownLayers& Known() {
   static KnownLayers* const known = new KnownLayers;
   return *known;
@@ -27,7 +27,7 @@ absl::StatusOr<ImageSpec> Layer::Made(ImageSpec image,
                                       const int32_t* draws) const {
   RTF_ASSIGN_OR_RETURN(ImageSpec made, Behind(image));
   if (made.size.height != kUnknown) return made;
-  // No points, which go where the image does: they are in one of its size.
+  // A canvas without points, only to find out the size of the result.
   KeyPoints none(/*is_relative=*/false, {}, image.size, 0, 2, nullptr);
   Apply(draws, &none);
   made.size = none.size();

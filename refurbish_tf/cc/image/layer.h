@@ -1,8 +1,8 @@
-// One native layer, as the attribute of an op describes it: what it draws from
-// a seed, and what it does to an image with these draws.
+// One native layer, described by text in an attribute of an op. It draws
+// numbers from a seed, and changes an image according to these draws.
 //
-// Each layer is a class of its own in `layers/`, and only its file names it: a
-// `LayerType` there makes it known. It touches pixels through `Canvas` alone.
+// Each layer is a class in a file of `layers/`, where a `LayerType` registers
+// it. Layers touch pixels only through `Canvas`.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace refurbish_tf {
 
-// The resizing of a part of an image.
+// How a part of an image is resized.
 struct Resizing {
   bool pads() const { return !(size == padded); }
   // Where the resized part is in the result.
@@ -30,7 +30,7 @@ struct Resizing {
   Box part;
   ImageSize size;
   bool antialias;
-  // The size of the result, in whose middle the resized part is.
+  // The size of the result. The resized part is in its middle.
   ImageSize padded;
   FillColor color = kBlack;
 };
@@ -41,59 +41,58 @@ class Layer {
 
   // How many numbers it draws.
   virtual int num_draws() const { return 0; }
-  // Writes them, of the seed: fractions, unless a layer says otherwise.
-  // `before` are the draws of the layer before, or null.
+  // Writes the draws of a seed: fractions, unless a layer overrides this.
+  // `before`: the draws of the previous layer, or null.
   virtual void Draw(const ImageSeed& seed, const int32_t* /*before*/,
                     int32_t* draws) const {
     const int number = num_draws();
     for (int i = 0; i < number; ++i) draws[i] = seed.Fraction(i);
   }
-  // Draw i is from 0 to below this, given the draws before it.
+  // Draw i is at least 0 and below this, given the draws before it.
   virtual int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const {
     return int64_t{1} << 31;
   }
   // Whether these draws leave every image as it is.
   virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
-  // Does it. `Behind` must accept the image.
+  // Applies the draws to a canvas. `Behind` must accept its image.
   virtual void Apply(const int32_t* draws, Canvas* canvas) const = 0;
-  // Whether its draws depend on boxes: then `DrawFrom` must come first.
+  // Whether draws depend on boxes: then `DrawFrom` must complete them first.
   virtual bool looks_at_boxes() const { return false; }
-  // Makes the draws what they are for an image with the boxes of this canvas,
-  // and applies them to it.
+  // Completes the draws for an image with the boxes of this canvas, and applies
+  // them to the canvas.
   virtual void DrawFrom(Canvas* boxes, int32_t* draws) const {
     Apply(draws, boxes);
   }
 
-  // What it makes of such an image. An error goes on from "The image must ".
+  // What it makes from `image`. Errors continue "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }
-  // What it makes of an image of known size with these draws.
+  // The same for an image of known size and these draws.
   virtual absl::StatusOr<ImageSpec> Made(ImageSpec image,
                                          const int32_t* draws) const;
-  // Whether it may stand behind this layer, or first: null.
+  // Whether it may follow the layer `before`, or come first if that is null.
   virtual absl::Status MayFollow(const Layer* /*before*/) const {
     return absl::OkStatus();
   }
 
-  // Of a layer that does nothing else: `decode` does it while it decodes.
+  // The resizing, if that is all the layer does: `decode` then does it itself.
   virtual std::optional<Resizing> ResizingOf(const int32_t* /*draws*/,
                                              ImageSize /*size*/) const {
     return std::nullopt;
   }
-  // Whether it moves any image's pixels, and so what follows the image.
+  // Whether it can move pixels, and therefore targets.
   virtual bool moves_pixels() const { return true; }
-  // The most that it may do to rows, whatever it draws.
+  // The largest change that any draws can make to rows.
   virtual RowChange row_change() const { return RowChange::kKept; }
-  // Whether either side of `offload` may do it: the host for some images of a
+  // Whether either side of `offload` can run it: the host for some images of a
   // batch, and the accelerator for the others.
   virtual bool is_policy() const { return false; }
-  // Whether, on an accelerator, these draws need a table of the whole image.
+  // Whether an accelerator needs a table of the whole image for these draws.
   virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
 };
 
-// A layer that changes the image with a probability. Its first draw says
-// whether it does; `ChangesNothing` if not.
+// A layer that changes the image with some probability. The first draw decides.
 class ChanceLayer : public Layer {
  public:
   explicit ChanceLayer(Arguments& arguments)
@@ -108,7 +107,7 @@ class ChanceLayer : public Layer {
   }
 
  protected:
-  // In units of 2^-31, the probability.
+  // The probability, in units of 2^-31.
   int64_t below() const { return below_; }
 
  private:
@@ -120,10 +119,10 @@ class ChanceLayer : public Layer {
 // A layer that resizes a part of the image.
 class ResizingLayer : public Layer {
  public:
-  // The longest side that a part is resized to.
+  // The longest side that a part may be resized to.
   static constexpr int64_t kMaxSide = 65535;
 
-  // Without a size if there is an argument `short`.
+  // Reads no size if there is an argument `short`.
   explicit ResizingLayer(Arguments& arguments);
 
   void Apply(const int32_t* draws, Canvas* canvas) const override;
@@ -135,10 +134,10 @@ class ResizingLayer : public Layer {
 
  protected:
   ImageSize size() const { return size_; }
-  // The size of an image whose shortest side becomes this one. The other is
-  // rounded down, as in torchvision.
+  // The size of `image` after a resize that makes its shortest side `shortest`.
+  // The other side is rounded down, as in torchvision.
   static ImageSize ByShortest(int64_t shortest, ImageSize image);
-  // That its sides can be resized to; unknown ones can.
+  // Checks that `ByShortest` gives allowed sides. Unknown sides are accepted.
   static absl::Status CheckShortest(int64_t shortest, ImageSize image);
 
  private:
@@ -148,13 +147,13 @@ class ResizingLayer : public Layer {
   bool antialias_;
 };
 
-// What empty pixels get: a number for all channels, or one for each of three.
+// The value of empty pixels: one number, or one for each of three channels.
 class FillValue {
  public:
   FillValue(absl::string_view key, Arguments& arguments);
 
   FillColor color() const { return color_; }
-  // That the image can have it. Any can have a single 0.
+  // Checks that the image can have this color. A single 0 suits every image.
   absl::Status Check(const ImageSpec& image) const;
 
  private:
@@ -162,8 +161,8 @@ class FillValue {
   bool is_single_ = true;
 };
 
-// Why a layer refuses an image, and which of the layers within it does: their
-// names, the innermost first, such as "cutout in ", or nothing.
+// Why a layer refuses an image. If a nested layer does, `inner` has the names
+// of the layers from the innermost one on, such as "cutout in ".
 struct Refusal {
   static Refusal Of(const absl::Status& status);
   absl::Status Within(absl::string_view name) const {
@@ -173,37 +172,37 @@ struct Refusal {
   std::string inner, why;
 };
 
-// That the image has one of `kImageTypes`, for layers that compute with values.
+// Checks for one of `kImageTypes`, for layers that compute with values.
 absl::Status CheckType(const ImageSpec& image);
-// That the image has bytes of so many channels, for layers that know colors.
+// Checks for uint8 and these numbers of channels, for layers that need colors.
 absl::Status CheckColors(const ImageSpec& image,
                          std::initializer_list<int64_t> channels);
 
-// The image, which has bytes of three channels, for layers that take no others.
+// Checks for uint8 and three channels, and sets the number of channels.
 absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
 
-// The longest side of an image whose coordinates fit into Pillow's 16 fraction
-// bits.
+// The longest side whose coordinates, with Pillow's 16 fraction bits, fit into
+// 32 bits.
 inline constexpr int64_t kMaxFixedSide = 32767;
-// That the image has no longer ones, for layers that turn and shear.
+// Checks that no side is longer, for layers that rotate and shear.
 absl::Status CheckSides(const ImageSpec& image);
 
-// That its sides are equal, for layers that swap them by chance.
+// Checks that the sides are equal, for layers that may swap them.
 absl::Status CheckIsSquare(const ImageSpec& image);
 
-// A kind of layer, by name. Made once, before `main`.
+// Registers a kind of layer by name, before `main`.
 class LayerType {
  public:
-  // `make` tells errors to the arguments. `version` begins with 1, and is
-  // raised whenever the layer draws other numbers, or makes another image of
-  // them: stores on disk keep what layers made. If a layer goes, its raises go
-  // to `ImageSeed::kVersion`.
+  // `make` reports errors with `Arguments::Fail`. `version` starts at 1 and is
+  // raised whenever the layer draws different numbers, or makes a different
+  // image from them, because stores on disk keep the results of layers. When a
+  // layer is removed, its raises are added to `ImageSeed::kVersion`.
   using Make = std::unique_ptr<const Layer> (*)(Arguments&);
   LayerType(absl::string_view name, int version, Make make);
 
-  // Null if there is none of this name.
+  // Null if no layer has this name.
   static Make Find(absl::string_view name);
-  // How often versions were raised.
+  // How often the versions of all layers were raised, in total.
   static int SumOfRaises();
 
   template <class Type>

@@ -11,8 +11,8 @@
 namespace refurbish_tf {
 namespace {
 
-// Joins the pieces to one text for each layer: only its first word has no
-// value.
+// Joins the pieces into one text per layer. Only the first word of a layer has
+// no value.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {
@@ -31,8 +31,8 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   return layers;
 }
 
-// The text of layers in an argument: ",~" stands for a space. Layers in these
-// have one more "~" for each level.
+// Decodes the layers in an argument, where ",~" encodes a space. Each level of
+// nesting adds one "~".
 std::string InnerText(absl::string_view text) {
   std::string inner;
   while (!text.empty()) {
@@ -128,7 +128,7 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
     arguments->Fail(chain.status().message());
     return {};
   }
-  // Some layers take no bytes.
+  // Some layers do not accept uint8.
   for (const ValueType type : {ValueType::kUint8, ValueType::kFloat32}) {
     ImageSpec image;
     image.pixel.type = type;

@@ -1,6 +1,6 @@
-// Adjacent native layers, which are one op: it draws int32 numbers from the
-// seed and applies them to the image. Each half is an op of its own, too, so
-// that draws can be sent to where the pixels are.
+// Adjacent native layers in one op, which draws int32 numbers from the seed and
+// applies them to the image. Each half is also a separate op, so draws can be
+// sent to the device that has the pixels.
 #pragma once
 
 #include <cstdint>
@@ -20,67 +20,67 @@ namespace refurbish_tf {
 
 class LayerChain {
  public:
-  // More than any augmentation has. A bit for each cutout fits in a word.
+  // More than any augmentation needs. A bit for each cutout fits into a word.
   static constexpr int kMaxLayers = 64;
   static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
-  // So that an image's bytes can be counted.
+  // Small enough for the bytes of an image to be counted in an int64.
   static constexpr double kMaxPixels = 0x1p48;
 
   struct Link {
     std::string name;
-    // In `compose`, from which the layer's seed is made; -1: it takes the seed
-    // as it is.
+    // The position in `compose`, from which the seed of the layer is derived;
+    // -1: the layer uses the seed unchanged.
     int64_t position;
     // How many numbers the layers before it draw.
     int first_draw;
     std::shared_ptr<const Layer> layer;
   };
 
-  // A layer is text: its name, then `argument=value` for each argument, where
-  // several numbers are separated by commas. The pieces may be cut at any space
-  // and before any comma.
+  // Each layer is text: its name, then `argument=value` for each argument, with
+  // commas between several numbers. Pieces may be cut at any space and before
+  // any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // Of what layers draw and make. It rises with that of any layer.
+  // The version of all draws and results, which rises with that of any layer.
   static int Version() {
     return ImageSeed::kVersion + LayerType::SumOfRaises();
   }
 
   const std::vector<Link>& links() const { return links_; }
   int num_draws() const { return num_draws_; }
-  // The layers up to the last policy; none if there is none.
+  // The layers up to the last policy layer; empty if there is no policy layer.
   LayerChain UpToLastPolicy() const;
 
-  // Those in an argument of another layer, where ",~" stands for a space. They
-  // must keep an image's dtype, and its size if `keeps_size`. None if they are
-  // wrong, which `arguments` is told.
+  // The layers in an argument of another layer, where ",~" encodes a space.
+  // They must keep the dtype of an image, and its size if `keeps_size`. If they
+  // are invalid, reports an error to `arguments` and returns an empty chain.
   static LayerChain Of(absl::string_view key, bool keeps_size,
                        Arguments* arguments);
 
-  // What the layers make of such an image; with draws, if its size is known.
+  // What the layers make from `image`. With draws, its size must be known.
   absl::StatusOr<ImageSpec> Behind(const ImageSpec& image,
                                    const int32_t* draws = nullptr) const;
-  // The same of layers within another one.
+  // The same for layers nested in another layer.
   absl::StatusOr<ImageSpec> BehindWithin(ImageSpec image,
                                          const int32_t* draws = nullptr) const;
-  // What they make of a second image, which follows `image` and is `times` as
-  // large; with draws, if its size is known. `Behind` must accept `image`.
+  // The same for a second image, which moves with `image` and is `times` as
+  // large. `Behind` must accept `image`.
   absl::StatusOr<ImageSpec> BehindFollower(ImageSpec image, Pixel pixel,
                                            int64_t times,
                                            const int32_t* draws) const;
-  // That it is an image for any layer. An error goes on from "The image must ".
+  // Checks the limits of all layers. Errors continue "The image must ".
   static absl::Status Check(const ImageSpec& image);
 
   // Writes the `num_draws()` numbers that the layers draw from a seed: a pure
   // function, the same on every machine.
   void Draw(const ImageSeed& seed, int32_t* draws) const;
-  // As for a layer.
+  // As in `Layer`.
   int64_t EndOfDraw(int i, const int32_t* draws) const;
   bool moves_pixels() const;
   RowChange row_change() const;
   bool looks_at_boxes() const;
   void DrawFrom(Canvas* boxes, int32_t* draws) const;
-  // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
+  // Checks that the `num_draws()` draws are within the limits of the layers.
   absl::Status CheckDraws(const int32_t* draws) const;
   // Whether these draws leave every image as it is.
   bool ChangesNothing(const int32_t* draws) const;

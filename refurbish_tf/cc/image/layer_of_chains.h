@@ -1,4 +1,4 @@
-// A layer of other layers: of several chains, each in an argument.
+// A layer that applies chains of other layers, each given in an argument.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace refurbish_tf {
 
 class LayerOfChains : public Layer {
  public:
-  // Chain k is in the argument `layers` with this number. They must keep an
-  // image's dtype, and its size if `keeps_size`.
+  // Chain k is in the argument `layers<k>`. Chains must keep the dtype of an
+  // image, and its size if `keeps_size`.
   LayerOfChains(size_t number, bool keeps_size, Arguments& arguments) {
     for (size_t k = 0; k < number; ++k) {
       chains_.push_back(

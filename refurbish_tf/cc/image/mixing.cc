@@ -12,9 +12,9 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int32_t kOne = 1 << kLambdaBits;
-// Layers have lower positions: what they draw of the same seed is independent.
+// Layers have lower positions: their draws from the same seed are independent.
 constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
-// The words of an image's seed; lambda takes as many as it needs.
+// The words of an image's seed. Lambda takes as many as it needs.
 constexpr uint64_t kSwitchWord = 0, kYWord = 1, kXWord = 2, kLambdaWord = 3;
 
 // base^exponent, for a base in (0, 1] and an exponent above 0.
@@ -69,14 +69,14 @@ int32_t DrawLambda(double alpha, const ImageSeed& seed, uint64_t word) {
   } while (square > 1 || square == 0);
   const double power = Power(base, 1 / alpha);
   const double part = (1 - power) * (x * x / square);
-  // 0 / 0 only if the angle is a right one.
+  // It would be 0 / 0 only for a right angle.
   const double distance = part == 0 ? 0 : std::sqrt(part / (power + part));
   const double lambda = (1 + std::copysign(distance, x)) / 2;
   return static_cast<int32_t>(std::floor(lambda * kOne + 0.5));
 }
 
 Box BoxOf(const MixDraw& draw, ImageSize size) {
-  // A square root is rounded alike everywhere.
+  // Square roots are rounded the same way everywhere.
   const double side = std::sqrt(static_cast<double>(kOne - draw.lambda) / kOne);
   const auto span = [side](int64_t length, int32_t middle) {
     const int64_t half = static_cast<int64_t>(length * side) / 2;
@@ -123,7 +123,7 @@ void Mix(const MixDraw& draw, ImageSize size, Pixel pixel,
     }
     std::memcpy(to + at, image + at, bytes - at);
   } else if (draw.lambda == kOne || draw.lambda == 0) {
-    // Infinities, times 0, would not be 0.
+    // Infinity times 0 would not be 0.
     std::memcpy(to, draw.lambda == 0 ? partner : image, bytes);
   } else if (pixel.type == ValueType::kUint8) {
     kernels.mix_bytes(reinterpret_cast<const uint8_t*>(image),

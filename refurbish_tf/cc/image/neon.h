@@ -1,7 +1,6 @@
-// The intrinsics of AVX2 that the loops use, written in NEON, which every
-// aarch64 processor has:
-// a vector of 32 bytes is two of 16. Most of AVX2 does the same to both halves,
-// and names are Intel's.
+// The AVX2 intrinsics that the loops use, written in NEON, which every aarch64
+// CPU has. A vector of 32 bytes is two of 16, because most of AVX2 does the
+// same to both halves. The names are Intel's.
 #pragma once
 
 #include <arm_neon.h>
@@ -54,7 +53,7 @@ using Words = Halves<int16_t>;
 using __m128i = __m256i::Half;
 using __m128 = __m256::Half;
 
-// Of two vectors a and b, and of their halves, as `Type`.
+// An intrinsic of two vectors `a` and `b`, or of their halves, as `Type`.
 #define RTF_OF_TWO(name, suffix, Type, made)                  \
   inline __m128##suffix _mm_##name(__m128##suffix left,       \
                                    __m128##suffix right) {    \
@@ -76,7 +75,7 @@ RTF_OF_TWO(min_epu8, i, uint8x16_t, vminq_u8(a, b))
 RTF_OF_TWO(max_epu8, i, uint8x16_t, vmaxq_u8(a, b))
 RTF_OF_TWO(min_epi16, i, int16x8_t, vminq_s16(a, b))
 RTF_OF_TWO(max_epi16, i, int16x8_t, vmaxq_s16(a, b))
-// The second one if either is NaN or they are equal, as on x86.
+// The second operand if either is NaN or they are equal, as on x86.
 RTF_OF_TWO(min_ps, , float32x4_t, vbslq_f32(vcltq_f32(a, b), a, b))
 RTF_OF_TWO(max_ps, , float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 RTF_OF_TWO(unpacklo_epi8, i, uint8x16_t, vzip1q_u8(a, b))
@@ -88,7 +87,7 @@ RTF_OF_TWO(madd_epi16, i, int16x8_t,
                       vmull_high_s16(a, b)))
 RTF_OF_TWO(add_epi16, i, int16x8_t, vaddq_s16(a, b))
 RTF_OF_TWO(mullo_epi16, i, int16x8_t, vmulq_s16(a, b))
-// NEON's is twice the product.
+// NEON doubles the product.
 RTF_OF_TWO(mulhi_epi16, i, int16x8_t, vqdmulhq_s16(a, b) >> 1)
 RTF_OF_TWO(mulhi_epu16, i, uint16x8_t,
            vuzp2q_u16(uint16x8_t(vmull_u16(vget_low_u16(a), vget_low_u16(b))),
@@ -192,8 +191,8 @@ inline void _mm_storel_epi64(__m128i* to, __m128i value) {
   std::memcpy(to, &value, 8);
 }
 #define _mm_cvtsi128_si64(value) (value)[0]
-// These processors notice long runs of stores by themselves, and then do not
-// read the memory first.
+// These CPUs recognize long runs of stores, and then do not read the memory
+// first.
 #define _mm256_stream_ps _mm256_storeu_ps
 #define _mm_stream_si128 _mm_storeu_si128
 #define _mm_sfence()
@@ -213,7 +212,7 @@ inline int _mm256_testz_si256(__m256i a, __m256i b) {
   const __m256i bits = a & b;
   return vmaxvq_u32(uint32x4_t(bits.low | bits.high)) == 0;
 }
-// Bytes from beyond are 0.
+// Bytes that are shifted in are 0.
 inline __m128i MovedBy(int bytes, __m128i value) {
   const __m128i places = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
   return _mm_shuffle_epi8(value, __m128i(uint8x16_t(places) - uint8_t(bytes)));
@@ -236,7 +235,7 @@ inline __m256i Interleaved32(__m256i value) {
   const auto a = int32x4_t(value.low), b = int32x4_t(value.high);
   return {__m128i(vzip1q_s32(a, b)), __m128i(vzip2q_s32(a, b))};
 }
-// Of a table of 256 values.
+// Looks up bytes in a table of 256 values.
 inline __m128i LookUpIn(const uint8_t* table, __m128i value) {
   uint8x16_t places = uint8x16_t(value);
   uint8x16_t found = vqtbl4q_u8(vld1q_u8_x4(table), places);

@@ -7,14 +7,14 @@
 namespace refurbish_tf {
 namespace {
 
-// For a standard deviation of 1, fitted to what has the same probability in a
-// normal distribution. Their distribution function is within 1.1e-4 of a normal
-// one, and no noise is beyond 5.3.
+// For a standard deviation of 1, fitted to the quantiles of a normal
+// distribution. The distribution function is within 1.1e-4 of the normal one,
+// and no noise is beyond 5.3.
 constexpr double kNoiseFactors[] = {3.3361117228142634, 0.31268683974899514,
                                     1.4296519373922978, -3.479164838328435,
                                     3.6930138362335114};
-// Values from 0 to 255, from -1 to 1, or those that are normalized hardly stay
-// within these. Values from 0 to 1 hardly reach them, even with noise.
+// Images with values from 0 to 255 or -1 to 1, and normalized images, hardly
+// stay within these. Values from 0 to 1 hardly reach them, even with noise.
 constexpr float kSmallestWithNoise = -0.75f, kLargestWithNoise = 16;
 
 }  // namespace
@@ -27,7 +27,7 @@ NoisePlan::NoisePlan(const AddedNoise& noise, ValueType type) {
   for (size_t k = 0; k < factors.size(); ++k) {
     factors[k] = static_cast<float>(kNoiseFactors[k] * (noise.sigma * unit));
   }
-  // Bytes are cut off to whole numbers, and so rounded to the nearest.
+  // Bytes are truncated, so the half rounds them to the nearest.
   offset = static_cast<float>(noise.mean * unit) + (is_byte ? 0.5f : 0.0f);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   lowest = noise.clip ? 0 : -kInfinity;

@@ -1,9 +1,9 @@
-// Gaussian noise. That of a value is a function of a seed and of the value's
-// place in its image, so that it does not matter who adds it.
+// Gaussian noise. The noise of a value is a function of a seed and the value's
+// place in its image, so it is the same wherever it is computed.
 //
-// A hash makes 32 random bits of the two. The sum of their four bytes, and a
-// fraction from another hash, are nearly a bell already, and an odd polynomial
-// makes it one: noise.cc says how well.
+// A hash makes 32 random bits from the two. The sum of their four bytes, plus a
+// fraction from another hash, is nearly normally distributed, and an odd
+// polynomial corrects it: noise.cc says how well.
 #pragma once
 
 #include <algorithm>
@@ -17,28 +17,28 @@ namespace refurbish_tf {
 struct AddedNoise {
   // In units of 255 for bytes.
   double mean, sigma;
-  // Whether the result is cut to what bytes can be, or to 0 to 1.
+  // Whether the result is clipped to 0 to 255 for bytes, or 0 to 1 for floats.
   bool clip;
   std::array<int32_t, 2> seed;
 };
 
-// What the kernels need of it, for values of a type.
+// What the kernels need to add noise to values of a type.
 struct NoisePlan {
   NoisePlan(const AddedNoise& noise, ValueType type);
-  // One of the values that is beyond the limits, or 0.
+  // One of the values that are beyond the limits, or 0.
   float Beyond(float smallest, float largest) const {
     return largest > high_limit ? largest : smallest < low_limit ? smallest : 0;
   }
 
   std::array<uint32_t, 2> key;
-  // Of the odd powers.
+  // The coefficients of the odd powers.
   std::array<float, 5> factors;
   float offset, lowest, highest;
   // Values beyond these are in other units than the noise.
   float low_limit, high_limit;
 };
 
-// Multipliers of the hash, those of Wellons' *lowbias32*, and another one.
+// The multipliers of Wellons' hash *lowbias32*, and another one.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
 // Sums are from 0 to twice this, and are scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
@@ -46,7 +46,7 @@ inline constexpr float kNoiseScale = 1.0f / 131072;
 
 namespace plain {
 
-// Of the value at this place of its image.
+// The noise of the value at this place of its image.
 inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
   uint32_t bits = place + plan.key[0];
   bits = (bits ^ bits >> 16) * kNoiseHash[0];
@@ -73,7 +73,7 @@ float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
     const float value = static_cast<float>(from[i]);
     const float sum =
         (value + plan.offset) + NoiseAt(static_cast<uint32_t>(i), plan);
-    // What is no number stays so.
+    // NaN stays NaN.
     const float least = plan.lowest > sum ? plan.lowest : sum;
     to[i] = static_cast<Value>(plan.highest < least ? plan.highest : least);
     smallest = std::min(smallest, value);

@@ -53,7 +53,7 @@ void Orientation::Turn(const uint8_t* from, ImageSize stored, int64_t stride,
       }
     }
   };
-  // Known while compiling, a size makes of memcpy an instruction or two.
+  // With a size known at compile time, memcpy is an instruction or two.
   switch (pixel_bytes) {
     case 1:
       return turn(std::integral_constant<int64_t, 1>());

@@ -1,5 +1,5 @@
-// How a photograph lies, as its EXIF block says: what has to be turned and
-// mirrored for it to stand as it was taken.
+// The orientation of a photograph in its EXIF block: how the stored image must
+// be rotated and mirrored to be upright.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace refurbish_tf {
 
-// Maps between an image as it is stored and as it stands.
+// Maps between the stored image and the upright one, called *standing*.
 class Orientation {
  public:
-  // Rows are columns.
+  // Swaps rows and columns.
   static constexpr int kTransposed = 5;
 
-  // `number`: EXIF's, 1 to 8.
+  // `number`: the orientation of EXIF, 1 to 8.
   explicit Orientation(int number);
 
   bool changes_nothing() const {
     return !swaps_ && !flips_rows_ && !flips_columns_;
   }
-  // Between the sizes, either way.
+  // Converts the size of either image to that of the other.
   ImageSize Turned(ImageSize size) const;
-  // Where a box of the standing image is in the stored one, of this size.
+  // Where a box of the standing image is in the stored one, of size `stored`.
   Box StoredBox(const Box& box, ImageSize stored) const;
-  // Where a window of a stored part, of this size, is in the standing part.
+  // Where a window of a stored part, of size `stored`, is in the standing part.
   ResizeWindow StandingWindow(const ResizeWindow& window,
                               ImageSize stored) const;
-  // Makes the standing image of a stored one, whose rows begin `stride` bytes
+  // Makes the standing image from a stored one, whose rows begin `stride` bytes
   // apart. The two must not overlap.
   void Turn(const uint8_t* from, ImageSize stored, int64_t stride,
             int64_t pixel_bytes, uint8_t* to) const;
@@ -36,7 +36,7 @@ class Orientation {
  private:
   // Rows of the standing image are columns of the stored one.
   bool swaps_;
-  // Of the stored image.
+  // Whether rows and columns of the stored image are reversed.
   bool flips_rows_, flips_columns_;
 };
 

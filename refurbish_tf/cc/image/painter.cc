@@ -10,15 +10,15 @@
 namespace refurbish_tf {
 namespace {
 
-// A thread holds the memory between two walks for its next image. Blocks of
-// this size go back to the system when they are freed, and to get them again
-// takes as long as a walk.
+// Each thread keeps the memory between two walks for its next image. Otherwise
+// blocks of this size would go back to the system when freed, and getting them
+// again takes as long as a walk.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 
 void Reserve(int64_t bytes, ImageMemory* memory) {
   if (memory->size >= bytes) return;
-  // Not initialised, as that would be another walk.
+  // Not initialized, because that would be another walk.
   memory->bytes.reset(new uint8_t[bytes]);
   memory->size = bytes;
 }
@@ -219,7 +219,7 @@ void Painter::MakeRows(uint8_t* to) {
   }
 }
 
-// `other_memory_` is that of the image before the present one.
+// `other_memory_` holds the image before the current one.
 uint8_t* Painter::Fresh(int64_t bytes) {
   Reserve(bytes, &other_memory_);
   return other_memory_.bytes.get();

@@ -1,6 +1,6 @@
-// Applies a chain of layers to an image, in as few walks over its bytes as give
-// the same values (`Walk`). A normalization is done to a band of rows while it
-// is in the nearest cache.
+// Applies a chain of layers to an image, with as few walks over its bytes
+// (`Walk`) as possible without changing values. Normalization is applied to a
+// band of rows while that is in the nearest cache.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct ImageMemory {
   int64_t size = 0;
 };
 
-// Values beyond the limits of a normalization, the largest, and of noise, any
-// one; or 0. Images that have them are in other units.
+// Values beyond the limits of a normalization (the largest) and of noise (any
+// one), or 0. Images with such values are in other units.
 struct BeyondLimits {
   bool any() const { return normalized != 0 || noisy != 0; }
 
@@ -31,31 +31,31 @@ struct BeyondLimits {
 // Not thread-safe.
 class Painter : private Canvas {
  public:
-  // `chain.Behind` must accept an image of this size and pixel. `chain` must
-  // outlive this. `times`: of an image that follows a smaller one, as
-  // `chain.BehindFollower` has it. All that layers say in pixels is multiplied.
-  // `number`: of such an image, from 1 on, as each has noise of its own.
+  // `chain` must outlive this. `chain.Behind` must accept an image of this size
+  // and format. A second image that follows the first one
+  // (`chain.BehindFollower`) may be `times` as large: all lengths in pixels are
+  // multiplied. Its `number`, from 1 on, gives it noise of its own.
   Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
           const PixelKernels& kernels, int64_t times = 1, int number = 0);
   ~Painter() override;
 
-  // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
-  // The two images must not overlap, and begin where their values may.
-  // Past the caches: `to` is part of something that does not fit into them.
+  // `chain.CheckDraws` must accept `draws`; `chain.Behind` says what `to` is.
+  // The two images must not overlap, and must be aligned for their values.
+  // `kPastCaches`: `to` is part of something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
-  // The same, of what `apply` does to a canvas.
+  // The same for what `apply` does to a canvas.
   template <class Apply>
   void PaintBy(const Apply& apply, const void* from, void* to) {
     Begin(from);
     apply(static_cast<Canvas*>(this));
     End(to, Stores::kCached);
   }
-  // Of these images.
+  // The values beyond the limits in all images so far.
   BeyondLimits beyond() const { return beyond_; }
 
  private:
-  // As layers are told.
+  // In the pixels of layers: the size of this image divided by `times_`.
   ImageSize size() const override {
     const auto [height, width] = walk_->size();
     return {height / times_, width / times_};
@@ -74,7 +74,7 @@ class Painter : private Canvas {
 
   void Begin(const void* from);
   void End(void* to, Stores stores);
-  // What layers say in pixels, in those of this image.
+  // Converts from the pixels of layers to those of this image.
   ImageSize Enlarged(ImageSize size) const {
     return {size.height * times_, size.width * times_};
   }
@@ -83,20 +83,20 @@ class Painter : private Canvas {
             box.width * times_};
   }
 
-  // Adds a step to the walk, or to the next one.
+  // Adds a step to the walk or, if it cannot, to a new walk of the made image.
   template <class Step>
   void AddOrMakeFirst(const Step& step);
-  // Makes the image, so that the walk begins with it.
+  // Makes the image, and begins a new walk with it.
   void Make();
-  // Makes the image normalized, if it is to be.
+  // Makes the normalized image, if a normalization is pending.
   void MakeNormalized();
-  // Begins the next walk with what `Fresh` gave.
+  // Begins the next walk with an image in memory from `Fresh`.
   void BeginWith(const uint8_t* made, ImageSize size);
   // Makes all rows of the walk, a band at a time.
   void MakeRows(uint8_t* to);
-  // Likewise, and normalizes them.
+  // The same, and normalizes the rows.
   void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
-  // Memory for an image that does not hold the present one.
+  // Memory for an image, apart from the current one.
   uint8_t* Fresh(int64_t bytes);
 
   const LayerChain& chain_;
@@ -106,11 +106,11 @@ class Painter : private Canvas {
   const int64_t times_;
   const int number_;
   std::optional<Walk> walk_;
-  // Of the walk.
+  // The format of the walk.
   Pixel pixel_;
-  // What is still to be done behind the walk, or null.
+  // The normalization to apply after the walk, or null.
   const Normalization* normalization_ = nullptr;
-  // That of the last `Rescale`.
+  // The normalization of the last `Rescale`.
   Normalization rescaling_;
   BeyondLimits beyond_;
   // Images between two walks.

@@ -1,4 +1,4 @@
-// The plain loops. The AVX2 loops use them for what is left at the end.
+// The plain loops. Vector loops use them for the values left at the end.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@ inline void Store(float value, Float16* to) {
   to->bits = RoundToFloat16(value);
 }
 
-// A pixel has `unit` bytes; if `any`, it has `bytes`, at least `unit`. They are
-// copied `unit` at a time, the last ones of a pixel a second time if need be,
-// so that each memcpy is one instruction.
+// A pixel has `unit` bytes or, if `any`, `bytes`, which is at least `unit`.
+// Copies `unit` bytes at a time, so that each memcpy is one instruction; the
+// last bytes of a pixel may be copied twice.
 template <size_t unit, bool any = false>
 void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to,
                size_t bytes = unit) {
@@ -75,7 +75,7 @@ inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
   }
 }
 
-// From pixel `begin` on. `known`: how many channels there are, or 0.
+// From pixel `begin` on. `known`: the number of channels, or 0.
 template <int known>
 void BlendColumnsFrom(int64_t begin, const std::array<const int16_t*, 2>& from,
                       int64_t channels, const int32_t* start,
@@ -138,7 +138,7 @@ inline void MixBytes(const uint8_t* from, const uint8_t* partner, int64_t count,
 inline void MixFloats(const float* from, const float* partner, int64_t count,
                       float lambda, float* to) {
   for (int64_t i = 0; i < count; ++i) {
-    // In double for the reason that `Normalize` has.
+    // In double for the same reason as in `Normalize`.
     to[i] = static_cast<float>(static_cast<double>(lambda) * from[i]) +
             static_cast<float>(static_cast<double>(1 - lambda) * partner[i]);
   }

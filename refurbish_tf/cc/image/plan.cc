@@ -96,7 +96,7 @@ void Axis::Crop(int64_t begin, int64_t length, Border border,
   const int64_t before = std::clamp<int64_t>(-begin, 0, length);
   const int64_t behind = std::clamp<int64_t>(end - size_, 0, length);
   const int64_t between = length - before - behind;
-  // The outermost points do not come again if they are mirrored about.
+  // A reflection about the outermost points does not repeat them.
   const int64_t skipped = border == Border::kReflect ? outermost : 0;
   switch (border) {
     case Border::kEmpty:

@@ -10,8 +10,8 @@
 
 namespace refurbish_tf {
 
-// Consecutive points. They take `from`, `from + step`, ... of the input, or are
-// empty where `from` is `kNowhere` and `step` is 0.
+// Consecutive points. They come from points `from`, `from + step`, ... of the
+// input, or are empty if `from` is `kNowhere` and `step` is 0.
 struct Strip {
   static constexpr int64_t kNowhere = -1;
   static Strip Empty(int64_t length) { return {length, kNowhere, 0, 0}; }
@@ -20,7 +20,7 @@ struct Strip {
   int64_t length;
   int64_t from;
   int64_t step;
-  // The cutouts that these points lie in, a bit for each.
+  // The cutouts that contain these points, a bit for each.
   uint64_t cutouts;
 };
 
@@ -32,17 +32,17 @@ class Axis {
   // `size` points, unchanged.
   explicit Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
 
-  // Keeps `length` points from `begin` on. Those beyond the ends are as
-  // `border` says: `outermost` points are those that `kReflect` mirrors about.
+  // Keeps `length` points from `begin` on. `border` says what is beyond the
+  // ends. `kReflect` does not repeat the `outermost` points at each end.
   void Crop(int64_t begin, int64_t length, Border border,
             int64_t outermost = 1);
   void Reverse();
-  // Marks the points in [begin, end), as far as they exist.
+  // Marks the existing points in [begin, end) as part of cutout `number`.
   void CutOut(int64_t begin, int64_t end, int number);
 
   int64_t size() const { return size_; }
   Strips strips() const;
-  // Of each point, which one of the input it takes; -1: none.
+  // For each point, the point of the input that it comes from; -1: none.
   std::vector<int32_t> Sources() const;
 
  private:
@@ -53,30 +53,29 @@ class Axis {
   // Appends point `at` of `old`, `length` times.
   void AppendRepeated(const Strips& old, int64_t at, int64_t length);
   void Append(Strip strip);
-  // Empties the strips, and returns what they were.
+  // Clears the strips, and returns them.
   Strips Drain();
 
   int64_t size_;
-  // Without reflections and cutouts, an axis is one strip, `only_`, after
-  // `before_` empty points and before the rest of them. It is kept as such
-  // while `strips_` is empty: a list of three would take as long as the pixels
-  // of a small image.
+  // Without reflections and cutouts, an axis is `before_` empty points,
+  // `only_`, and more empty points. `strips_` is then empty: a list of three
+  // strips would take as long as the pixels of a small image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;
 };
 
 // Combines rows and columns: a pixel is empty if its row or column is, or if
-// both lie in the same cutout.
+// both are in the same cutout.
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
   void Crop(const Box& part, Border border, int64_t outermost = 1);
   void Flip(bool vertically);
-  // Empties a part, as far as it lies in the image.
+  // Empties a part, which may extend beyond the edges.
   void CutOut(const Box& part);
 
-  // Whether the part does not reach beyond the edges.
+  // Whether the part is within the edges.
   bool Contains(const Box& part) const {
     return part.y >= 0 && part.x >= 0 && part.y + part.height <= rows.size() &&
            part.x + part.width <= columns.size();

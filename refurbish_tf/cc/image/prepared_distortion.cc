@@ -28,15 +28,15 @@ double RoundedToDigits(double value) {
   return std::strtod(text, nullptr);
 }
 
-// Whether the products of a factor and a byte, and what is added to them, are
-// exact in float32, and in words with a multiplier.
+// Whether products of this factor and a byte, and sums with them, are exact in
+// float32, and in words with a multiplier.
 bool IsInSteps(float factor) {
   const float steps = factor * PreparedDistortion::kSteps;
   return steps == std::floor(steps);
 }
 
-// Finds m with d * m >> 16 equal to the given whole part of the product, less
-// `whole` * d, for d = 0, `sign`, ... 255 * `sign`.
+// Finds m with whole * d + (d * m >> 16) == floor(factor * d), for d = 0,
+// `sign`, ..., 255 * `sign`.
 bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
   const int middle = static_cast<int>(
       std::floor((static_cast<double>(factor) - whole) * 65536));
@@ -55,9 +55,9 @@ bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
   return false;
 }
 
-// In words, a blend adds the whole part of a product to a whole number. That
-// is not what it should be where the sum in float32 is rounded up to the next
-// whole number; the product is then just below one.
+// In words, a blend adds the whole part of a product to a whole number. That is
+// wrong where the float32 sum is rounded up to the next whole number, which
+// happens only if the product is just below one.
 BlendPlan BlendBy(float factor) {
   BlendPlan plan;
   plan.factor = factor;
@@ -77,7 +77,7 @@ BlendPlan BlendBy(float factor) {
   for (int d = -255; d <= 255; ++d) {
     const float product = factor * d;
     const int floor = static_cast<int>(std::floor(product));
-    // A sum below 256 is wrong by no more than 2^-17.
+    // The error of a sum below 256 is at most 2^-17.
     if (product - static_cast<float>(floor) < 1 - 1.0f / 65536) continue;
     for (int to = std::max(d, 0); to <= std::min(255 + d, 255); ++to) {
       if (plain::Blend(to - d, to, factor) !=
@@ -169,7 +169,7 @@ PreparedDistortion PreparedDistortion::InSteps(Distortion distortion,
                             std::nearbyint(parameter * kSteps) / kSteps);
 }
 
-// As torchvision inverts its matrix: a turn, behind a shear, behind a scale.
+// The inverse matrix of torchvision: a scale, then a shear, then a rotation.
 PreparedDistortion::PreparedDistortion(const AffineChange& change)
     : distortion(Distortion::kAffine),
       parameter(0),
@@ -190,20 +190,19 @@ PreparedDistortion::PreparedDistortion(const AffineChange& change)
   yy = cosine / change.scale;
 }
 
-// As Heckbert, *Fundamentals of Texture Mapping and Image Warping*, 1989,
-// section 2.2.3, maps a quadrilateral to a square. No product is added to
-// anything, unless it is one of whole numbers, which is exact: compilers may
-// fuse the two.
+// Maps a quadrilateral to a square, after Heckbert, *Fundamentals of Texture
+// Mapping and Image Warping*, 1989, section 2.2.3. Only products of whole
+// numbers, which are exact, are added to anything: compilers may fuse the two.
 PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
     : distortion(Distortion::kPerspective), parameter(0) {
   const auto [ys, xs] = to;
   const auto cross = [](int64_t ay, int64_t ax, int64_t by, int64_t bx) {
     return ax * by - bx * ay;
   };
-  // From the upper left corner, those to its right and below.
+  // From the upper left corner to the upper right and the lower left one.
   const int64_t right_y = ys[1] - ys[0], right_x = xs[1] - xs[0];
   const int64_t below_y = ys[3] - ys[0], below_x = xs[3] - xs[0];
-  // From the lower right one the same, and what a parallelogram has not.
+  // From the lower right corner, and the deviation from a parallelogram.
   const int64_t up_y = ys[1] - ys[2], up_x = xs[1] - xs[2];
   const int64_t left_y = ys[3] - ys[2], left_x = xs[3] - xs[2];
   const int64_t skew_y = ys[2] - ys[1] - below_y;
@@ -228,7 +227,7 @@ PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
   wy = (static_cast<double>(below_x * g) / by_g -
         static_cast<double>(right_x * h) / by_h) /
        area;
-  // The same at the upper left corner of the image.
+  // The constant terms: the values at the upper left corner of the image.
   const int64_t of_right = cross(right_y, right_x, ys[0], xs[0]);
   const int64_t of_below = cross(below_y, below_x, ys[0], xs[0]);
   x = static_cast<double>(last_x * of_below) * of_x;

@@ -13,16 +13,16 @@ enum class Distortion {
   kAutoContrast,
   kEqualize,
   kInvert,
-  kColor,       // The factor, float32 as given.
+  kColor,       // The factor, as float32.
   kContrast,    // The same.
   kBrightness,  // The same.
   kSharpness,   // The same.
   kSolarize,    // The threshold, from 0 to 256.
   kPosterize,   // The bits that are kept, from 1 to 8.
-  kHue,         // By how much of the circle, from -1/2 to 1/2.
-  // Which of the `kNumChannelOrders`, from 0, that of the image.
+  kHue,         // A fraction of the circle, from -1/2 to 1/2.
+  // Which of the `kNumChannelOrders`; 0 is that of the image.
   kPermuteChannels,
-  // The others move pixels.
+  // All others move pixels.
   kRotate,      // Degrees.
   kShearX,      // The slope, from -1 to 1.
   kShearY,      // The same.
@@ -34,19 +34,19 @@ enum class Distortion {
   kPerspective,
 };
 
-// In how many orders three channels can be.
+// The number of orders of three channels.
 inline constexpr int kNumChannelOrders = 6;
 
 struct NamedDistortion {
   absl::string_view name;
   Distortion distortion;
-  // What its parameter may be.
+  // The range of its parameter.
   double lowest, highest;
 };
 
-// Turns, shears and scales about the middle of the image, and moves it.
+// Rotates, shears and scales about the middle of the image, and moves it.
 struct AffineChange {
-  // Clockwise, as angles of a shear are.
+  // Clockwise, like the angles of a shear.
   double degrees = 0;
   // Fractions of the height and the width, which are rounded to whole pixels.
   double translate_y = 0, translate_x = 0;
@@ -54,11 +54,11 @@ struct AffineChange {
   double shear_y = 0, shear_x = 0;
 };
 
-// Where the corners of an image go, in whole pixels: the first and the last
-// rows and columns, clockwise from the upper left.
+// Where the corner pixels of an image go, in whole pixels, clockwise from the
+// upper left.
 struct Corners {
   static constexpr int kNumber = 4;
-  // They must be those of a convex quadrilateral.
+  // They must form a convex quadrilateral.
   int64_t y[kNumber], x[kNumber];
 };
 
@@ -67,55 +67,54 @@ struct Move {
   int64_t y, x;
 };
 
-// Whether a pixel comes from another place.
+// Whether pixels come from other places.
 constexpr bool MovesPixels(Distortion distortion) {
   return distortion >= Distortion::kRotate;
 }
-// Whether it leaves one channel as it is.
+// Whether it leaves images of one channel unchanged.
 constexpr bool IsOfColors(Distortion distortion) {
   return distortion == Distortion::kColor || distortion == Distortion::kHue ||
          distortion == Distortion::kPermuteChannels;
 }
-// Whether it is made of other points than its own.
+// Whether pixels depend on other points.
 constexpr bool ReadsOtherPoints(Distortion distortion) {
   return distortion == Distortion::kSharpness || MovesPixels(distortion);
 }
 
-// How the cosine and sine of an angle are made.
+// How the cosine and sine of an angle are computed.
 enum class Turn {
   kRounded,  // To 15 digits, as Pillow does.
   kExact,
 };
 
-// A distortion with its parameter, and what follows from it for every image.
-// Takes microseconds to make, so it is made once; or nanoseconds, of a factor
-// in whole steps.
+// A distortion with its parameter, and all that can be computed in advance for
+// every image. That takes microseconds, so it is done once; or nanoseconds, if
+// a factor is in whole steps.
 struct PreparedDistortion {
   // Steps of a factor from 0 to 1.
   static constexpr int kSteps = 4096;
 
   explicit PreparedDistortion(Distortion distortion, double parameter = 0,
                               Turn turn = Turn::kRounded);
-  // Of the nearest whole step, for parameters that are drawn for each image.
+  // Rounds to the nearest whole step, for parameters that are drawn per image.
   static PreparedDistortion InSteps(Distortion distortion, double parameter);
 
   explicit PreparedDistortion(const AffineChange& change);
-  // Of an image of this size, which has at least two rows and two columns.
+  // For images of this size, with at least two rows and two columns.
   PreparedDistortion(const Corners& to, ImageSize size);
 
-  // By how many pixels it moves an image of this size. Half to even, as Python
-  // does, unless it `truncates`.
+  // By how many pixels it moves an image of this size. Rounds half to even, as
+  // Python does, unless it `truncates`.
   Move MoveOf(ImageSize size) const;
-  // What does to an image that is so many times as large what this does to one
-  // of `size`.
+  // The same distortion for an image that is `times` as large as one of `size`.
   PreparedDistortion Enlarged(int64_t times, ImageSize size) const;
 
   Distortion distortion;
   double parameter;
-  // Of any image.
+  // Whether it leaves every image unchanged.
   bool changes_nothing = false;
-  // For translations: whether a part of a pixel is dropped, as torchvision
-  // does.
+  // For translations: whether fractions of a pixel are dropped, as in
+  // torchvision.
   bool truncates = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
@@ -124,15 +123,15 @@ struct PreparedDistortion {
   int32_t multiplier = -1;
   // For hue: in units of 1/4096 of a sixth of the circle.
   int16_t hue = 0;
-  // For rotate and affine: (x, y) comes from (xx * x + xy * y, yx * x + yy *
-  // y), both from the middle of the image.
+  // For rotate and affine, relative to the middle of the image: (x, y) comes
+  // from (xx * x + xy * y, yx * x + yy * y).
   double xx = 1, xy = 0, yx = 0, yy = 1;
   // For perspective, with the four above: (x, y) comes from
   // (xx * x + xy * y + this->x, yx * x + yy * y + this->y), divided by
-  // wx * x + wy * y + w, all in pixels from the corner of the image. There is
-  // nothing where that is not above 0.
+  // wx * x + wy * y + w, all in pixels from the corner of the image. Pixels
+  // whose divisor is not above 0 are empty.
   double x = 0, y = 0, wx = 0, wy = 0, w = 1;
-  // For affine: to where it moves, in fractions of the sides.
+  // For affine: how far the image moves, in fractions of its sides.
   double translate_y = 0, translate_x = 0;
 };
 

@@ -14,8 +14,8 @@ int64_t Nearest(double value) {
   return static_cast<int64_t>(std::floor(value + 0.5));
 }
 
-// The weights that make `output` points of `input` ones, or of the part of them
-// of `length` from `begin` on. In the form of PixelKernels.
+// The weights that make `output` points from the `length` points from `begin`
+// on of the `input` points, in the order of PixelKernels.
 class Blend {
  public:
   Blend(int64_t input, double begin, double length, int64_t output,
@@ -23,8 +23,8 @@ class Blend {
       : start_(output) {
     const double step = length / output;
     const double radius = antialias ? std::max(step, 1.0) : 1.0;
-    // The filter is a triangle of this radius around the middle of each point.
-    // `most` is how many points it covers at most.
+    // The filter is a triangle of this radius around the middle of each point,
+    // and covers at most `most` points.
     const int64_t most =
         std::min<int64_t>(static_cast<int64_t>(std::ceil(2 * radius)), input);
     pairs_ = (most + 1) / 2;
@@ -94,13 +94,13 @@ class Blend {
   }
 
  private:
-  // Sets those of a point, which must add up to `total`: `weight(k)` of the
-  // k-th of `count` points.
+  // Sets the weights of a point: `weight(k)` for the k-th of `count` points of
+  // the input. They must add up to `total`.
   template <class Weight>
   void Set(int64_t point, int64_t count, double total, const Weight& weight) {
     const int64_t output = static_cast<int64_t>(start_.size());
-    // Rounds the running sum and not each weight, so that they add up to one
-    // exactly.
+    // Rounds the running sum instead of each weight, so that the weights add up
+    // to one exactly.
     double sum = 0;
     int64_t given = 0;
     for (int64_t k = 0; k < count; ++k) {
@@ -119,7 +119,7 @@ class Blend {
 
 class ByteResizer : public Resizer {
  public:
-  // Of a box, with the weights of these rows and columns.
+  // Resizes a box with the weights of these rows and columns.
   ByteResizer(const PixelRows& image, const Box& box, Blend rows, Blend columns,
               const PixelKernels& kernels)
       : part_(image.memory +
@@ -142,7 +142,7 @@ class ByteResizer : public Resizer {
     int16_t* const one = blended_.data();
     int16_t* const other = one + blended_.size() / 2;
     for (int64_t row = 0; row < count; row += 2) {
-      // The last one of an odd number is made twice.
+      // The last of an odd number of rows is made twice.
       const int64_t next = std::min(row + 1, count - 1);
       BlendRow(begin + row, one);
       BlendRow(begin + next, other);

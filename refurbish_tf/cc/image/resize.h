@@ -1,5 +1,5 @@
-// Bilinear resizing of a part of an image, as `tf.image.resize` does it; and
-// blur, which is a resize to the same size with other weights.
+// Bilinear resizing of a part of an image, as in `tf.image.resize`, and blur,
+// which is a resize to the same size with other weights.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace refurbish_tf {
 
-// A part of an image in which pixel i goes from i to i + 1.
+// A part of an image, in which pixel i covers i to i + 1.
 struct ResizeWindow {
   double y, x, height, width;
 };
-// All of a box.
+// The whole box.
 inline ResizeWindow WholeOf(const Box& box) {
   return {0, 0, static_cast<double>(box.height),
           static_cast<double>(box.width)};
@@ -31,21 +31,21 @@ class Resizer {
   virtual void Rows(int64_t begin, int64_t count, uint8_t* to) = 0;
 };
 
-// Pixels in memory, which must outlive what reads them.
+// Pixels in memory, which must outlive the resizer.
 struct PixelRows {
   const uint8_t* memory;
   int64_t width;
   Pixel pixel;
 };
 
-// Resizes a window in a box of the image, and takes pixels of the box alone.
-// Bytes are resized in fixed point. Others as floats, and all of the box.
+// Resizes a window of a box of the image, and reads nothing outside the box.
+// Bytes are resized in fixed point; others as floats, and always the whole box.
 std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
                                      const ResizeWindow& window, ImageSize size,
                                      bool antialias,
                                      const PixelKernels& kernels);
 
-// Blurs all of an image.
+// Blurs a whole image.
 std::unique_ptr<Resizer> MakeBlur(const PixelRows& image, ImageSize size,
                                   const Gaussian& gaussian,
                                   const PixelKernels& kernels);

@@ -1,5 +1,5 @@
-// What may become of the rows of an image. Two views of a scene, taken beside
-// each other, show the same in them, so that a disparity can say how far apart.
+// How a layer may change the rows of an image. Two side-by-side views show the
+// same things in the same rows, and a disparity says how far apart.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,7 +8,7 @@ namespace refurbish_tf {
 
 enum class RowChange { kKept, kMirrored, kTurned };
 
-// Goes on from "a layer may ". Nothing if rows are kept.
+// Continues "a layer may ". Empty if rows are kept.
 constexpr absl::string_view TextOf(RowChange change) {
   switch (change) {
     case RowChange::kMirrored:

@@ -1,4 +1,4 @@
-// The distortions of each pixel by itself in AVX2.
+// The distortions that change each pixel by itself, in AVX2 or NEON.
 #include "refurbish_tf/cc/image/vector_distortions.h"
 
 #include "refurbish_tf/cc/image/vector_rows.h"
@@ -12,7 +12,7 @@ namespace refurbish_tf {
 namespace vectors::distortions {
 namespace {
 
-// Applies `block(from, to)` to blocks of kBlock bytes, the last one filled up.
+// Applies `block(from, to)` to blocks of kBlock bytes, padding with zeros.
 template <class Block>
 REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
                                                int64_t bytes, uint8_t* to,
@@ -31,7 +31,7 @@ REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
   }
 }
 
-// The same for a function of vectors in which the position does not matter.
+// The same for a function of vectors that does not depend on the position.
 template <class Each>
 REFURBISH_TF_AVX2_INLINE inline void ForVectors(const uint8_t* from,
                                                 int64_t bytes, uint8_t* to,
@@ -114,7 +114,7 @@ REFURBISH_TF_AVX2 void BlendAll(const uint8_t* from, int64_t bytes,
 }
 
 // The grey values of the 8 pixels in 24 bytes, as 32-bit words. The weight
-// 38470 is too large for 16 bits: half of it twice.
+// 38470 is too large for 16 bits, so half of it is added twice.
 REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
   const __m256i red_green = _mm256_setr_epi8(
       0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1,  //
@@ -166,8 +166,8 @@ REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
 
 #if defined(__x86_64__)
 
-// Subtracting 16 again and again makes an index negative, for which a shuffle
-// yields 0, just when its 16 values are over.
+// Repeatedly subtracting 16 makes an index negative once its 16 values are
+// done, and shuffles yield 0 for negative indices.
 REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(const ValueTables& tables,
                                                int channel, __m256i value) {
   const auto& steps = tables.steps[channel];
@@ -257,8 +257,8 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
       from, bytes, to,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
         const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
-        // As for `LookUpAll`, a channel each; those of a pixel lie one behind
-        // the other, and are moved to the place of the first.
+        // A vector for each channel, as in `LookUpAll`. The channels of a pixel
+        // are in adjacent bytes, and are moved to the byte of the first.
         const __m256i red = Merged(c, b, one, a, zero);
         const __m256i green = MovedDown(Merged(c, b, two, a, one));
         const __m256i blue = MovedDown(MovedDown(Merged(c, b, zero, a, two)));
@@ -277,7 +277,7 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
 REFURBISH_TF_AVX2 void Permute(const uint8_t* from, int64_t bytes,
                                const std::array<uint8_t, kColors>& order,
                                uint8_t* to) {
-  // Five pixels, and a byte that stays for the next ones.
+  // Five pixels, and a byte that is left for the next five.
   alignas(16) uint8_t places[16];
   for (int i = 0; i < 15; ++i) {
     places[i] =
@@ -329,7 +329,7 @@ REFURBISH_TF_AVX2 void FindExtremes(const uint8_t* from, int64_t bytes,
 REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   int64_t sum = 0, i = 0;
   while (i + 24 <= bytes) {
-    // Each word of the sum gets a pixel of 24 bytes.
+    // Each word adds one pixel of every 24 bytes; 2^20 of them cannot overflow.
     const int64_t end = std::min(bytes, i + (int64_t{24} << 20));
     __m256i sums = _mm256_setzero_si256();
     for (; i + 24 <= end; i += 24) {

@@ -4,7 +4,7 @@
 
 namespace refurbish_tf {
 
-// Only for processors with AVX2 or NEON.
+// Only for CPUs with AVX2 or NEON.
 const DistortionKernels& VectorDistortions();
 
 }  // namespace refurbish_tf

@@ -1,5 +1,5 @@
-// The loops in AVX2, or in NEON. Only these functions are compiled for AVX2;
-// whether the processor has it and F16C is asked at run time.
+// The loops in AVX2 or NEON. Only these functions are compiled for AVX2;
+// whether the CPU has AVX2 and F16C is checked at run time.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
@@ -20,9 +20,8 @@ namespace {
 
 #if defined(__x86_64__)
 
-// memcpy uses an instruction for many bytes that is slow on some processors
-// where the addresses are not multiples of 32: 58 µs for 150 kB, and this takes
-// 4.
+// For many bytes memcpy uses an instruction that is slow on some CPUs if
+// addresses are not multiples of 32: 58 µs for 150 kB, instead of 4 µs.
 REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   if (bytes < 32) {
     std::memcpy(to, from, bytes);
@@ -43,8 +42,7 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
 
 #endif
 
-// The byte that each byte of a vector takes, so that the last pixels become the
-// first.
+// The source of each byte of a vector whose pixels of `bytes` are mirrored.
 struct MirrorOrder {
   constexpr explicit MirrorOrder(int bytes) : from() {
     for (int i = 0; i < 16; ++i)
@@ -53,9 +51,9 @@ struct MirrorOrder {
   int8_t from[16];
 };
 
-// As many pixels of `bytes` as fit into a vector at a time. Where they do not
-// fill it, each load also reads the bytes before its pixels, and each store but
-// the last writes as many too many, which the next one overwrites.
+// Mirrors as many pixels at a time as fit into a vector. If they do not fill
+// it, each load also reads bytes before its pixels, and each store except the
+// last also writes bytes after them, which the next store overwrites.
 template <int bytes>
 REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
                                  uint8_t* to) {
@@ -77,13 +75,13 @@ REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
                    _mm_srli_si128(made, kFilled - 8));
 }
 
-// The processor foresees rising addresses better than falling ones. So a row is
-// asked for while the one before it is mirrored: 13 GB/s of pixels of 12 bytes
-// that are in no cache, and 6 without. GCC drops calls of a function that does
-// no more than this, so it must be inlined.
+// CPUs prefetch rising addresses better than falling ones, so each row is
+// prefetched while the row before is mirrored: 13 GB/s for uncached pixels of
+// 12 bytes, 6 without. GCC would drop calls of a function that only prefetches,
+// so it must be inlined.
 __attribute__((always_inline)) inline void AskFor(const uint8_t* row,
                                                   int64_t bytes) {
-  // The nearest cache must hold it.
+  // At most what fits into the nearest cache.
   for (int64_t i = 0; i < std::min<int64_t>(bytes, 1 << 14); i += 64) {
     __builtin_prefetch(row + i);
   }
@@ -93,7 +91,7 @@ template <int bytes>
 REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
                               int64_t pixels, int64_t /*pixel_bytes*/,
                               int64_t rows, uint8_t* to, int64_t to_stride) {
-  // To ask for shorter rows takes longer than to wait for them.
+  // Prefetching shorter rows takes longer than waiting for them.
   const bool asks = bytes >= 3 && pixels * bytes >= 256;
   for (int64_t row = 0; row < rows; ++row, from += from_stride) {
     if (asks && row + 1 < rows) AskFor(from + from_stride, pixels * bytes);
@@ -120,7 +118,7 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
   const __m256i odd = _mm256_srli_epi32(bits, 16) & _mm256_set1_epi32(1);
   const __m256i sum =
       _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-  // What is no number is not rounded, but made quiet.
+  // NaN is not rounded, but made quiet.
   const __m256i quiet = bits | _mm256_set1_epi32(0x400000);
   const __m256i is_none = __m256i(value != value);
   const __m256i rounded =
@@ -150,12 +148,12 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
   To* const to = static_cast<To*>(untyped_to);
   const float* const scale = pattern.scale.data();
   const float* const offset = pattern.offset.data();
-  // Three, as one would wait for itself.
+  // Three maxima: with one, each step would wait for the last.
   __m256 most[3] = {};
   const auto normalize = [=](int64_t i, __m256 by, __m256 plus, __m256& largest)
                              REFURBISH_TF_AVX2 {
                                const __m256 values = Floats(from + i);
-                               // What is no number leaves the second one.
+                               // NaN yields the second operand.
                                if constexpr (kFloats)
                                  largest = _mm256_max_ps(values, largest);
                                StoreAs(values * by + plus, to + i);
@@ -231,7 +229,7 @@ REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
                to + i + 8 * k);
     }
   }
-  // The pattern begins there, so the last few are stored again.
+  // The pattern begins there, so a few values are stored again.
   const int64_t rest = i - before;
   return plain::Normalize<uint8_t, To>(from + rest, count - rest, pattern,
                                        to + rest);
@@ -239,7 +237,7 @@ REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
 
 void Fence() { _mm_sfence(); }
 
-// Two weights, for each two words of a vector.
+// Two weights, repeated for all pairs of words of a vector.
 REFURBISH_TF_AVX2 inline __m256i Pair(const int16_t* weights) {
   int32_t pair;
   std::memcpy(&pair, weights, sizeof pair);
@@ -251,7 +249,7 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-// Of the 32-bit sums of a row's blend. Each half of the vector is stored alone.
+// Stores 32-bit sums of a row blend as words, each half of the vector alone.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;
@@ -269,7 +267,7 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
       _mm256_set1_epi32(1 << (kWeightBits - kFractionBits - 1));
   const __m256i zero = _mm256_setzero_si256();
   for (int64_t begin = 0; begin < count; begin += 32) {
-    // The last ones may be made twice.
+    // The last values may be computed twice.
     const int64_t i = std::min(begin, count - 32);
     __m256i one = half, two = half, three = half, four = half;
     for (int64_t k = 0; k < pairs; ++k) {
@@ -297,7 +295,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                                     const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
-  // Each value beside the one of the same channel in the next pixel.
+  // Puts each value next to that of the same channel in the next pixel.
   const __m256i beside = _mm256_broadcastsi128_si256(
       channels == 4
           ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
@@ -340,7 +338,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
                                const float* weights, int64_t rows, float* to) {
   if (count < 8) return plain::SumRows(from, count, weights, rows, to);
   for (int64_t begin = 0; begin < count; begin += 8) {
-    // The last ones may be made twice.
+    // The last values may be computed twice.
     const int64_t i = std::min(begin, count - 8);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
@@ -350,7 +348,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
   }
 }
 
-// `taps` is the number of points that are summed up, or 0: `most`.
+// `taps`: the number of points to add, or 0 for `most`.
 template <int taps>
 REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
                                           const FloatSpans& spans,
@@ -358,10 +356,10 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
   const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
   const int64_t most = taps == 0 ? spans.most : taps;
   const float* weights = spans.paired.data();
-  // Not asked for again after each byte that is written.
+  // A copy, which need not be loaded again after each stored byte.
   const int32_t* const start = spans.start.data();
   for (int64_t i = 0; i < pixels; i += 2, weights += 8 * most) {
-    // The last one of an odd number is made twice.
+    // The last of an odd number of pixels is computed twice.
     const int64_t next = std::min(i + 1, pixels - 1);
     const float* const first = from + start[i] * 3;
     const float* const next_first = from + start[next] * 3;
@@ -372,7 +370,7 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
       next_sum +=
           _mm_loadu_ps(next_first + 3 * k) * _mm_loadu_ps(weights + 8 * k + 4);
     }
-    // Truncated behind the clamp, a sum and a half is rounded down.
+    // After the clamp, truncating is rounding down.
     const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
       return _mm_cvttps_epi32(
           _mm_min_ps(_mm_max_ps(value + half, _mm_setzero_ps()), highest));
@@ -383,7 +381,7 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
     const uint32_t one = static_cast<uint32_t>(both);
     const uint32_t other = static_cast<uint32_t>(both >> 32);
     if (i + 2 < pixels) {
-      // A pixel and a byte too many, which the next one overwrites.
+      // A pixel and one more byte, which the next pixel overwrites.
       std::memcpy(to + 3 * i, &one, 4);
       std::memcpy(to + 3 * i + 3, &other, 4);
     } else {
@@ -450,7 +448,7 @@ const PixelKernels* VectorKernels() {
     kernels.normalize[static_cast<int>(ValueType::kFloat32)] =
         vectors::NormalizeFrom<float>();
     kernels.normalize_past_caches = kernels.normalize;
-    // To round to bfloat16 takes longer than to store it.
+    // Rounding to bfloat16 takes longer than storing the result.
     kernels.normalize_past_caches[static_cast<int>(ValueType::kUint8)] =
         PixelKernels::ToFloats(vectors::NormalizePastCaches<float>,
                                vectors::Normalize<uint8_t, plain::Bfloat16>,

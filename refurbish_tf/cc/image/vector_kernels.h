@@ -4,7 +4,7 @@
 
 namespace refurbish_tf {
 
-// Null where the processor has neither AVX2 nor NEON.
+// Null if the CPU has neither AVX2 with F16C nor NEON.
 const PixelKernels* VectorKernels();
 
 inline const PixelKernels& BestKernels() {

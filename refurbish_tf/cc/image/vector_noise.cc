@@ -1,4 +1,4 @@
-// The loops that add noise in AVX2, as those in `plain`.
+// The loops of `plain` that add noise, in AVX2 or NEON.
 #include "refurbish_tf/cc/image/vector_noise.h"
 
 #include "refurbish_tf/cc/image/noise.h"
@@ -9,7 +9,7 @@
 namespace refurbish_tf::vectors {
 namespace {
 
-// Of eight values, from a place on.
+// The noise of eight values, from `place` on.
 REFURBISH_TF_AVX2_INLINE inline __m256 NoiseFrom(uint32_t place,
                                                  const NoisePlan& plan) {
   __m256i bits = _mm256_add_epi32(Repeated32(place + plan.key[0]),
@@ -39,7 +39,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256 WithNoise(__m256 value, int64_t place,
                                                  const NoisePlan& plan) {
   const __m256 sum = (value + _mm256_set1_ps(plan.offset)) +
                      NoiseFrom(static_cast<uint32_t>(place), plan);
-  // The second one, if that is no number.
+  // Both yield the second operand if that is NaN.
   return _mm256_min_ps(_mm256_set1_ps(plan.highest),
                        _mm256_max_ps(_mm256_set1_ps(plan.lowest), sum));
 }

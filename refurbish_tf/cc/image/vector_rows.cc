@@ -1,4 +1,4 @@
-// The distortions that read other points in AVX2.
+// The distortions that read other points, in AVX2 or NEON.
 #include "refurbish_tf/cc/image/vector_rows.h"
 
 #include "refurbish_tf/cc/image/vectors.h"
@@ -10,7 +10,7 @@
 namespace refurbish_tf::vectors::distortions {
 namespace {
 
-// For few bytes: a call of memcpy or memset would take longer.
+// For a few bytes, for which calling memcpy or memset would take longer.
 REFURBISH_TF_AVX2 inline void CopyBytes(const uint8_t* from, int64_t bytes,
                                         uint8_t* to) {
   if (bytes >= 32) {
@@ -65,8 +65,8 @@ REFURBISH_TF_AVX2 void MoveRow(const RowPlan& plan, int64_t y, int64_t x,
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
 }
 
-// Spans of at most `kVector` bytes are copied as so many, where they can be
-// read and written: what is beyond a span is written afterwards.
+// Spans of at most `kVector` bytes are copied as `kVector` bytes, if these can
+// be read and written: the bytes after a span are written afterwards.
 template <int kVector>
 REFURBISH_TF_AVX2 void MoveColumns(const RowPlan& plan, int64_t y, int64_t x,
                                    int64_t count, uint8_t* to, uint8_t* end) {
@@ -147,12 +147,12 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
       from_x = _mm256_add_epi32(from_x, step_x);
       from_y = _mm256_add_epi32(from_y, step_y);
     }
-    // What is stored could be a part of the plan, as far as compilers know.
+    // A copy, because a compiler must assume that stores may change the plan.
     const uint8_t* const image = plan.image;
     uint8_t* const pixels = to + begin * pixel;
     int64_t i = 0;
-    // Four bytes in place of three: not of the last pixel of the image, and
-    // not to the last of the chunk.
+    // Four bytes instead of three, except from the last pixel of the image and
+    // to the last pixel of the chunk.
     int64_t wide = n;
     if (pixel == 3) wide = _mm256_testz_si256(is_last, is_last) ? n - 1 : 0;
     // Faster than a gather; a third slower if it isn't unrolled.
@@ -174,7 +174,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
                                  uint8_t* to) {
   constexpr int64_t kChunk = 1024;
   const int64_t pixel = plan.pixel_bytes;
-  // Of the rows above, here and below, from a pixel before the chunk on.
+  // Sums of the rows above, here and below, from a pixel before the chunk on.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
   for (int64_t done = 0; done < count;) {
     const int64_t begin = std::min(done, count - 32);
@@ -192,7 +192,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
       const Words middle = InOrder(from + i);
       const Words sum = Words(Load(sums + i)) + Words(Load(sums + i + pixel)) +
                         Words(Load(sums + i + 2 * pixel)) + 4 * middle + 6;
-      // A thirteenth.
+      // Divided by 13.
       return by(
           Words(_mm256_mulhi_epu16(__m256i(sum), _mm256_set1_epi16(5042))),
           middle);

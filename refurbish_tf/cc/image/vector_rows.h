@@ -4,7 +4,7 @@
 
 namespace refurbish_tf::vectors::distortions {
 
-// Only for processors with AVX2 or NEON.
+// Only for CPUs with AVX2 or NEON.
 void SetRows(DistortionKernels* kernels);
 
 }  // namespace refurbish_tf::vectors::distortions

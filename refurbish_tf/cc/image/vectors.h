@@ -1,4 +1,4 @@
-// What the loops in AVX2 have in common. On aarch64 they are made of NEON.
+// Helpers of the AVX2 loops. On aarch64, neon.h has their intrinsics.
 #pragma once
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
@@ -13,29 +13,29 @@
 #include <immintrin.h>
 
 #define REFURBISH_TF_VECTORS
-// Only these functions, and lambdas in them, are compiled for AVX2.
+// Only these functions, and lambdas with the attribute, are compiled for AVX2.
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 #define REFURBISH_TF_AVX2_INLINE \
   __attribute__((target("avx2,f16c"), always_inline))
 
 namespace refurbish_tf::vectors {
 
-// Added and multiplied by operators, of which none may overflow.
+// Has arithmetic operators, which must not overflow.
 using Words = int16_t __attribute__((vector_size(32)));
 
-// Byte i becomes what byte i + 1 was, the last one what the first was.
+// Byte i of the result is byte i + 1, and the last one is the first.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
   return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
                             value, 1);
 }
 
-// The other way.
+// The reverse.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
   return _mm256_alignr_epi8(value,
                             _mm256_permute2x128_si256(value, value, 0x01), 15);
 }
 
-// Parts of so many bits of the lower lane and of the higher one in turn.
+// Parts of this many bits, alternately from the lower and the higher lane.
 REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved64(__m256i value) {
   return _mm256_permute4x64_epi64(value, 0xd8);
 }
@@ -98,8 +98,8 @@ REFURBISH_TF_AVX2_INLINE inline Words Most(Words a, Words b) {
   return Words(_mm256_max_epi16(__m256i(a), __m256i(b)));
 }
 
-// Each lane's first eight bytes as words, its last ones, and both as bytes
-// again: at least 0, at most 255.
+// The first and the last eight bytes of each lane as words, and both as bytes
+// again, clamped to 0 to 255.
 REFURBISH_TF_AVX2_INLINE inline Words Low(__m256i bytes) {
   return Words(_mm256_unpacklo_epi8(bytes, _mm256_setzero_si256()));
 }
@@ -112,7 +112,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Packed(Words low, Words high) {
   return _mm256_packus_epi16(__m256i(low), __m256i(high));
 }
 
-// Sixteen bytes as words, in their order, and two such vectors as bytes again.
+// Sixteen bytes as words, in order, and two vectors of words as bytes again.
 REFURBISH_TF_AVX2_INLINE inline Words InOrder(const uint8_t* bytes) {
   return Words(_mm256_cvtepu8_epi16(LoadHalf(bytes)));
 }
@@ -122,7 +122,7 @@ REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
   Store(to, Interleaved64(Packed(first, second)));
 }
 
-// Blends 16 words each; the result is beyond 0 to 255 in part.
+// Each blends 16 words. Results may be beyond 0 to 255.
 struct WordBlend {
   REFURBISH_TF_AVX2_INLINE explicit WordBlend(const BlendPlan& plan)
       : whole(Repeated16(plan.whole)),
@@ -155,7 +155,7 @@ struct FloatBlend {
   __m256 factor;
 };
 
-// Calls work(by) with what blends as the plan says.
+// Calls work(by) with the blend of this plan.
 template <class Work>
 REFURBISH_TF_AVX2_INLINE inline void WithBlend(const BlendPlan& plan,
                                                const Work& work) {

@@ -132,8 +132,8 @@ void Walk::MoveRows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
 void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
                       int64_t rows, const Pieces& pieces, uint8_t* to) const {
   const int64_t row_bytes = this->row_bytes();
-  // If all copied pieces move by the same distance, rows are copied whole, with
-  // what is between the pieces; that is emptied afterwards.
+  // If all copied pieces move by the same distance, whole rows are copied,
+  // including the gaps between pieces, which are emptied afterwards.
   const Piece* copied_first = nullptr;
   const Piece* copied_last = nullptr;
   bool at_one_distance =
@@ -182,7 +182,7 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
 void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
                          const Pieces& pieces, uint8_t* to, uint8_t* end) {
   for (int64_t row = 0; row < rows; ++row, from += step, to += row_bytes()) {
-    // From left to right, as each overwrites what is behind it.
+    // From left to right, because each piece may overwrite the bytes after it.
     for (const Piece& piece : pieces) {
       const int64_t first = piece.from / pixel_bytes_;
       const int64_t pixels = piece.step == 0 ? 1 : piece.length / pixel_bytes_;
@@ -234,7 +234,7 @@ void Walk::Empty(uint8_t* to, int64_t length) const {
       for (int64_t c = 0; c < pixel_bytes_; ++c) to[i + c] = color_[c];
     }
   } else if (length > 16) {
-    // For few bytes in each of many rows a call of memset would take longer.
+    // For few bytes in each of many rows, calling memset would take longer.
     std::memset(to, 0, length);
   } else if (length >= 8) {
     std::memset(to, 0, 8);

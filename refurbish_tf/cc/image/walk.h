@@ -1,11 +1,10 @@
-// An image that is not made yet: pixels in memory, and what is still to be done
-// to them in one walk over their bytes. Rows are made when they are wanted, a
-// band at a time, which stays in the nearest cache from step to step.
+// An image that is not made yet: pixels in memory, and the steps that remain to
+// be applied in one walk over their bytes. Rows are made on demand, in bands
+// that stay in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other points, a resize
-// or a blur; distortions of single pixels; the plan of crops, flips and
-// cutouts; distortions of single pixels again, which then are of empty pixels,
-// too.
+// The steps are, in this order: a resize, a blur or a distortion that reads
+// other points; distortions of single pixels; the plan of crops, flips and
+// cutouts; more distortions of single pixels, which also change empty pixels.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +26,8 @@ class Walk {
   // The size of a band, in bytes.
   static constexpr int64_t kBand = 8192;
 
-  // `image` must outlive this. Begins with what `resizer`, if there is one,
-  // makes of it, of size `made`.
+  // `image` must outlive this. If there is a `resizer`, it is the first step,
+  // and its result has size `made`.
   Walk(const uint8_t* image, ImageSize size, Pixel pixel,
        const PixelKernels& kernels, std::unique_ptr<Resizer> resizer = nullptr,
        ImageSize made = {})
@@ -39,34 +38,33 @@ class Walk {
         resizer_(std::move(resizer)),
         plan_(resizer_ ? made : size) {}
 
-  // The image, if there is nothing to do.
+  // The image, or null if there are steps to apply.
   const uint8_t* memory() const;
-  // The size of what is made.
+  // The size of the result.
   ImageSize size() const { return plan_.size(); }
   int64_t row_bytes() const { return plan_.columns.size() * pixel_bytes_; }
 
-  // Adds a step to this walk, whatever steps it has already.
+  // Adds a step, which can follow any other steps.
   void Add(const PixelStep& step);
 
-  // Each adds a step, or returns false if it cannot follow the steps that this
-  // walk has: then the image must be made first, for a new walk.
+  // Each adds a step, or returns false if the step cannot follow the present
+  // ones. The image must then be made, and the step added to a new walk.
   bool Crop(const Box& part, Border border, FillColor color,
             int64_t outermost = 1);
   bool Flip(bool vertically);
   bool CutOut(const Box& part, FillColor color);
 
-  // This is the first step. The image must be in memory, and of pixels that
-  // `RowStep` takes; for `Add`, of three bytes or one.
+  // This must be the first step. The image must be in memory, with pixels that
+  // `RowStep` accepts; for `Add`, with pixels of three bytes or one.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
-  // Makes rows [begin, begin + count). What is behind them, up to `end`, is
-  // overwritten.
+  // Makes rows [begin, begin + count). The bytes after them, up to `end`, may
+  // be overwritten.
   void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
 
  private:
   using PixelSteps = absl::InlinedVector<PixelStep, 2>;
-  // Adjacent columns, in bytes, for rows that lie in the same cutouts. A strip
-  // of columns, and what it says.
+  // A strip of columns, in bytes, for rows that are in the same cutouts.
   struct Piece {
     bool is_empty() const { return from < 0; }
 
@@ -74,10 +72,10 @@ class Walk {
   };
   using Pieces = absl::InlinedVector<Piece, 8>;
 
-  // Whether empty pixels may get this color.
+  // Returns whether empty pixels can have this color, and if so, sets it.
   bool Accepts(FillColor color);
   Pieces PiecesOf(uint64_t cutouts) const;
-  // Calls visit(rows, to, strip, first, pieces) for the parts of rows of equal
+  // Calls visit(rows, to, strip, first, pieces) for each run of rows with equal
   // pieces.
   template <class Visit>
   void ForEachPart(int64_t begin, int64_t count, uint8_t* to,
@@ -100,7 +98,7 @@ class Walk {
   PixelSteps steps_, steps_behind_;
   Plan plan_;
   FillColor color_ = kBlack;
-  // A row that is made to be mirrored or repeated.
+  // A row to be mirrored or repeated.
   std::unique_ptr<uint8_t[]> row_;
 };
 

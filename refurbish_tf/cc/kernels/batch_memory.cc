@@ -11,9 +11,9 @@
 namespace refurbish_tf {
 namespace {
 
-// Smaller memory the allocator itself keeps when it is freed.
+// The allocator itself keeps smaller memory that is freed.
 constexpr int64_t kLeastSpareBytes = 1 << 18;
-// How many components of one size are kept.
+// How many spare components of each size are kept.
 constexpr int kMostSpareBatches = 2;
 
 }  // namespace

@@ -14,25 +14,25 @@
 
 namespace refurbish_tf {
 
-// Large components that were let go are used again: memory of this size goes
-// back to the system when it is freed, and to get it again page by page takes
-// as long as to write it. Thread-safe. Must be held by a shared pointer.
+// Large components that were released are used again: memory of this size goes
+// back to the system when it is freed, and getting it again page by page takes
+// as long as writing it. Thread-safe. Must be held by a shared pointer.
 class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
  public:
-  // `stage` names the stage in errors. `allocator` is that of all batches.
+  // `stage` names the stage in errors. All batches use `allocator`.
   BatchMemory(const char* stage, tensorflow::Allocator* allocator)
       : stage_(stage), allocator_(allocator) {}
   ~BatchMemory();
 
-  // A component that is not initialized, aligned as TensorFlow aligns.
+  // Makes an uninitialized component, aligned as TensorFlow aligns.
   absl::Status Make(DataType type, const TensorShape& shape, Tensor* tensor)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Keeps nothing from now on.
+  // Frees spare memory, and keeps none from now on.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   class Buffer;
-  // Null if none of this size is spare.
+  // Null if no spare memory has this size.
   void* TakeSpare(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(void* memory, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -40,7 +40,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
   tensorflow::Allocator* const allocator_;
   std::mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // With their sizes.
+  // Sizes and addresses.
   std::vector<std::pair<size_t, void*>> spare_ ABSL_GUARDED_BY(mu_);
 };
 

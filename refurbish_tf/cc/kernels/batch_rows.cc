@@ -61,11 +61,11 @@ BatchRows::Row BatchRows::Take() {
       out_of_memory_ = true;
       return {};
     }
-    // So that batches are gathered from their first row on again.
+    // Makes the next batch begin where gathering begins a batch.
     const int64_t size = options_.batch_size;
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
-    // More rows may be taken than there are results: some come to nothing.
+    // More rows may be taken than there are results: some stay empty.
     batch->capacity = std::min(batch->capacity, rows);
     open_.push_back(std::move(batch));
   }
@@ -191,7 +191,7 @@ void BatchRows::Drop(const Row& row) {
 bool BatchRows::TakeBatch(std::vector<Tensor>* components,
                           std::vector<uint32_t>* gathered) {
   if (!options_.in_order && num_rows_ < options_.batch_size) {
-    // At the end only the last one is begun.
+    // At the end only the last batch has rows.
     std::lock_guard<std::mutex> lock(mu_);
     gathering_ = open_.empty() ? nullptr : open_.back().get();
     num_rows_ = gathering_ == nullptr ? 0 : gathering_->gathered.size();

@@ -1,5 +1,5 @@
-// The batches that workers make, each result in its row. Which samples these
-// are it does not know.
+// The batches that workers make, each result in its row. They do not know which
+// samples these are.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@
 
 namespace refurbish_tf {
 
-// Copies a value into a row of a component of a batch, whose rows have its type
+// Copies a value into a row of a component. Its rows must have the value's type
 // and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
-// Leaves the first rows.
+// Keeps only the first rows.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
 
 // The batches that a dataset yields in place of its elements.
@@ -30,38 +30,37 @@ struct Batches {
   int64_t size = 0;  // 0: it yields elements.
   bool drop_remainder = false;
 
-  // An error if there are batches, but these are not their shapes.
+  // Fails if there are batches, but these cannot be their shapes.
   absl::Status Check(const std::vector<PartialTensorShape>& shapes) const;
-  // The number of batches. A negative number, for unknown or infinite, is
-  // returned as it is.
+  // The number of batches. A negative number, which means unknown or infinite,
+  // is returned unchanged.
   int64_t Cardinality(int64_t num_elements) const;
 };
 
-// Workers take rows and write into them, and the consumer gathers rows into
-// batches. In order, a row is taken when its result is claimed, so that rows
-// are in the order of results. If a result fails or is dropped, the rows after
-// it are copied to where they belong, until a batch begins that is shorter by
-// as many rows. Out of order, a row is taken when its result is known.
+// Workers take rows and write into them; the consumer gathers rows into
+// batches. In order, a row is taken when its result is claimed, so rows are in
+// the order of results. If a result fails or is dropped, the rows after it are
+// copied to where they belong, until a batch begins that is shorter by as many
+// rows. Out of order, a row is taken when its result is known.
 //
 // Lock order: that of the workers, then `mu_`.
 class BatchRows {
  public:
   struct Options {
     int64_t batch_size = 0;
-    // How many rows a batch has memory for when it is begun: as many as there
-    // can be results, if that is less.
+    // How many results there can be: a new batch gets memory for no more rows.
     int64_t most_rows = 0;
     bool drop_remainder = false;
     bool in_order = true;
-    // What each component of a row is.
+    // The type and the shape of each component of a row.
     DataTypeVector types;
     std::vector<TensorShape> shapes;
   };
   struct Batch {
     std::vector<Tensor> components;
-    // How many rows it is to have, and how many were taken.
+    // How many rows it will have, and how many were taken.
     int64_t capacity = 0, num_taken = 0;
-    // Out of order: the results that were gathered, in any order.
+    // Out of order: the indices of the results that were gathered.
     std::vector<uint32_t> gathered;
   };
   struct Row {
@@ -73,35 +72,35 @@ class BatchRows {
       : options_(std::move(options)), memory_(std::move(memory)) {}
 
   const Options& options() const { return options_; }
-  // Thread-safe. Without a batch if there is no memory for one.
+  // Thread-safe. The row has no batch if there is no memory for one.
   Row Take() ABSL_LOCKS_EXCLUDED(mu_);
-  // Thread-safe. Says that so many rows that were taken will have no result.
+  // Thread-safe. Says that `num_rows` rows that were taken have no result.
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
-  // An error unless component `number` of a row has this type and shape; unless
-  // a row has those of a result.
+  // `CheckRow` fails unless component `number` of a row has this type and
+  // shape; `Check`, unless a row has those of the result.
   absl::Status CheckRow(int number, DataType type,
                         const TensorShape& shape) const;
   absl::Status Check(const std::vector<Tensor>& result) const;
-  // Thread-safe. Copies a result that was checked to a row.
+  // Thread-safe. Copies a result that was checked into a row.
   static absl::Status Write(const std::vector<Tensor>& result, const Row& row);
   // Takes a row for a result and writes it there.
   absl::Status Add(const std::vector<Tensor>& result, Row* row)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What was written into a row, in its memory.
+  // What was written into a row. It shares the row's memory.
   static std::vector<Tensor> Read(const Row& row);
 
-  // The rest is for the consumer.
+  // The following methods are for the consumer.
 
-  // The next result, the first in order whose row was not gathered yet. Out of
-  // order `index` is kept with it. `*whole`: whether its batch is. If the
-  // result is an error, or another one comes up, it is returned, and what was
-  // gathered of its batch is dropped.
+  // Gathers the next result: the first in order whose row was not gathered yet.
+  // Out of order, `index` is kept with it. `*whole`: whether its batch is
+  // complete. If the result is an error, or one occurs here, it is returned,
+  // and what was gathered of its batch is dropped.
   absl::Status Gather(absl::Status result, const Row& row, uint32_t index,
                       bool* whole) ABSL_LOCKS_EXCLUDED(mu_);
-  // The batch that is whole, or the remainder at the end; false if there is
-  // nothing to yield. `*gathered`: see `Gather`.
+  // Takes the batch that is complete, or the remainder at the end; false if
+  // there is nothing to yield. `*gathered`: see `Gather`.
   bool TakeBatch(std::vector<Tensor>* components,
                  std::vector<uint32_t>* gathered) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -109,7 +108,7 @@ class BatchRows {
   absl::Status NewBatch(int64_t rows, Batch* batch) const;
   absl::Status Append(const Row& row, uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
-  // Those before it in `open_`, which are gathered.
+  // Removes the batches before this one from `open_`: they are gathered.
   void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
@@ -117,15 +116,15 @@ class BatchRows {
   std::atomic<int64_t> num_skipped_{0};
 
   mutable std::mutex mu_;
-  // In the order in which they were begun. Of the last one rows are taken.
+  // In the order in which they were begun. Rows are taken from the last.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // Kept, as others may get a batch before a worker returns it.
+  // Kept because others may get a batch before a worker returns the error.
   absl::Status no_memory_ ABSL_GUARDED_BY(mu_);
-  // Until the consumer has seen it. To try in vain may take seconds.
+  // Until the consumer has seen it: trying in vain may take seconds.
   bool out_of_memory_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Of the consumer: the batch whose first rows were gathered, in order, and
+  // For the consumer: the batch whose first rows were gathered, in order, and
   // how many. Either that of the rows, or `own_`, to which they were copied.
   Batch* gathering_ = nullptr;
   int64_t num_rows_ = 0;

@@ -12,7 +12,7 @@ constexpr char kCode[] = "code";
 constexpr char kMessage[] = "message";
 constexpr char kNumber[] = "num_";
 
-// The last of the status codes.
+// The highest status code.
 constexpr int64_t kMaxCode =
     static_cast<int64_t>(absl::StatusCode::kUnauthenticated);
 

@@ -12,7 +12,7 @@
 
 namespace refurbish_tf {
 
-// Key of the number of elements yielded or read so far.
+// The key of the number of elements yielded or read so far.
 inline constexpr char kPosition[] = "position";
 
 // An element that was read ahead, or the error returned in its place.
@@ -26,7 +26,6 @@ absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
                          const std::vector<Tensor>& element);
 absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
                         absl::string_view key, const Result& result);
-// Saves `results`, and how many they are.
 absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
                          absl::string_view key,
                          const std::vector<const Result*>& results);
@@ -34,8 +33,8 @@ absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
 // Each method changes its output only if it returns OK.
 class CheckpointReader {
  public:
-  // `prefix` is the iterator's. All arguments must outlive the reader.
-  // `ctx` may be null where no dataset is read.
+  // `prefix` is the iterator's. All arguments must outlive the reader. `ctx`
+  // may be null if no dataset is read.
   CheckpointReader(absl::string_view stage, absl::string_view prefix,
                    IteratorContext* ctx, const IteratorStateReader* reader)
       : stage_(stage),
@@ -67,11 +66,10 @@ class CheckpointReader {
                            const std::vector<PartialTensorShape>& shapes,
                            std::vector<Tensor>* element) const;
 
-  // Reads what `SaveResult` saved.
   absl::Status ReadResult(absl::string_view key, const DataTypeVector& dtypes,
                           const std::vector<PartialTensorShape>& shapes,
                           Result* result) const;
-  // Reads what `SaveResults` saved, if these are `most` or fewer.
+  // Reads what `SaveResults` saved, if it is at most `most` results.
   absl::Status ReadResults(absl::string_view key, int64_t most,
                            const DataTypeVector& dtypes,
                            const std::vector<PartialTensorShape>& shapes,

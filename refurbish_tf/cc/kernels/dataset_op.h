@@ -1,5 +1,5 @@
-// What our datasets and their ops have in common: bases, the reading of
-// arguments, and the writing of graphs.
+// Common parts of our datasets and their ops: base classes, reading arguments,
+// and writing graphs.
 #pragma once
 
 #include <memory>
@@ -99,7 +99,7 @@ class OpWriter {
   std::vector<std::pair<absl::string_view, AttrValue>> attrs_;
 };
 
-// A dataset that reads no other one, unless overridden.
+// A dataset without inputs, unless overridden.
 class NamedDataset : public DatasetBase {
  public:
   NamedDataset(OpKernelContext* ctx, std::string type, DataTypeVector dtypes,
@@ -120,11 +120,11 @@ class NamedDataset : public DatasetBase {
     return absl::OkStatus();
   }
   absl::Status CheckExternalState() const override { return absl::OkStatus(); }
-  // The name of the file that an element is read from, if it is all of it.
+  // The name of the file whose whole content is the element, if any.
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
-  // Writes what its op is given, in order.
+  // Writes the arguments of its op, in order.
   virtual void WriteArguments(OpWriter* /*op*/) const {}
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
@@ -144,10 +144,10 @@ class NamedDataset : public DatasetBase {
   const std::vector<PartialTensorShape> shapes_;
 };
 
-// A dataset with one input, whose cardinality, types and shapes it has unless
-// said otherwise. Only the input can prevent a checkpoint: a function of this
-// dataset may draw random numbers, as those that it would draw next are random
-// anyway.
+// A dataset with one input, which determines its cardinality, types and shapes
+// unless they are given. Only the input can prevent a checkpoint: a function of
+// this dataset may draw random numbers, because the numbers that it would draw
+// next are random anyway.
 class UnaryDataset : public NamedDataset {
  public:
   UnaryDataset(OpKernelContext* ctx, const DatasetBase* input, std::string type)

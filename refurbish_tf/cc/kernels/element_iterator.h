@@ -1,4 +1,4 @@
-// The iterators whose workers make something of each element of the input.
+// Iterators whose workers transform each element of the input.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,15 @@
 
 namespace refurbish_tf {
 
-// An element of the input, and then what is made of it.
+// An element of the input, and then the result made from it.
 struct ElementPiece : OrderedWorkers::Piece {
   Result result;
-  // That which has the result, if `result` has not.
+  // The row that holds the result, if `result` does not.
   BatchRows::Row row;
-  // The input's, from the previous element up to this one.
+  // The input's checkpoint, from the previous element up to this one.
   std::optional<MemoryCheckpoint> checkpoint;
 };
 
-// Reads elements.
 class ElementWork : public InputWork<ElementPiece> {
  public:
   using InputWork::InputWork;
@@ -41,11 +40,12 @@ class ElementWork : public InputWork<ElementPiece> {
   }
 };
 
-// An iterator over what `Work`, an ElementWork, makes of each element.
+// An iterator over the results that `Work`, an ElementWork, makes of the
+// elements.
 //
 // A checkpoint waits for the calls in progress and holds the results that are
-// ready. A symbolic checkpoint is the input's, from when the element handed out
-// last had been read; elements read ahead are read again.
+// ready. A symbolic checkpoint is the input's, as it was after the element
+// handed out last had been read; elements read ahead are read again.
 template <class Dataset, class Work>
 class ElementIterator : public InputIterator<Dataset, Work> {
  public:
@@ -55,8 +55,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
  protected:
   using Base::mu_;
 
-  // `key` names the results that are ready in a checkpoint, `most` of them or
-  // fewer.
+  // `key` names the ready results in a checkpoint. There are at most `most`.
   ElementIterator(const Params& params, const char* key, int64_t most)
       : Base(params), key_(key), most_(most) {}
 
@@ -84,7 +83,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     return piece->result.status;
   }
 
-  // The next piece, or null at the end. Those that were restored have no row.
+  // The next piece, or null at the end. Restored pieces have no row.
   absl::Status NextPiece(IteratorContext* ctx,
                          std::unique_ptr<ElementPiece>* piece,
                          int64_t* waited_nanos)

@@ -1,4 +1,4 @@
-// Ops that are plain functions of their context, and their outputs of int64.
+// Ops that are plain functions of their context, and their int64 outputs.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                    " stage: its dataset was deleted."));
 }
 
-// Outputs the counts of the stage that the first input names, a row an epoch.
+// Outputs the counts of the stage that the first input names, by epoch.
 template <class Stage>
 absl::Status SetCounts(OpKernelContext* ctx) {
   std::vector<NamedNumbers> epochs;

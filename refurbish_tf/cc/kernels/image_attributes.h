@@ -1,4 +1,4 @@
-// What the ops of images read of their inputs and attributes.
+// Reads seeds and layers from the inputs and attributes of image ops.
 #pragma once
 
 #include <cstdint>

@@ -24,9 +24,9 @@ using tensorflow::FunctionDef;
 constexpr char kLayersOp[] = "RefurbishTf>ImageLayers";
 constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
 
-// A component of a batch that is larger is not read from the caches that it
-// would be written to: measured, from between 9 and 13 MB on. What the system
-// tells of the last cache may be that of many more processors.
+// Larger components of batches are written past the caches, from which they
+// would not be read: measured, from between 9 and 13 MB on. The system may
+// report a last-level cache that many more cores share.
 constexpr int64_t kBytesPastCaches = 12 << 20;
 
 absl::string_view NodeOf(absl::string_view value) {
@@ -38,8 +38,8 @@ bool IsLayers(const NodeDef& node) {
          node.input_size() == 2;
 }
 
-// What `value`, as nodes of a function name their inputs, is made by: passes
-// over operations that change nothing. An argument has no node.
+// The node that makes `value`, which is named like the inputs of a function's
+// nodes. Skips operations that change nothing. An argument has no node.
 struct Origin {
   std::string argument;
   const NodeDef* node = nullptr;
@@ -47,7 +47,7 @@ struct Origin {
 
 Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
                 std::string value) {
-  // A graph that was loaded may go in circles.
+  // A loaded graph may have cycles.
   for (size_t steps = 0; steps <= nodes.size(); ++steps) {
     const std::vector<std::string> parts = absl::StrSplit(value, ':');
     if (parts.size() == 1) return {value, nullptr};
@@ -63,18 +63,18 @@ Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
   return {};
 }
 
-// The function without `layers`, which makes the result `image`: it returns
-// what they are given, with the seed as the last result. Nothing if anything
-// else needs what they make.
+// The function without `layers`, which make the result `image`: it returns
+// their input, and their seed as the last result. Nothing if anything else
+// needs their output.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
                                          const std::string& layers) {
-  // That which makes the image, or passes it on.
+  // The nodes that make the image or pass it on.
   std::set<std::string, std::less<>> makers = {layers};
   const auto is_made = [&makers](absl::string_view value) {
     return makers.count(NodeOf(value)) > 0;
   };
-  // tf.data may have added some that nothing uses.
+  // tf.data may have added nodes that nothing uses.
   for (size_t before = 0; before < makers.size();) {
     before = makers.size();
     for (const NodeDef& node : function.node_def()) {
@@ -171,9 +171,9 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
                         chain_.Behind(image, draws + i * chain_.num_draws()));
     if (!(other.size == made.size)) return OfTwoSizes(made.size, other.size);
   }
-  // Without images, and draws, it may be any.
+  // Without draws, as in an empty batch, any size will do.
   if (made.size.height == kUnknown) made.size = size;
-  // Few frames of many channels are a volume whose channels come first.
+  // Few frames of many channels may be a volume whose channels come first.
   const bool is_odd = std::min(size.height, size.width) <= channels ||
                       (clips_ && dims == 4 && images.dim_size(0) <= 4);
   if (channels > 4 && is_odd && looks_at_channels_.exchange(false)) {
@@ -257,7 +257,7 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
     const auto found = arguments.find(origin.argument);
     made->results_.push_back(found == arguments.end() ? -1 : found->second);
     if (origin.node != nullptr && IsLayers(*origin.node)) {
-      // Two results that are the same image, or two images.
+      // There are two image results, equal or not.
       if (image.node != nullptr) return nullptr;
       made->image_result_ = made->results_.size() - 1;
       image_name = result.name();

@@ -1,4 +1,4 @@
-// Native layers as an op's attributes have them: for the ops, and for functions
+// Native layers as given by an op's attributes: for the ops, and for functions
 // that end in such an op.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace refurbish_tf {
 
 struct BeyondLimits;
 
-// Thread-safe but for `Parse`.
+// Thread-safe, except `Parse`.
 class ImageLayers {
  public:
   absl::Status Parse(tensorflow::AttrSlice attributes);
@@ -39,21 +39,22 @@ class ImageLayers {
   bool IsBatch(const Tensor& images) const {
     return images.dims() == (clips_ ? 5 : 4);
   }
-  // How many images or clips draw for themselves.
+  // How many images or clips have draws of their own.
   int64_t NumDrawing(const Tensor& images) const {
     return IsBatch(images) ? images.dim_size(0) : 1;
   }
   absl::Status CheckRank(const Tensor& images) const;
-  // What the layers make of these images, which have three dimensions or more,
-  // with the draws of each, or null. Warns once if they hardly are images.
+  // The spec of the layers' results for these images, which have three or more
+  // dimensions. `draws`: those of each image, or null. Warns once if the input
+  // hardly is an image.
   absl::StatusOr<ImageSpec> Behind(const Tensor& images,
                                    const int32_t* draws) const;
-  // The shape of all that they make of these.
+  // The shape of all results for these images.
   static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
                                              const ImageSpec& made);
   // The errors of painting.
   static absl::Status NoMemory();
-  // That no value was beyond the limits.
+  // Fails if a value was beyond the limits.
   static absl::Status Check(const BeyondLimits& beyond);
 
  private:
@@ -61,38 +62,39 @@ class ImageLayers {
 
   LayerChain chain_;
   bool clips_ = false;
-  // Where Python does not know the shape. Until it has warned.
+  // True where Python does not know the shape, until it has warned.
   mutable std::atomic<bool> looks_at_channels_ = false;
   ValueType type_ = ValueType::kUnknown;
 };
 
 // A function that applies one chain of layers to an image, a clip or a batch,
-// as the op does, and passes all else on. It needs no graph. Thread-safe.
+// as the op does, and returns its other arguments. It needs no graph.
+// Thread-safe.
 class LayersFunction {
  public:
   // The layers that `function` ends in, or null. If it does anything before
-  // them, `*rest` becomes a function that does this. Then they are called with
-  // its results.
+  // them, `*rest` becomes a function that does this, and the layers are called
+  // with its results.
   static std::unique_ptr<const LayersFunction> Of(
       const tensorflow::FunctionDef& function,
       std::optional<tensorflow::FunctionDef>* rest);
 
-  // Whether this can be called with these arguments. The last `num_missing` are
-  // not there yet.
+  // Whether this can be called with these arguments. The last `num_missing`
+  // arguments are still missing.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
-  // What the function returns. `seed` is an argument behind the others; null if
-  // they are all.
+  // Returns what the function returns. `seed` is an additional last argument,
+  // or null if there is none.
   absl::Status Run(std::vector<Tensor> arguments,
                    const std::array<int32_t, 2>* seed,
                    std::vector<Tensor>* results) const;
-  // Writes it into a row, after it has checked that it is one.
+  // Writes the results into a row, after checking that they fit it.
   absl::Status RunInto(const std::vector<Tensor>& arguments,
                        const std::array<int32_t, 2>* seed,
                        const BatchRows& rows, const BatchRows::Row& row) const;
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;
-  // What the layers make of an image, and what they draw for each that draws.
+  // The spec of the result, and the draws of all that have their own.
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
@@ -103,7 +105,7 @@ class LayersFunction {
   ImageLayers layers_;
   // Positions of arguments. The seed's is -1 if nothing is drawn.
   int image_ = -1, seed_ = -1;
-  // The argument that each result is, or -1 for the image.
+  // For each result, which argument it is, or -1 for the image.
   std::vector<int> results_;
   int image_result_ = -1;
 };

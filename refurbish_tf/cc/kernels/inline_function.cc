@@ -39,9 +39,9 @@ bool IsRejection(const absl::Status& status) {
                                            "Single-threaded executor does not");
 }
 
-// Calls that run at once share the processors. An operation that split its own
-// work across threads as well would wake them for nothing: with photographs
-// that took a third more CPU time.
+// Calls that run at once share the CPU cores. If an operation also split its
+// work across threads, it would wake them for nothing: with photographs that
+// took a third more CPU time.
 int MaxParallelism(IteratorContext* ctx, int num_calls) {
   const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
@@ -54,7 +54,7 @@ int MaxParallelism(IteratorContext* ctx, int num_calls) {
   return most > 0 ? most : tensorflow::port::MaxParallelism();
 }
 
-// Without a runner: with that of `ctx`.
+// Uses the runner of `ctx` if none is given.
 IteratorContext WithRunner(
     IteratorContext* ctx, CancellationManager* manager,
     const std::function<void(std::function<void()>)>& runner) {
@@ -230,7 +230,7 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
     status =
         inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments, values);
     // A rejected function has not run. One that has run must not run again for
-    // the same element, as it may have a state.
+    // the same element, because it may have a state.
     fell_back = IsRejection(status);
     if (fell_back) TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
     if (status.ok()) accepted_ = true;
@@ -239,7 +239,7 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
     values->clear();
     status = usual_->Run(&contexts->usual, std::move(arguments), values);
   }
-  // With all that the function does before them.
+  // If it fell back, the default executor has run the layers as well.
   const bool is_rest = layers_ != nullptr && !layers_are_all_ && !fell_back;
   if (status.ok() && is_rest) *layers = layers_;
   if (!absl::IsOutOfRange(status)) return status;

@@ -1,15 +1,14 @@
 // A user's function, run by the thread that calls it.
 //
-// Native layers that it ends in are called directly (image_layers.h). What
-// comes before runs on TensorFlow's single-threaded executor, which has no
-// queues and wakes no thread. That executor cannot run the primitives that
-// `cond` and `while` are lowered to, so the function runs from a library of its
-// own in which nothing is lowered; graphs are written from the function as it
-// was traced. A function that the executor rejects all the same (control flow
-// of version 1, references) runs on the default executor with the caller's
-// runner; `rtf.describe` reports that for refurbish. Where as many calls run at
-// once as there are processors, an operation does not split its work across
-// threads.
+// Native layers at its end are called directly (image_layers.h). What comes
+// before them runs on TensorFlow's single-threaded executor, which has no
+// queues and wakes no thread. That executor cannot run the primitives to which
+// `cond` and `while` are lowered, so the function runs from its own library, in
+// which nothing is lowered; graphs are written from the function as it was
+// traced. A function that the executor still rejects (control flow of version
+// 1, references) runs on the default executor with the caller's runner;
+// `rtf.describe` reports that for refurbish. If as many calls run at once as
+// there are CPU cores, an operation does not split its work across threads.
 #pragma once
 
 #include <atomic>
@@ -25,7 +24,7 @@
 
 namespace refurbish_tf {
 
-// The definition of a function, which an op kernel has: as it was traced, and
+// The definition of a function, which an op kernel keeps: as it was traced, and
 // with no control flow lowered.
 class InlineFunctionMetadata {
  public:
@@ -33,8 +32,8 @@ class InlineFunctionMetadata {
       OpKernelConstruction* ctx, NameAttrList function,
       std::shared_ptr<const InlineFunctionMetadata>* metadata);
 
-  // False if the single-threaded executor is known to reject it. It may reject
-  // others when they are called.
+  // False if the single-threaded executor is known to reject it. If true, it
+  // may still reject it when it is called.
   bool is_inline() const { return is_inline_; }
   // Whether one of its operations calls Python.
   bool calls_python() const { return calls_python_; }
@@ -46,14 +45,14 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
-  // The native layers that it ends in, or null. `for_inline_` is what comes
-  // before, if they are not all.
+  // The native layers at its end, or null. If they are not all of it,
+  // `for_inline_` is what comes before them.
   std::unique_ptr<const LayersFunction> layers_;
   bool layers_are_all_ = false;
 };
 
-// An error unless the function returns components of these types, and there is
-// a shape for each. A graph that was loaded may say anything.
+// Fails unless the function returns components of these types, and there is a
+// shape for each. A loaded graph may say anything.
 absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
                               const std::string& function,
                               const DataTypeVector& types, size_t num_shapes);
@@ -68,8 +67,8 @@ struct FunctionContexts {
   IteratorContext usual;
   // Its runner runs each closure at once, on the calling thread.
   IteratorContext runs_inline;
-  // Threads that one operation may use: the option max_intra_op_parallelism,
-  // else a call's share of the processors. 0 for no bound.
+  // How many threads one operation may use: the option
+  // max_intra_op_parallelism, or a call's share of the CPU cores. 0: no bound.
   int max_parallelism;
 };
 
@@ -84,11 +83,10 @@ class InlineFunction {
       const std::string& arguments, std::unique_ptr<InlineFunction>* function);
 
   const InlineFunctionMetadata& metadata() const { return *metadata_; }
-  // The function as it was traced.
   CapturedFunction& as_traced() const { return *as_traced_; }
-  // Adds what it captures to a graph. If `ctx` asks for it, returns an error
-  // where the graph cannot hold the whole function: a process that loads the
-  // graph may not have the Python function that it calls.
+  // Adds what it captures to a graph. If `ctx` asks for it, fails if the graph
+  // cannot hold the whole function: a process that loads the graph may not have
+  // the Python function that it calls.
   absl::Status AddToGraph(SerializationContext* ctx,
                           DatasetBase::DatasetGraphDefBuilder* b,
                           std::vector<Node*>* arguments,
@@ -108,18 +106,18 @@ class InlineFunction {
 // Thread-safe.
 class InstantiatedInlineFunction {
  public:
-  // A function that calls Python gets copies of what others hold. An OutOfRange
-  // error of the function becomes InvalidArgument, as in `map`, so that it is
-  // not taken for the end of the sequence.
+  // A function that calls Python gets copies of tensors that others hold. An
+  // OutOfRange error of the function becomes InvalidArgument, as in `map`, so
+  // that it is not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
-  // Writes the results into a row, after it has checked that they are one.
+  // Writes the results into a row, after checking that they fit it.
   absl::Status RunInto(FunctionContexts* contexts,
                        std::vector<Tensor> arguments, const BatchRows& rows,
                        const BatchRows::Row& row);
   // Whether it is native layers alone.
   bool is_native() const { return layers_ != nullptr && layers_are_all_; }
-  // What can be called in its place with these arguments, or null. See
+  // The layers that can be called instead with these arguments, or null. See
   // `LayersFunction::Takes`.
   const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,
                                   int num_missing = 0) const {
@@ -132,8 +130,8 @@ class InstantiatedInlineFunction {
 
   using Function = InstantiatedCapturedFunction;
 
-  // Without the native layers that it ends in: `*layers` is still to be called
-  // with `*values`, or null if these are the results.
+  // Runs all but the native layers at its end: call `*layers` with `*values`,
+  // or, if it is null, these are the results.
   absl::Status RunUpToLayers(FunctionContexts* contexts,
                              std::vector<Tensor>* values,
                              const LayersFunction** layers);

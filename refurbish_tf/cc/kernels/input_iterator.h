@@ -1,4 +1,4 @@
-// The iterators whose workers read the input.
+// Iterators whose workers read the input.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace refurbish_tf {
 
-// Work each piece of which, a `P`, is fetched from the input.
+// Work whose pieces, of type `P`, are fetched from the input.
 template <class P>
 class InputWork : public OrderedWorkers::Work {
  public:
@@ -30,7 +30,7 @@ class InputWork : public OrderedWorkers::Work {
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
 
-  // Those that the input reads, before anything else.
+  // Sets the stages that the input reads. Called before anything else.
   void SetStages(std::vector<std::shared_ptr<Stage>> stages) {
     stages_ = std::move(stages);
   }
@@ -46,10 +46,10 @@ class InputWork : public OrderedWorkers::Work {
   }
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
-  // A checkpoint of the input. For one thread at a time, which reads no element
-  // meanwhile.
+  // A checkpoint of the input. Called by one thread at a time, and never while
+  // an element is read.
   MemoryCheckpoint Snapshot() {
-    // As `tf.train.Checkpoint` has it, but without a warning for each one.
+    // The policy of `tf.train.Checkpoint`, but without its warnings.
     const bool allowed =
         ctx_.options() != nullptr &&
         ctx_.options()->optional_external_state_policy_case() ==
@@ -57,13 +57,13 @@ class InputWork : public OrderedWorkers::Work {
         ctx_.options()->external_state_policy() !=
             tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
     SerializationContext::Params params;
-    params.resource_mgr = nullptr;  // Not initialized by TensorFlow.
+    params.resource_mgr = nullptr;  // TensorFlow does not initialize it.
     params.external_state_policy =
         allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
                 : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
     SerializationContext ctx(std::move(params));
     MemoryCheckpoint snapshot(ids_);
-    // An input that cannot be saved can be read all the same.
+    // An input that cannot be saved can still be read.
     snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
     for (const auto& stage : stages_) {
       snapshot.UpdateStatus(SaveNextEpoch(&snapshot, *stage));
@@ -74,7 +74,7 @@ class InputWork : public OrderedWorkers::Work {
  protected:
   IteratorContext& ctx() { return ctx_; }
 
-  // The next methods are for `Fetch`. False at the end of the input.
+  // For `Fetch`. Returns false at the end of the input.
   bool Read(Result* result) {
     if (input_ended_) return false;
     bool end = false;
@@ -83,7 +83,7 @@ class InputWork : public OrderedWorkers::Work {
     return !input_ended_;
   }
 
-  // What has changed in a symbolic checkpoint since the last call.
+  // The changes of a symbolic checkpoint since the last call.
   MemoryCheckpoint DrainChanges() {
     MemoryCheckpoint changes(ctx_.id_registry());
     changes.Merge(ctx_.checkpoint());
@@ -99,8 +99,8 @@ class InputWork : public OrderedWorkers::Work {
   std::atomic<bool> input_ended_{false};
 };
 
-// An iterator with workers that do `Work`, an InputWork. What `Work` uses must
-// be its own or the dataset's: the members of the derived class are destroyed
+// An iterator with workers that do `Work`, an InputWork. `Work` may only use
+// what it or the dataset owns: the members of the derived class are destroyed
 // before the workers stop.
 template <class Dataset, class Work>
 class InputIterator : public WorkersIterator<Dataset> {
@@ -142,7 +142,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     return IteratorContext(std::move(params));
   }
 
-  // Before `Start`. `arguments` are those of `Work` behind the input's.
+  // Called before `Start`. `arguments`: those of `Work` after the input's.
   template <class... Arguments>
   void MakeWork(IteratorContext* ctx, Arguments&&... arguments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -170,8 +170,8 @@ class InputIterator : public WorkersIterator<Dataset> {
     return status;
   }
 
-  // Not guarded by `mu_`: the workers read it, too, one at a time and never
-  // while they are settled.
+  // Not guarded by `mu_`, because the workers also read it, one at a time and
+  // never while they are settled.
   std::unique_ptr<IteratorBase> input_;
   // Both set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;

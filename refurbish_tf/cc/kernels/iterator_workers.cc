@@ -14,19 +14,18 @@ namespace {
 // Each call may take a thread.
 constexpr int64_t kMostCalls = 1024;
 
-// How many results may be ready or in progress: so many per call, and at least
-// `kLeastPieces`.
+// How many results may be ready or in progress: this many per call, but at
+// least `kLeastPieces`.
 constexpr size_t kLeastPieces = 16;
 constexpr size_t kPiecesPerCall = 4;
-// How many rows of a batch are claimed ahead. A batch may be larger than all
-// that there is, if nobody knows how much that is.
+// How many rows of a batch are claimed ahead. A batch may be larger than the
+// source, if the length of the source is unknown.
 constexpr int64_t kMostRowsAhead = 1 << 14;
-// The same while they are small: waking a thread for every eighth sample took a
+// The same for small results: waking a thread for every eighth sample took a
 // twentieth of the CPU time at 32x32.
 constexpr size_t kSmallPieces = 64;
 
-// The part of the memory that results of one iterator may take, if they are
-// large.
+// The large results of one iterator may take 1 / kPartOfMemory of memory.
 constexpr int64_t kPartOfMemory = 16;
 
 bool InOrder(const std::string& deterministic, IteratorContext* ctx) {

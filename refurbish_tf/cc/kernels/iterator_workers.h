@@ -20,36 +20,35 @@
 
 namespace refurbish_tf {
 
-// The `num_parallel_calls` that stands for the size of the thread pool.
+// The `num_parallel_calls` that means the size of the thread pool.
 inline constexpr int64_t kAutotuneCalls = -1;
 
-// An error unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the
+// Fails unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the
 // argument that the message is about.
 absl::Status CheckParallelCalls(int64_t value,
                                 absl::string_view name = "num_parallel_calls");
 
 // Options of workers that run `functions`. `deterministic` is "true", "false"
-// or, for the option of the pipeline, "default".
+// or "default", which means the option of the pipeline.
 OrderedWorkers::Options WorkerOptions(
     IteratorContext* ctx, int64_t num_parallel_calls,
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
-// Describes the rows of a dataset's batches.
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 
 // Makes the rows of a dataset's batches, for `num_results` results. If that is
-// negative their number is unknown, and a batch begins with no more rows than
-// large results may take. Workers make as many results ahead as before, and a
-// batch of them, whose memory is that of the batches.
+// negative, their number is unknown, and a batch begins with no more rows than
+// large results may take. Workers then make one batch more ahead than before,
+// because its results are in the memory of the batches.
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,
                                     std::shared_ptr<BatchMemory> memory,
                                     OrderedWorkers::Options* options);
 
-// The workers are cancelled with their iterator. Only `Cancel` may be called by
-// several threads at once.
+// Workers that are cancelled with their iterator. Only `Cancel` may be called
+// by several threads at once.
 class IteratorWorkers {
  public:
   IteratorWorkers() = default;
@@ -61,8 +60,8 @@ class IteratorWorkers {
 
   // For the functions that the workers run and for the iterator's input.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
-  // Of the batches of the iterator. Keeps nothing after it. `stage` names the
-  // stage in errors.
+  // The memory of the iterator's batches, which keeps nothing after the
+  // iterator. `stage` names the stage in errors.
   std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
                                                IteratorContext* ctx);
 
@@ -103,11 +102,10 @@ class WorkersIterator : public DatasetIterator<Dataset> {
   bool SymbolicCheckpointCompatible() const override { return true; }
 
  protected:
-  // Whether the workers were started.
   bool IsRunning() { return workers_.get() != nullptr; }
 
-  // The next piece, or null at the end. `*waited_nanos` is how long it was not
-  // ready.
+  // The next piece, or null at the end. `*waited_nanos`: how long the consumer
+  // waited for it.
   template <class P>
   absl::Status NextPiece(IteratorContext* ctx, std::unique_ptr<P>* piece,
                          int64_t* waited_nanos)

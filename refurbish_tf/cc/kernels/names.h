@@ -1,5 +1,5 @@
-// TensorFlow's names that several kernels use, declared once, with all that
-// is needed to use them.
+// TensorFlow's names that several kernels use, declared once, with the includes
+// that they need.
 #pragma once
 
 #include "absl/status/status.h"
@@ -57,7 +57,7 @@ using tensorflow::data::UnaryDatasetOpKernel;
 
 }  // namespace refurbish_tf
 
-// Registers the class of a kernel for the op of this name.
+// Registers a kernel class for the op of this name.
 #define REFURBISH_TF_KERNEL(op, ...) \
   REGISTER_KERNEL_BUILDER(           \
       Name("RefurbishTf>" op).Device(::tensorflow::DEVICE_CPU), __VA_ARGS__)

@@ -16,7 +16,7 @@ bool IsOneOf(absl::string_view name, const Names&... names) {
   return ((name == names) || ...);
 }
 
-// What is not registered is a function, whose graph is looked at itself.
+// An operation that is not registered is a function; its graph is checked.
 bool HasState(const std::string& op) {
   const auto* const found = tensorflow::OpRegistry::Global()->LookUp(op);
   return found != nullptr && found->op_def.is_stateful();
@@ -31,14 +31,13 @@ bool HasInputDataset(const std::string& op) {
   });
 }
 
-// All datasets of this package, and of TensorFlow's those that have a trait.
+// All datasets of this package, and TensorFlow's datasets that have a trait.
 //
-// `RandomIndexingCompatible` cannot be relied on. `cache`, `take` and every
-// dataset with an infinite input, such as `enumerate`, promise more than their
-// inputs can do. `assert_cardinality` counts its elements, and so does
-// `repeat`, whose rounds end too early inside `concatenate` and around
-// `concatenate` or `zip`. So `kByIndex` is for the datasets that are known to
-// keep the promise.
+// `RandomIndexingCompatible` is unreliable. `cache`, `take` and every dataset
+// with an infinite input, such as `enumerate`, promise more than their inputs
+// can do. `assert_cardinality` counts its elements, and so does `repeat`, whose
+// rounds end too early inside `concatenate` and around `concatenate` or `zip`.
+// So `kByIndex` is for datasets that are known to keep the promise.
 constexpr std::pair<unsigned, const char*> kDatasets[] = {
     {kListed,
      "RefurbishTf>AdaptiveEchoDataset RefurbishTf>HandOverDataset "
@@ -79,8 +78,8 @@ bool HasTrait(const std::string& dataset, DatasetTrait trait) {
       if (name == dataset) return (traits | kListed) & trait;
     }
   }
-  // Any other dataset of TensorFlow or a user is read as a stream that may
-  // change, which is always right.
+  // Any other dataset, of TensorFlow or a user, is read as a stream that may
+  // change, which is always correct.
   return false;
 }
 
@@ -101,8 +100,8 @@ bool DrawsAnew(const std::string& op) {
       absl::StartsWith(op, "Stateless")) {
     return false;
   }
-  // A random operation with a seed, too: it yields the next number at each
-  // call, and not all elements are asked for. "Assign": Keras' random layers
+  // Includes random operations with a seed: they yield the next number at each
+  // call, and not all elements are requested. "Assign": Keras' random layers
   // keep their seed in a variable.
   for (const char* part :
        {"Random", "Multinomial", "TruncatedNormal", "NonDeterministicInts",

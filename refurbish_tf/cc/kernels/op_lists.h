@@ -5,20 +5,20 @@
 
 namespace refurbish_tf {
 
-// What is known of a dataset, in bits.
+// What is known about a dataset, in bits.
 enum DatasetTrait : unsigned {
-  kListed = 1,  // At all.
-  // An index mapper can ask for any of its elements, in any order, provided
-  // that it can ask its inputs.
+  kListed = 1,  // It is in the list.
+  // An index mapper can ask for any of its elements, in any order, if it can
+  // ask its inputs.
   kByIndex = 2,
-  // It counts the elements that it yields also with an index mapper, and ends
+  // It counts the elements that it yields, even with an index mapper, and ends
   // or fails after as many as it has.
   kCounts = 4,
   // It is infinite if its inputs are, though it reports an unknown cardinality.
   kEndsWithInput = 8,
-  // It makes one element of each of its input, in its order.
+  // It makes one element from each one of its input, in the same order.
   kOneOfEach = 16,
-  // As `AlwaysDoesTheSame` and `YieldsWhatIsInGraph`.
+  // See `AlwaysDoesTheSame` and `YieldsWhatIsInGraph`.
   kSame = 32,
   kInGraph = 64,
 };
@@ -32,15 +32,15 @@ bool NeedsDefaultExecutor(const std::string& op);
 
 bool CallsPython(const std::string& op);
 
-// Operations that draw random numbers, or count something, so that a source
+// Operations that draw random numbers or count something, so that a source
 // yields other elements each time.
 bool DrawsAnew(const std::string& op);
 
 // Operations that certainly yield the same for the same inputs and files: they
-// have no state, or it does not matter. Their functions are looked at apart.
+// have no state, or it does not matter. Their functions are checked separately.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Of those, the ones that yield tensors which stand in the graph, as they are.
+// Those of them that yield tensors of the graph, unchanged.
 bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

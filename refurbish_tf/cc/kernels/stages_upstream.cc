@@ -10,7 +10,7 @@
 namespace refurbish_tf {
 namespace {
 
-// They also save how far they are in the element.
+// These read an element again, and also save how far they are in it.
 bool ReadsAgain(const std::string& type) {
   return absl::StartsWith(type, "Unbatch") ||
          absl::StartsWith(type, "FlatMap") ||

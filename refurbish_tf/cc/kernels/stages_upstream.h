@@ -1,11 +1,11 @@
-// The refurbish stages that a dataset reads, and what an iterator's checkpoint
-// says of them.
+// Finds the refurbish stages that a dataset reads, and saves their next epochs
+// in an iterator's checkpoint.
 //
 // TensorFlow's `batch` and others drop their input's iterator at the end of an
-// epoch, and the checkpoint then lacks the stage. Which epoch the stage begins
-// next is known to itself, but it may be ahead of the consumer. So an iterator
-// that reads ahead notes the number with each element, under a name that no
-// dropped iterator takes with it: in snapshots, and in symbolic checkpoints.
+// epoch, and the checkpoint then lacks the stage. The stage itself knows which
+// epoch it begins next, but it may be ahead of the consumer. So an iterator
+// that reads ahead saves the number with each element, in snapshots and in
+// symbolic checkpoints, under a name that is not dropped with any iterator.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,9 @@ class StageDataset {
 
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 
-// Each once. Does not look into functions. `read_again` gets, for each, the
-// type of a dataset after it that a symbolic checkpoint lets read an element
-// again, or nothing.
+// Returns each stage once. Does not search functions. `read_again` gets for
+// each stage the type of a dataset after it that, with symbolic checkpoints,
+// may read an element again, or an empty string.
 std::vector<std::shared_ptr<Stage>> StagesUpstream(
     const DatasetBase& dataset, std::vector<std::string>* read_again = nullptr);
 

@@ -1,4 +1,4 @@
-// TensorFlow's types of the values of images, and ours.
+// TensorFlow's types of image values, and ours.
 #pragma once
 
 #include "refurbish_tf/cc/image/image.h"

@@ -1,5 +1,5 @@
-// The ops of `rtf.augment`: native layers, mixup and CutMix. Signatures and
-// shapes.
+// Signatures and shapes of the ops of `rtf.augment`: native layers, mixup and
+// CutMix.
 #include <string>
 #include <vector>
 
@@ -53,7 +53,7 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Checks that `images` have 3 dimensions, or more in front: of a batch, of
+// Checks that `images` have 3 dimensions, or more: leading ones of a batch, of
 // the frames of a clip, or of both.
 absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   bool clips;
@@ -79,9 +79,9 @@ absl::Status FollowerShape(InferenceContext* c, int lead, ImageSize given,
   return absl::OkStatus();
 }
 
-// Sets the shapes of what follows images, inputs from `input` on, that begin
-// with `lead` dimensions of a batch or of frames. The images were of the size
-// `given`, and become `made`.
+// Sets the shapes of the images' targets: the inputs from `input` on, which
+// begin with `lead` dimensions of a batch or of frames. `given`: the size of
+// the images before the layers; `made`: after them.
 absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
                              ImageSize given, const ImageSpec& made) {
   std::vector<std::string> kinds;
@@ -111,8 +111,8 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   return absl::OkStatus();
 }
 
-// Sets the shapes that the layers return for `images` and for what follows
-// them. The kernel looks at their type.
+// Sets the shapes that the layers return for `images` and for their targets.
+// The kernel checks their type.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) return UnknownShape(c);
@@ -122,7 +122,7 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
       {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
-  // A dimension that the layers keep stays the same object, also if unknown.
+  // A dimension that the layers keep stays the same object, even if unknown.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
     return from == to && !made.size_is_new
                ? absl::OkStatus()
@@ -231,7 +231,7 @@ REGISTER_OP("RefurbishTf>SeedAt")
 //
 // layers: their descriptions, such as 'random_crop position=0 padding=4
 // reflect=0', in pieces. See `refurbish_tf/cc/image/layer_chain.h`.
-// batch_size: none for a single image.
+// batch_size: not given for a single image.
 REGISTER_OP("RefurbishTf>ImageDraws")
     .Input("seed: Tseed")
     .Input("batch_size: num_batch_sizes * int64")
@@ -241,7 +241,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Attr("num_batch_sizes: int >= 0")
     .SetShapeFn(DrawsShape);
 
-// An op on images, what is to be done to them, and what follows them.
+// An op on images, with their draws or a seed, and on their targets.
 #define IMAGE_OP(name, second)                                  \
   REGISTER_OP("RefurbishTf>" name)                              \
       .Input("images: S")                                       \
@@ -259,20 +259,19 @@ REGISTER_OP("RefurbishTf>ImageDraws")
       .Attr("S: {uint8, uint16, int16, float, bfloat16, half}") \
       .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
 
-// Applies a chain of layers, with their draws, to an image or to each image
-// of a batch, and to what follows it.
+// Applies a chain of layers, with their draws, to an image or to each image of
+// a batch, and to its targets.
 //
 // If the layers draw nothing, `draws` may have any shape.
 // clips: whether an image of four dimensions is a clip, [frames, height, width,
-// channels], whose frames have the same draws. One more dimension in front is a
+// channels], whose frames have the same draws. One more leading dimension is a
 // batch of clips.
 // looks_at_channels: whether to warn if channels seem to come first.
-// targets: what follows; begins with the dimensions that the images have
-// before their height.
-// kinds, names: of each target: what it is, as in `targets=` of
-// `rtf.augment.compose`, and what errors call it.
-// Tmoved: as Ttargets, but for a second image, of which layers make what they
-// make of the first.
+// targets: begin with the dimensions that the images have before their height.
+// kinds, names: of each target: its kind, as in `targets=` of
+// `rtf.augment.compose`, and its name in errors.
+// Tmoved: as Ttargets, except for a second image, whose type the layers change
+// like that of the first.
 IMAGE_OP("ImagePixels", "draws: int32").SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
@@ -280,20 +279,19 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape);
 
-// What there is to know of a chain of layers before there is an image.
+// What is known about a chain of layers before there is an image.
 //
 // S, shape: of the images, as far as they are known.
 // num_draws, is_policy: of each layer: how much it draws for an image, and
 // whether `offload` may leave it to an accelerator.
 // type: of the result, as a DataType.
-// problem, problem_layer: why the layers cannot take such images, to go on from
-// 'The image must ', and which of them; empty if they can.
-// version: of what all layers draw and make.
+// problem, problem_layer: why the layers cannot take such images, to continue
+// 'The image must ', and which layer; empty if they can.
+// version: of the draws and pixels of all layers.
 // moves: of each layer: whether it moves pixels.
-// row_changes: of each layer: what it may do to rows, to go on from 'may ', or
+// row_changes: of each layer: what it may do to rows, to continue 'may ', or
 // nothing.
-// refused_in: the layers within that one which refused it, such as "cutout in
-// ".
+// refused_in: the layers within that layer that refused, such as "cutout in ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("is_policy: bool")
@@ -311,16 +309,16 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
 
 // Decodes a part of an image file, and resizes it.
 //
-// Of a JPEG only the part is decoded, and smaller where that is enough. Several
-// files, of one size, are the frames of a clip: all have the same part.
+// Of a JPEG only the part is decoded, at a smaller scale if that suffices.
+// Several files, of one size, are the frames of a clip: all have the same part.
 //
-// targets, kinds, names: what follows the image, as for `ImagePixels`. It
-// belongs to the image as it stands.
+// targets, kinds, names: as for `ImagePixels`. Targets belong to the upright
+// image.
 // layers: one random resized crop, or a resize, which takes the whole image.
 // resizes: false to take only the part of the layer, at its full size.
-// apply_exif_orientation: whether the photograph is turned as its EXIF block
+// apply_exif_orientation: whether to turn the photograph as its EXIF block
 // says, before the layer.
-// max_pixels: of what the file claims.
+// max_pixels: the most that the file may claim.
 REGISTER_OP("RefurbishTf>DecodeResized")
     .Input("file: string")
     .Input("seed: Tseed")
@@ -341,7 +339,7 @@ REGISTER_OP("RefurbishTf>DecodeResized")
 // Mixes each image of a batch with another one. See
 // `refurbish_tf/cc/image/mixing.h`.
 //
-// lambdas: which part of each mixed image is of the image itself.
+// lambdas: the fraction of each mixed image that is of the image itself.
 // partners: the positions of the images that they are mixed with.
 REGISTER_OP("RefurbishTf>MixImages")
     .Input("images: T")
@@ -356,12 +354,12 @@ REGISTER_OP("RefurbishTf>MixImages")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(MixedImagesShape);
 
-// Mixes what belongs to images, [batch] or [batch, n], as `MixImages` did with
-// these.
+// Mixes rows that belong to images, [batch] or [batch, n], as `MixImages` did
+// with the images.
 //
 // rows: numbers of classes, int64 [batch] or [batch, 1], which become one-hot;
 // or floats, [batch, num_classes].
-// called: what errors call them.
+// called: the name of the rows in errors.
 // num_classes: 0 for floats of any number, or [batch] of them.
 REGISTER_OP("RefurbishTf>MixRows")
     .Input("rows: R")

@@ -1,4 +1,4 @@
-// The ops of stages, sources and cache stores: signatures and shapes.
+// Signatures and shapes of the ops of stages, sources and cache stores.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -16,7 +16,7 @@ absl::Status VectorShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Names, and rows of numbers that have them.
+// Names, and rows of numbers with these names.
 absl::Status NamedRowsShape(InferenceContext* c) {
   c->set_output(0, c->Vector(c->UnknownDim()));
   c->set_output(1, c->Matrix(c->UnknownDim(), c->UnknownDim()));
@@ -29,7 +29,6 @@ absl::Status PositionShape(InferenceContext* c) {
   return NamedRowsShape(c);
 }
 
-// An op that makes a dataset.
 #define DATASET_OP(name)                       \
   REGISTER_OP("RefurbishTf>" name)             \
       .Output("handle: variant")               \
@@ -42,7 +41,7 @@ absl::Status PositionShape(InferenceContext* c) {
 #define OP_ON(what, name) \
   REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
 
-// An op that reads the counts of one, or what describes it.
+// An op that reads the counts or the description of a stage or a store.
 #define COUNTS_OP(what, name)  \
   OP_ON(what, name)            \
       .Output("names: string") \
@@ -56,7 +55,7 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape);
 
 // How many bytes this process can still have, and how many of these are not for
-// samples. From then on all is read below `root`, which is empty but in tests.
+// samples. From then on everything is read below `root`, empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
@@ -66,11 +65,10 @@ REGISTER_OP("RefurbishTf>Memory")
 // Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
 // result is cached, then `final_fn`.
 //
-// partial_seed, final_seed: whether the function takes a seed (int32 [2])
-// after the components of its element. Without a final function `final_seed`
-// yields the seed that it would get after the components.
-// any_seed: the user gave no seed, so those of a checkpoint may replace
-// these.
+// partial_seed, final_seed: whether the function takes a seed (int32 [2]) after
+// the components of its element. Without a final function, `final_seed` yields
+// the seed that it would get, after the components.
+// any_seed: the user gave no seed, so that a checkpoint's may replace it.
 // num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 // batch_size: 0 to yield samples. `output_shapes` are those of batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
@@ -106,15 +104,15 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// The counts of refurbish_tf.EpochStats, by name, a row per epoch.
+// The counts of refurbish_tf.EpochStats, by name, one row per epoch.
 COUNTS_OP("stage", "RefurbishCounts");
 
-// What describes a stage, by name, in one row. Numbers of samples are -1
+// The description of a stage, by name, in one row. Numbers of samples are -1
 // while unknown.
 COUNTS_OP("stage", "RefurbishDescription");
 
-// How often the schedule of a stage evicts a sample before the `epoch`-th one
-// since it began.
+// How often the schedule of a stage evicts a sample before its `epoch`-th
+// epoch.
 OP_ON("stage", "RefurbishGeneration")
     .Input("index: int64")
     .Input("epoch: int64")
@@ -129,8 +127,8 @@ REGISTER_OP("RefurbishTf>FirstStream")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// The position of a stage: numbers by name, in one row, r, and a bit for each
-// sample that was yielded.
+// The position of a stage: the numbers by name, in one row; r; and a bit for
+// each sample that was yielded.
 OP_ON("stage", "RefurbishPosition")
     .Output("names: string")
     .Output("numbers: int64")
@@ -138,9 +136,9 @@ OP_ON("stage", "RefurbishPosition")
     .Output("yielded: uint8")
     .SetShapeFn(PositionShape);
 
-// The same from the checkpoint of an iterator that is in an epoch of the stage,
-// which may be another process's; of how many such iterators; and which epoch
-// the stage would begin next, -1 if the checkpoint does not say.
+// The same, from the checkpoint of an iterator in an epoch of the stage,
+// perhaps of another process; how many such iterators there are; and the epoch
+// that the stage would begin next, or -1 if the checkpoint does not say.
 OP_ON("stage", "RefurbishSavedPosition")
     .Input("checkpoint: variant")
     .Output("names: string")
@@ -155,7 +153,7 @@ OP_ON("stage", "RefurbishSavedPosition")
 //
 // Fails and changes nothing if it is another stage's or damaged.
 //
-// lost_shards: of a joined position, those that it says nothing about.
+// lost_shards: the shards that a joined position says nothing about.
 OP_ON("stage", "RefurbishSetPosition")
     .Input("numbers: int64")
     .Input("reuse_factor: double")
@@ -163,16 +161,16 @@ OP_ON("stage", "RefurbishSetPosition")
     .Input("lost_shards: int64")
     .SetShapeFn(NoOutputs);
 
-// After the iterators of a checkpoint were restored: the stage begins no epoch
-// before `next_epoch`. Below 0 it is not known, and the next epoch is an error.
+// Called after the iterators of a checkpoint were restored: the stage begins no
+// epoch before `next_epoch`. If it is negative, the next epoch is an error.
 OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
 
 // The names of the refurbish stages that a dataset reads, upstream first.
 //
-// read_again: for each the type of a dataset after it that a symbolic
-// checkpoint lets read an element again, or nothing.
+// read_again: for each, the type of a dataset after it that, with symbolic
+// checkpoints, may read an element again, or nothing.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")
     .Output("stages: string")
@@ -210,7 +208,7 @@ DATASET_OP("AugmentDataset")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0");
 
-// The same in batches, which the workers make.
+// The same, in batches that the workers make.
 DATASET_OP("AugmentBatchDataset")
     .Input("input_dataset: variant")
     .Input("other_arguments: Targuments")
@@ -219,30 +217,29 @@ DATASET_OP("AugmentBatchDataset")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0");
 
-// Elements for another framework. If `exclusive`, nothing else has an
+// Elements for another framework. If `exclusive`, nothing else holds an
 // element's memory, so that the framework may write into it. Reads
-// `buffer_size` elements ahead. A checkpoint is of the element before the
-// last `num_ahead` ones.
+// `buffer_size` elements ahead. A checkpoint is from before the last
+// `num_ahead` elements.
 DATASET_OP("HandOverDataset")
     .Input("input_dataset: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
     .Attr("exclusive: bool");
 
-// Batches of images with the draws of their layers, of which the policy
-// layers are done for all images of each of the batch's parts but the
-// accelerator's.
+// Batches of images with the draws of their layers. The policy layers are done
+// for all images except a fraction of each part, left to the accelerator.
 //
 // eighths: the fraction of a part whose policy layers are left to the
-// accelerator, or -1.
-// group, tables: so many images of a group can get tables on the
+// accelerator, or -1 to adapt it.
+// group, tables: how many images of each group can get tables on the
 // accelerator.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
-// Otherwise it is made of `seed`, the epoch and the element's place.
-// any_seed: the user gave no seed, so that of a checkpoint may replace it.
+// Otherwise it is made from `seed`, the epoch and the element's position.
+// any_seed: the user gave no seed, so that a checkpoint's may replace it.
 // components: of the batches: one of the input, or -1 for the images, -2 for
-// the draws, -3 for the layers' sign, which has no bytes.
+// the draws, -3 for the layers' fingerprint, a shape without bytes.
 DATASET_OP("OffloadDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -263,23 +260,23 @@ DATASET_OP("OffloadDataset")
     .Attr("components: list(int) >= 1")
     .SetIsStateful();
 
-// The counts of refurbish_tf.OffloadStats, by name, a row per epoch.
+// The counts of refurbish_tf.OffloadStats, by name, one row per epoch.
 COUNTS_OP("stage", "OffloadCounts");
 
 // The state of a stage between two epochs, by name, in one row.
 COUNTS_OP("stage", "OffloadState");
 
-// Restores the state of a stage that OffloadState returned.
+// Restores the state that OffloadState returned.
 OP_ON("stage", "OffloadRestore").Input("state: int64").SetShapeFn(NoOutputs);
 
 // The elements of a Python source, by index.
 //
 // Both functions take a vector of indices and capture nothing. They return a
-// vector of error codes (int32) and a vector of messages, one of each per
-// index, then the components of the elements, one element after the other:
+// vector of error codes (int32) and a vector of messages, each with one entry
+// per index, then the components of the elements, one element after the other:
 // `read_one` of one element, `read_many` of `batch_reads` elements, of which
-// those after the last index are ignored. If `read_many` returns no codes,
-// each element is read alone.
+// those after the last index are ignored. If `read_many` returns no codes, each
+// element is read alone.
 //
 // num_parallel_reads: how many threads call them at once; -1 if the op chooses.
 DATASET_OP("DataSourceDataset")
@@ -292,7 +289,7 @@ DATASET_OP("DataSourceDataset")
 
 // The records of TFRecord files, by index.
 //
-// index_dir: where indices are kept; if empty, beside the files.
+// index_dir: where indices are kept; if empty, next to the files.
 // index: the name by which copies of the dataset find the same index.
 // num_parallel_reads: -1 if the op chooses.
 DATASET_OP("TfrecordDataset")
@@ -311,8 +308,8 @@ DATASET_OP("ImageFilesDataset")
     .Input("num_parallel_reads: int64")
     .SetDoNotOptimize();
 
-// The elements of a source by index, of which as many are kept as the store has
-// room for. It stays a source by index.
+// A source by index of which as many elements are kept as the store has room
+// for. It is still a source by index.
 DATASET_OP("CachedDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -321,7 +318,7 @@ DATASET_OP("CachedDataset")
     .Input("num_parallel_reads: int64")
     .SetIsStateful();
 
-// The counts of refurbish_tf.EchoStats, by name, a row per iterator.
+// The counts of refurbish_tf.EchoStats, by name, one row per iterator.
 COUNTS_OP("stage", "EchoCounts");
 
 // Makes a cache store that lives as long as the handle.
@@ -336,11 +333,10 @@ REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// Adds settings to those that a store on disk was written with, and returns
-// all.
+// Adds settings to those that a store on disk was written with, and returns all
+// settings.
 //
-// replace: whether a setting that differs is replaced; otherwise the op
-// fails.
+// replace: whether to replace a setting that differs; otherwise the op fails.
 OP_ON("store", "CacheStoreAgree")
     .Input("names: string")
     .Input("values: string")
@@ -358,7 +354,6 @@ OP_ON("store", "CacheStoreVerify")
     .Output("counts: int64")
     .SetShapeFn(VectorShape<2>);
 
-// The components of the sample at `index`.
 OP_ON("store", "CacheStoreGet")
     .Input("index: int64")
     .Output("components: output_types")
@@ -366,33 +361,29 @@ OP_ON("store", "CacheStoreGet")
     .Attr("output_shapes: list(shape) >= 1")
     .SetShapeFn(tensorflow::shape_inference::DatasetIteratorShape);
 
-// Puts a sample at `index`.
 OP_ON("store", "CacheStorePut")
     .Input("index: int64")
     .Input("components: input_types")
     .Attr("input_types: list(type) >= 1")
     .SetShapeFn(NoOutputs);
 
-// Removes the sample at `index`.
 OP_ON("store", "CacheStoreRemove")
     .Input("index: int64")
     .Output("removed: bool")
     .SetShapeFn(ScalarShape);
 
-// Whether there is a sample at `index`.
 OP_ON("store", "CacheStoreContains")
     .Input("index: int64")
     .Output("present: bool")
     .SetShapeFn(ScalarShape);
 
-// Removes all samples.
 OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 
 // The fields of refurbish_tf.CacheStoreStats by name, in one row.
 COUNTS_OP("store", "CacheStoreStats");
 
-// The living jobs on a store on disk, a row per job: its process, its epoch,
-// and how many samples of it were handed out.
+// The living jobs on a store on disk, one row per job: its process, its epoch,
+// and how many samples of the epoch were handed out.
 COUNTS_OP("store", "CacheStoreJobs");
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Which fraction of each batch an accelerator finishes in place of the CPU.
 //
 // The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): the side
-// that has time gets more. The fraction rises by an eighth while training waits
-// for batches, and falls by an eighth while batches wait for training.
+// that has time to spare gets more. The fraction rises by an eighth while
+// training waits for batches, and falls by an eighth while batches wait for
+// training.
 #pragma once
 
 #include <algorithm>
@@ -12,25 +13,25 @@
 
 namespace refurbish_tf {
 
-// Counts in eighths. Reads no clock: the fractions are a function of what is
+// Counts in eighths. Reads no clock: the fractions depend only on what is
 // recorded. Not thread-safe.
 class DeviceFractionRule {
  public:
   static constexpr int kAutotuned = -1;
-  // What an accelerator can do of one batch. Another fraction is made of
-  // batches of the neighbouring ones, by turns.
+  // The fractions of one batch that an accelerator can do. Any other fraction
+  // is made by alternating between batches of the two nearest ones.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
-  // `fraction`: of all batches, or kAutotuned.
+  // `fraction`: of all batches, in eighths, or kAutotuned.
   explicit DeviceFractionRule(int fraction)
       : is_autotuned_(fraction == kAutotuned),
         fraction_(std::max(fraction, 0)) {}
 
   struct Batch {
-    int fraction = 0;  // At the time.
+    int fraction = 0;  // Of all batches, when this one was begun.
     int eighths = 0;   // Of this batch: one of kEighths.
   };
-  // The next batch that is begun.
+  // Plans the next batch.
   Batch Begin() {
     owed_ += fraction_;
     const int eighths =
@@ -40,12 +41,12 @@ class DeviceFractionRule {
     return {fraction_, eighths};
   }
 
-  // A batch was handed over, `since` nanoseconds after the one before if they
-  // are of one iterator. `waited`: how much of that it was waited for.
+  // A batch was handed over. `since`: nanoseconds since the previous one of the
+  // same iterator, if any. `waited`: for how many of them training waited.
   void Record(const Batch& batch, std::optional<int64_t> since,
               int64_t waited) {
     if (!is_autotuned_) return;
-    // Nothing is prefetched yet: the next batches are waited for in any case.
+    // Nothing is prefetched yet, so training waits for the next batches anyway.
     if (!since.has_value()) Forget();
     // Batches that were begun before a change say nothing about it.
     if (!since.has_value() || batch.fraction != fraction_) return;
@@ -53,7 +54,7 @@ class DeviceFractionRule {
     waited_ += waited;
     if (++num_batches_ < kWindow) return;
     if (waited_ > time_ / kMuch && fraction_ < kEighths.back()) {
-      // If a fall is taken back, the next one is put off for twice as long.
+      // If this takes back a fall, the next fall must wait twice as long.
       if (has_fallen_) patience_ = std::min(2 * patience_, kMostPatience);
       Move(1);
     }
@@ -66,8 +67,8 @@ class DeviceFractionRule {
   }
 
  private:
-  // How many batches are looked at. Training waits if it does so for more than
-  // `time_ / kMuch`, and batches wait if it does so for less than `time_ /
+  // How many batches a decision looks at. Training waits if it does so for more
+  // than `time_ / kMuch`; batches wait if it does so for less than `time_ /
   // kLittle`.
   static constexpr int kWindow = 8;
   static constexpr int kMuch = 8;
@@ -83,13 +84,13 @@ class DeviceFractionRule {
 
   const bool is_autotuned_;
   int fraction_;
-  int owed_ = 0;  // What earlier batches did less than their fraction.
-  // Of this fraction, since the last look: batches, how long they took, and for
-  // how long of it they were waited for.
+  int owed_ = 0;  // The eighths that earlier batches fell short of it.
+  // Batches of this fraction since the last decision: their number, how long
+  // they took, and for how much of that training waited.
   int num_batches_ = 0;
   int64_t time_ = 0;
   int64_t waited_ = 0;
-  // How often in turn batches waited, and how often they must before a fall.
+  // How often in a row batches waited, and how often they must before a fall.
   int num_punctual_ = 0;
   int patience_ = 1;
   bool has_fallen_ = false;  // The last change was a fall.

@@ -1,10 +1,10 @@
-// Which samples are kept where not all can be: it is fixed before it is known
-// how many there are, and how many fit.
+// Which samples are kept if not all fit. This is fixed before it is known how
+// many there are and how many fit.
 //
-// The source is divided into chunks of 2^16 samples. A permutation of its own
-// gives each sample of a chunk a row, and those of the first rows are kept: all
-// of the first rows, of the next one those of the first chunks. The last chunk
-// has fewer samples, and so not every row.
+// The source is divided into chunks of 2^16 samples. Each chunk has its own
+// permutation, which gives each sample a row. The first rows of all chunks are
+// kept, and one more row of the first chunks. The last chunk has fewer samples,
+// so some of its rows are empty.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace refurbish_tf {
 
-// Of samples of a source, those with the smallest keys are kept. Its lower half
-// is the index, so all keys of one seed differ.
+// The samples with the smallest keys are kept. The lower half of a key is the
+// index, so all keys of one seed differ.
 uint64_t KeptKey(uint64_t seed, uint32_t index);
 
-// How many of the first `num_samples` samples have a smaller key. Takes no time
-// that grows with them.
+// How many of the first `num_samples` samples have a smaller key. The time does
+// not grow with their number.
 uint32_t NumKeysBelow(uint64_t seed, uint32_t num_samples, uint64_t key);
 
 // Numbers samples so that the kept ones come first.
 class KeptSamples {
  public:
   KeptSamples() = default;
-  // At most `num_samples` can be kept.
+  // `num_kept` must be at most `num_samples`.
   KeptSamples(uint64_t seed, uint32_t num_samples, uint32_t num_kept);
 
   // Below `num_kept` if the sample is kept.
@@ -35,19 +35,19 @@ class KeptSamples {
  private:
   struct Chunk {
     uint32_t num_kept;
-    // The numbers of its first kept and of its first other sample.
+    // The numbers of its first kept sample and of its first other sample.
     uint32_t first_kept, first_other;
   };
   Chunk ChunkAt(uint32_t chunk) const;
 
   uint64_t seed_ = 0;
   uint32_t num_kept_ = 0;
-  bool divides_ = false;  // Else all or none are kept.
-  // How many chunks are full, how many of their rows are kept, and in how many
-  // of them one more.
+  bool divides_ = false;  // False if all or none are kept.
+  // How many chunks are full, how many of their rows are kept, and how many of
+  // them keep one more.
   uint32_t num_full_ = 0, num_rows_ = 0, num_longer_ = 0;
-  // Of the last chunk: its samples in the order of their rows, where each is in
-  // that order, and how many are kept.
+  // The last chunk: its samples in the order of their rows, the position of
+  // each in this order, and how many are kept.
   std::vector<uint16_t> last_, place_in_last_;
   uint32_t num_last_kept_ = 0;
 };

@@ -1,10 +1,9 @@
-// Random permutations of the numbers below a size, of which any number can be
-// asked for alone.
+// Random permutations of the numbers below a size. Each number can be looked up
+// alone.
 //
-// Of few numbers a permutation is shuffled into a table, so all permutations
-// are equally likely. Of many it is computed: nobody waits until all numbers
-// are arranged, and it takes no memory. Of few a computed one would not be
-// uniform.
+// A permutation of few numbers is shuffled into a table, so all permutations
+// are equally likely; a computed one would not be uniform. A permutation of
+// many numbers is computed: it takes no memory, and nobody waits for a table.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,12 @@
 namespace refurbish_tf {
 
 // A Feistel network: a number has two halves, and each round adds a hash of one
-// half to the other. Its domain has up to 2 sqrt(size) numbers more than the
-// permutation; from one of these it goes on (Black and Rogaway, 2002).
+// half to the other. Its domain has up to 2 sqrt(size) more numbers than the
+// permutation; if it yields one of these, it runs again (Black and Rogaway,
+// 2002).
 //
-// With six rounds or fewer, all numbers together tell a network from a random
-// permutation (Patarin, 2001).
+// With six rounds or fewer, a network can be distinguished from a random
+// permutation if all its values are known (Patarin, 2001).
 class FeistelNetwork {
  public:
   FeistelNetwork() = default;
@@ -35,7 +35,7 @@ class FeistelNetwork {
   uint64_t Hash(int round, uint32_t half) const {
     return Mix(key_ ^ (static_cast<uint64_t>(round) << 32 | half)) >> 32;
   }
-  // What to add to each half, the lower one below a power of two.
+  // What to add to each half. The lower half has a power-of-two range.
   uint32_t ToLower(int round, uint32_t upper) const {
     return static_cast<uint32_t>(Hash(round, upper)) & mask_;
   }
@@ -52,7 +52,7 @@ class FeistelNetwork {
 
 class Permutation {
  public:
-  // Up to this size a permutation is shuffled, in less than a millisecond.
+  // Up to this size a permutation is shuffled, which takes less than 1 ms.
   static constexpr uint32_t kMostShuffled = 1 << 16;
 
   Permutation() = default;

@@ -1,5 +1,5 @@
-// The policies of a schedule: their names, and all that an eviction policy is.
-// A new one comes last, as checkpoints have their numbers.
+// The policies of a schedule: their names, and the closed form of each eviction
+// policy. Add new ones at the end: checkpoints hold their numbers.
 #pragma once
 
 #include <cstdint>
@@ -35,19 +35,19 @@ enum class Shuffle { kCacheAware, kUniform };
 inline const Policies<Shuffle> kShuffles = {"shuffle",
                                             {"cache_aware", "uniform"}};
 
-// How often each sample was evicted before an epoch.
+// Determines how often each sample was evicted before an epoch.
 enum class Eviction { kBalanced, kReferenceCount };
 inline const Policies<Eviction> kEvictions = {"eviction",
                                               {"balanced", "reference_count"}};
 
 // How far a policy has come in an order of samples (balanced eviction: Lee et
-// al., USENIX ATC 2021, section 5.2): those that stand before `position` have
-// been evicted `rounds + 1` times, the others `rounds` times.
+// al., USENIX ATC 2021, section 5.2): samples before `position` have been
+// evicted `rounds + 1` times, the others `rounds` times.
 struct EvictionHand {
   uint64_t rounds = 0;
   uint32_t position = 0;
 
-  // Whether the count depends on where a sample stands.
+  // Whether the count depends on a sample's position in the order.
   bool is_between() const { return position > 0; }
   // How often the sample at a position of the order was evicted.
   uint64_t Evictions(uint32_t standing) const {
@@ -55,7 +55,7 @@ struct EvictionHand {
   }
 };
 
-// After `count` epochs, in an order of `length` samples.
+// The hand after `count` epochs, in an order of `length` samples.
 EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
                        double reuse_factor);
 

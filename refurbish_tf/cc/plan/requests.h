@@ -1,4 +1,4 @@
-// Which samples a source was asked for, in order.
+// The samples that were requested from a source, in order.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace refurbish_tf {
 
-// Numbered from 0. Those that were read are dropped.
+// Requests are numbered from 0. Those that were read are dropped.
 class Requests {
  public:
   void Add(uint32_t index) { requests_.push_back(index); }
-  // One after the last.
+  // One more than the last number.
   size_t end() const { return first_ + requests_.size(); }
-  // The `n`-th was read, and so is not there any longer.
+  // Whether the `n`-th request was read, and so dropped.
   bool WasRead(size_t n) const { return n < first_; }
   uint32_t operator[](size_t n) const { return requests_[n - first_]; }
-  // So many were read.
+  // Drops the first `num_read` requests, which were read.
   void NoteRead(size_t num_read) {
     for (; first_ < num_read && !requests_.empty(); ++first_) {
       requests_.pop_front();

@@ -1,4 +1,4 @@
-// What an epoch has decided of each of its samples.
+// What an epoch has decided about each of its samples.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 namespace refurbish_tf {
 
 enum class SampleState : uint8_t {
-  // Nothing is decided: it is still to come.
+  // Nothing is decided yet.
   kOpen,
-  // The source is asked for it. It comes from there, freshly prepared.
+  // Requested from the source, to be prepared.
   kAsked,
-  // It needs no source: it was taken from the store, is being read from there
-  // or from the ring, or came before. A stream passes over it.
+  // Needs no source: it was taken from the store, is being read from the store
+  // or the ring, or was already yielded. A stream passes over it.
   kFound,
-  // It is looked for again at the end of the order. Until then a stream passes
+  // To be looked up again at the end of the order. Until then a stream passes
   // over it.
   kDeferred,
 };
 
-// One for each sample, in two bits. Those that were not set are open.
+// Two bits for each sample. Samples that were not set are open.
 class SampleStates {
  public:
   void Resize(uint32_t num_samples) { bytes_.resize(num_samples / 4 + 1); }

@@ -45,15 +45,15 @@ EpochSchedule EpochSchedule::AllFresh(const ScheduleOptions& options,
 
 Slot EpochSchedule::At(uint32_t position) const {
   bool fresh;
-  uint32_t nth;  // Of the fresh or of the cached ones.
+  uint32_t nth;  // Among the fresh or the cached samples.
   if (is_uniform_) {
     nth = orders_[0](position);
     fresh = nth < num_fresh_;
     if (!fresh) nth -= num_fresh_;
   } else {
-    // The k-th place is fresh when k * F / N + phase / N passes a whole number
-    // at it, so every window of W places holds W * F / N of them, rounded up or
-    // down.
+    // The k-th place is fresh if k * F / N + phase / N passes a whole number
+    // there, so every window of W places has W * F / N fresh ones, rounded up
+    // or down.
     const uint64_t numerator =
         static_cast<uint64_t>(position) * num_fresh_ + phase_;
     const auto rank = static_cast<uint32_t>(numerator / num_samples_);
@@ -62,7 +62,7 @@ Slot EpochSchedule::At(uint32_t position) const {
     nth = fresh ? orders_[0](rank) : orders_[1](position - rank);
   }
   if (schedule_ == nullptr) return {nth, true, epoch_, false};
-  // So the order of a first epoch does not depend on how many are kept.
+  // A first epoch's order must not depend on how many samples are kept.
   Schedule::Member member = {nth, {}};
   if (num_fresh_ == num_samples_) {
     member.standing = schedule_->StandingOf(nth);
@@ -108,8 +108,8 @@ OrderWalk::OrderWalk(const EpochSchedule& order, std::vector<bool> has_come)
 Slot OrderWalk::Next() {
   Slot slot = order_->At(position_++);
   if (has_come_.empty() || !has_come_[slot.index]) return slot;
-  // For each sample that came before its place there is a place before this
-  // whose sample did not.
+  // For each sample that came before its place, there is an earlier place whose
+  // sample did not come.
   do {
     slot = order_->At(passed_++);
   } while (has_come_[slot.index]);
@@ -174,7 +174,7 @@ Schedule::Hands Schedule::HandsAt(uint64_t epoch) const {
 Schedule::Standing Schedule::StandingOf(uint32_t index) const {
   if (moved_.has_value()) {
     const uint64_t in_whole = moved_->shard.InWhole(index);
-    // The first of the former shards may have a sample more than the others.
+    // The first former shards may have one sample more than the others.
     const int cycle =
         in_whole % moved_->former >= moved_->whole % moved_->former;
     return {cycle, ranks_[cycle](in_whole / moved_->former)};

@@ -1,10 +1,9 @@
-// Which samples are prepared afresh in an epoch, and in what order fresh and
-// cached ones come: balanced eviction (Lee et al., USENIX ATC 2021, section
-// 5.2) and cache-aware shuffle (section 5.3), with the paper's naive baseline.
+// Which samples of an epoch are fresh, and the order of fresh and cached ones:
+// balanced eviction (Lee et al., USENIX ATC 2021, section 5.2) and cache-aware
+// shuffle (section 5.3), with the paper's naive baseline.
 //
 // Everything here is a pure function of the options, the number of samples, the
-// capacity and the epoch. There is no storage and there are no threads; a const
-// object may be shared between threads.
+// capacity and the epoch. Threads may share a const object.
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@ namespace refurbish_tf {
 
 struct ScheduleOptions {
   uint64_t seed = 0;
-  // Seeds the order of an epoch in place of `seed`.
+  // Replaces `seed` for the order of an epoch.
   std::optional<uint64_t> order_seed;
   double reuse_factor = 1;  // Any real number >= 1.
   Eviction eviction = Eviction::kBalanced;
@@ -32,21 +31,21 @@ struct ScheduleOptions {
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
 inline constexpr int64_t kUnknownSamples = -1;
-// The most samples of a stage: at most kMaxSamples, and as many as this machine
-// has memory to arrange. A stage and an epoch take so many bytes for each,
-// measured, of a moved shard, unless the store takes more.
+// The most samples of a stage: at most kMaxSamples, and no more than this
+// machine has memory to arrange. `bytes_each`: what a stage and an epoch of a
+// moved shard take for each sample (measured), unless the store takes more.
 int64_t MostSamples(int64_t bytes_each = 5);
-// Epoch numbers are below it. A sample is evicted at most once an epoch, so its
-// generation is at most its epoch's number: both have 32 bits, and the greatest
-// value is left to mean "none".
+// Epoch numbers are below this. A sample is evicted at most once an epoch, so
+// its generation is at most the epoch's number. Both have 32 bits, and the
+// greatest value means "none".
 inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
-// What the schedule alone says of a position in the order of an epoch.
+// The schedule's plan for a position of an epoch.
 struct Slot {
   uint32_t index;
   bool fresh;  // The schedule wants the sample prepared in this epoch.
   uint64_t generation = 0;
-  bool reused = false;  // As `EpochSchedule::Reused`.
+  bool reused = false;  // See `EpochSchedule::Reused`.
 };
 
 class Schedule;
@@ -73,22 +72,20 @@ class EpochSchedule {
   uint32_t num_evicted() const { return num_evicted_; }
   int64_t bytes() const { return orders_[0].bytes() + orders_[1].bytes(); }
 
-  // The sample at the `position`-th place of the epoch.
+  // The plan for the `position`-th place of the epoch.
   Slot At(uint32_t position) const;
 
   uint64_t Generation(uint32_t index) const;
 
-  // Whether the content that the sample has in this epoch is used again in the
-  // next one.
+  // Whether the next epoch uses the content that the sample has in this one.
   bool Reused(uint32_t index) const;
 
-  // Whether the sample is kept in the store at all.
   bool Kept(uint32_t index) const;
 
  private:
   friend class Schedule;
 
-  // The samples of a cycle that the epoch evicts: from this place on, round it.
+  // The samples of a cycle that the epoch evicts. It may wrap around.
   struct Evicted {
     uint32_t first = 0;
     uint32_t count = 0;
@@ -102,12 +99,13 @@ class EpochSchedule {
   uint32_t num_fresh_ = 0;
   uint32_t num_evicted_ = 0;
   const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
-  // By cycle, of this epoch and the next one.
+  // By cycle: the hands of this epoch and of the next one.
   std::array<EvictionHand, 2> now_, next_;
   std::array<Evicted, 2> evicted_;
 
-  // Cache-aware: of the fresh and of the cached samples, which `At` interleaves
-  // from `phase_` on. Uniform: of all, the fresh ones first.
+  // Cache-aware: the orders of the fresh and of the cached samples, which `At`
+  // interleaves, starting at `phase_`. Uniform: one order of all samples, in
+  // which the fresh ones have the lowest numbers.
   std::array<Permutation, 2> orders_;
   bool is_uniform_ = false;
   uint32_t phase_ = 0;
@@ -117,39 +115,39 @@ class EpochSchedule {
 class OrderWalk {
  public:
   explicit OrderWalk(const EpochSchedule& order) : order_(&order) {}
-  // Continues after as many places as there are samples that have come. If
-  // some came before their places, samples whose places have passed come there.
+  // Continues after as many places as samples have come. Some may have come
+  // before their places; at those places come samples whose places have passed.
   OrderWalk(const EpochSchedule& order, std::vector<bool> has_come);
 
-  // Not after the last place.
+  // Must not be called after the last place.
   Slot Next();
 
  private:
   const EpochSchedule* order_;
   std::vector<bool> has_come_;
   uint32_t position_ = 0;
-  // Every sample at a place before this has come, or has another place.
+  // Every sample at a place before this has come, or was given another place.
   uint32_t passed_ = 0;
 };
 
-// The schedule of a training run over `num_samples` samples of which `capacity`
-// can be kept in the cache store at a time, beginning at epoch `origin`, in
-// which every sample is fresh.
+// The schedule of a training run over `num_samples` samples, of which
+// `capacity` can be kept in the cache store at a time. It begins at epoch
+// `origin`, in which every sample is fresh.
 //
 // Balanced eviction goes round the kept samples in the order of one random
-// permutation, capacity / r an epoch, until training ends. After t epochs it
-// has made floor(t * capacity / r) evictions, exactly, which gives every
+// permutation, capacity / r per epoch, until training ends. After t epochs it
+// has made exactly floor(t * capacity / r) evictions, which gives every
 // generation in closed form. The other samples are prepared in every epoch.
 //
-// The generation of a kept sample is `origin` plus how often it has been
-// evicted; of the others, the epoch. Two generations of a sample are two
+// The generation of a kept sample is `origin` plus the number of its evictions;
+// that of any other sample is the epoch. Two generations of a sample are two
 // different partially augmented samples.
 //
-// Between two epochs the source may be divided into another number of shards.
-// Each sample then keeps its place in the eviction order of the shard that it
-// was in when the schedule began, and with it its generations: a shard follows
-// as many eviction orders as it has samples of former shards. These have one of
-// two lengths, and those of one length are the same. Their samples are then
+// Between two epochs the number of shards of the source may change. Each sample
+// then keeps its place in the eviction order of the shard that it was in when
+// the schedule began, and with it its generations: a shard follows one eviction
+// order for each former shard that its samples come from. These orders have one
+// of two lengths, and those of one length are equal. The samples are then
 // sorted, which takes time and four bytes a sample.
 class Schedule {
  public:
@@ -164,7 +162,7 @@ class Schedule {
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
-  // In how many shards it was divided then; `now`: in how many it is.
+  // The number of shards when the schedule began. `now`: the present number.
   uint32_t ShardsThen(uint32_t now) const {
     return moved_.has_value() ? moved_->former : now;
   }
@@ -174,7 +172,7 @@ class Schedule {
 
   // `epoch` must be at least `origin`. The result refers to this object.
   EpochSchedule Epoch(uint64_t epoch) const;
-  // As that of the result.
+  // Equals `Epoch(epoch).Generation(index)`.
   uint64_t Generation(uint32_t index, uint64_t epoch) const {
     return GenerationOf(StandingOf(index), HandsAt(epoch), epoch);
   }
@@ -182,9 +180,9 @@ class Schedule {
  private:
   friend class EpochSchedule;
 
-  // The samples are in two cycles. The first one has those that are kept, the
-  // second one the others. Of a moved shard, the second one has those of former
-  // shards with one sample less than the others.
+  // The samples form two cycles: those that are kept, and the others. In a
+  // moved shard, the second cycle has the samples of former shards that have
+  // one sample less than the others.
   using Hands = std::array<EvictionHand, 2>;
   struct Standing {
     int cycle;
@@ -212,11 +210,11 @@ class Schedule {
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
   KeptSamples kept_;
-  // Of eviction orders: which sample has a rank, and the rank of a sample. Of a
-  // moved shard, by cycle, those of former shards.
+  // Eviction orders: the sample that has a rank, and the rank of a sample. In a
+  // moved shard only the ranks, by cycle, in the orders of the former shards.
   Permutation by_rank_;
   std::array<Permutation, 2> ranks_;
-  // Of a moved shard, by cycle, in eviction order.
+  // The samples of a moved shard, by cycle, in eviction order.
   std::array<std::vector<uint32_t>, 2> members_;
 };
 

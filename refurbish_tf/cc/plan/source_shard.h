@@ -1,4 +1,4 @@
-// Which part of a source a stage has, where several workers divide it.
+// The part of a source that a stage reads when several workers divide it.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@
 namespace refurbish_tf {
 
 struct SourceShard {
-  std::string names;  // "0 of 2", by commas if several; empty for the whole.
+  std::string names;  // "0 of 2", comma-separated; empty for the whole source.
   int64_t num_shards = 1;
-  // Which samples of the whole source these are: empty where `shard` stands
-  // before stages that make other elements, as it does for file names.
+  // Which samples of the whole source these are. Empty if `shard` comes before
+  // stages that make other elements, for example if it shards file names.
   std::optional<Shard> shard = Shard();
   int64_t whole = kUnknownSamples;  // How many samples the whole source has.
 
-  // Gives each sample the number that it has in the whole source, if that is
-  // known, so that workers agree on it.
+  // Gives each sample its number in the whole source, if that is known, so that
+  // workers agree on it.
   Shard numbering() const { return shard.value_or(Shard()); }
 };
 
-// How many samples the whole source has at least, for a shard of this size, or
-// kUnknownSamples.
+// The least number of samples that the whole source can have, given the size of
+// this shard, or kUnknownSamples.
 inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
   return num_samples <= 0
              ? shard.whole
@@ -33,9 +33,9 @@ inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
                    shard.whole, shard.numbering().InWhole(num_samples - 1) + 1);
 }
 
-// The schedule of a shard whose samples follow that of another number of
-// shards. Empty if it cannot be made: it is not known which samples these are,
-// or this machine has no memory to order all of them.
+// The schedule of a shard whose samples follow the schedule of another number
+// of shards. Empty if it is unknown which samples these are, or if this machine
+// has no memory to order all of them.
 inline std::optional<MovedShard> MovedFrom(const SourceShard& shard,
                                            int64_t former) {
   if (!shard.shard.has_value() || shard.whole < 0 ||

@@ -1,15 +1,15 @@
-// Asking an epoch what it will want later, without waiting.
+// Requests what an epoch will want later, without waiting.
 #pragma once
 
 namespace refurbish_tf {
 
-// While one exists on a thread, `Epoch::Request` returns Unavailable on that
-// thread where it would wait.
+// While an object of this class exists on a thread, `Epoch::Request` returns
+// Unavailable on that thread instead of waiting.
 //
-// A source that reads several elements at once asks for their indices before it
-// has handed out the first of them. If it waited there for places to be
-// claimed, it might wait for a thread that waits for that first element. This
-// cannot be an argument, as requests come through tf.data's index mapper.
+// A source that reads several elements at once requests their indices before it
+// has yielded the first of them. If it waited there for places to be claimed,
+// it might wait for a thread that itself waits for that first element. This
+// cannot be an argument because requests come through tf.data's index mapper.
 class AskingAhead {
  public:
   AskingAhead() { ++depth(); }

@@ -8,12 +8,12 @@
 namespace refurbish_tf {
 namespace {
 
-// What may be decided ahead for a source that asks ahead: bytes of samples from
-// the store, plus a constant for each of them. (Reads: `NotedReads::many`.)
+// How much may be decided ahead for a source that asks ahead: bytes of samples
+// from the store, plus a constant for each. (For reads: `NotedReads::many`.)
 constexpr int64_t kMostBytesAhead = 16 << 20;
 constexpr int64_t kLeastBytesAhead = 64;
 
-// No generation of an epoch is the one that stands for "none" in a store.
+// No epoch has the generation that means "none" in a store.
 static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
@@ -87,7 +87,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
     DecideMore();
   }
   const int64_t bytes_ahead = bytes_ahead_;
-  // What was taken ahead counts until it is claimed.
+  // Samples taken ahead count until they are claimed.
   const size_t most =
       read_ahead_ == nullptr && bytes_ahead == 0 ? kPlacesAtOnce : 1;
   while (!decided_.empty() && places->size() < most) {
@@ -98,7 +98,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
   }
   if (bytes_ahead_ < bytes_ahead) changed_.notify_all();
   if (!places->empty()) return Step::kPlaces;
-  // Those that are being read may yet be deferred.
+  // Samples that are being read may yet be deferred.
   if (reads_.any()) return Step::kNotNow;
   while (!deferred_.empty()) {
     const uint32_t index = deferred_.back();
@@ -214,8 +214,8 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
 }
 
 Advance Epoch::AdvanceStream() {
-  // Bounds both how long the lock is held, as each may be a claim that is
-  // refused, and an iterator's uninterrupted work.
+  // Bounds how long the lock is held, because each element may be a claim that
+  // is refused, and for how long an iterator works uninterrupted.
   constexpr int64_t kMaxPassOver = 1024;
   std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();

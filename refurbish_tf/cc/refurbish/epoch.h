@@ -1,5 +1,5 @@
-// An epoch under way. It alone decides whether a sample is fresh (prepared) or
-// cached (found in the store), and knows what has been yielded.
+// An epoch in progress. It alone decides whether a sample is fresh (prepared)
+// or cached (found in the store), and knows what has been yielded.
 //
 // Identity: in epoch t, sample i is at generation g(i, t), which rises each
 // time that the schedule evicts it (schedule.h). The seeds that `partial_fn`
@@ -37,26 +37,26 @@ namespace refurbish_tf {
 // the store and its `ReadAhead`.
 class Epoch {
  public:
-  // `order` is empty while the number of samples is unknown: then every sample
-  // is prepared, in the order in which they come.
+  // `order` is empty while the number of samples is unknown. Every sample is
+  // then prepared, in the order in which the source yields them.
   Epoch(EpochParts parts, std::optional<EpochSchedule> order);
 
-  // Continues where a checkpoint was saved. To be called before anything else.
-  // What was not yielded keeps its place in the order if that is still to come.
-  // A stream may have yielded samples before their places: samples whose places
-  // have passed come there.
+  // Continues where a checkpoint was saved. Must be called before anything
+  // else. Samples that were not yielded keep their places in the order if those
+  // are still to come. A stream may have yielded samples before their places;
+  // at those places come samples whose places have passed.
   void Resume(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   bool resumed() const { return resumed_; }
 
-  // For a checkpoint, in place of what the stage has saved of its next epoch.
-  // Not while `HandedOut` is called.
+  // For a checkpoint: replaces what the stage has saved about its next epoch.
+  // Must not be called during `HandedOut`.
   void Save(EpochPosition* saved);
 
   uint64_t number() const { return parts_.number; }
   uint64_t seed() const { return parts_.seed; }
-  // What number a sample has for the functions' seeds.
+  // The number of a sample for the seeds of the functions.
   uint64_t InWhole(uint32_t index) const { return parts_.shard.InWhole(index); }
-  // And in the store.
+  // The numbers of samples in the store.
   const Shard& keys() const { return keys_; }
   SampleStore& sample_store() const { return *parts_.store; }
   EpochCounters& counters() { return *parts_.counters; }
@@ -69,7 +69,7 @@ class Epoch {
   bool ToKeep(uint32_t index) const {
     return Reused(index) || job_->KeepsForOthers(index);
   }
-  // Whether to put it into the ring, for other jobs, as it is not kept.
+  // Whether to put a sample that is not kept into the ring, for other jobs.
   bool ToShare(uint32_t index) const { return job_->HandsOnNow(index); }
   // Whether the schedule was known when the epoch began. Otherwise every sample
   // is prepared.
@@ -83,25 +83,25 @@ class Epoch {
 
   enum class Step {
     kPlaces,
-    kNotNow,  // None until a read that is under way has ended.
+    kNotNow,  // No place until a read in progress has ended.
     kEnd,
   };
-  // The next places, at most 16. For one thread at a time. Does not wait.
+  // The next places, at most 16. Called by one thread at a time. Does not wait.
   Step Next(std::vector<Place>* places) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Begins the reads that were decided on since the last call. It opens files
-  // and reads what is in the page cache, so no lock may be held.
+  // Begins the reads that were decided since the last call. It opens files and
+  // reads what is in the page cache, so it must be called without any lock.
   void StartReads();
-  // The same, then waits for the read of this place. False if the sample was
-  // not there: it is deferred.
+  // The same, then waits for the read of this place. Returns false if the
+  // sample was gone: it is then deferred.
   bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the sample at a place was handed out, or its error; `index` is
-  // empty if an error belongs to no sample. Returns whether it is known to be
-  // the last. For one thread at a time.
+  // Notes that the sample at a place was handed out, or its error. `index` is
+  // empty if the error belongs to no sample. Returns whether it is known to be
+  // the last. Called by one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
-  // How many are still to be handed out, and whether one was. Not while
-  // `HandedOut` is called.
+  // How many samples are still to be handed out, and whether one was. Must not
+  // be called during `HandedOut`.
   int64_t num_to_come() const;
   bool WasHandedOut(uint32_t index) const {
     return index < yielded_.end() && yielded_.Has(index);
@@ -109,28 +109,28 @@ class Epoch {
 
   // The source. ---------------------------------------------------------------
 
-  // The source will be read from its start again, for what is missing at the
-  // end of the order.
+  // Called before the source is read from its start again, for samples that are
+  // missing at the end of the order.
   void ReadAnew() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Random access: the index of the `n`-th sample to prepare; OutOfRange if
-  // there are fewer; NotFound if it was read, as then whoever asks is another
-  // one of several sources, as in `concatenate`, which each count from 0. Waits
-  // while too much is taken ahead. `input`: what `NewInput` has returned; fails
-  // if it was called again since.
+  // Random access: the index of the `n`-th sample to prepare. OutOfRange if
+  // there are fewer. NotFound if it was read: then another one of several
+  // sources asks, as in `concatenate`, and each of them counts from 0. Waits
+  // while too much is taken ahead. `input`: the result of `NewInput`; fails if
+  // that was called again since.
   absl::StatusOr<size_t> Request(size_t n, uint64_t input)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // So many were read. To be called now and then.
+  // The first `num_read` requests were read. Called now and then.
   void NoteRead(size_t num_read) ABSL_LOCKS_EXCLUDED(mu_);
-  // Called before an input is made, and before it is destroyed, as a thread of
-  // it may wait in `Request`.
+  // Called before an input is made, and before it is destroyed, because one of
+  // its threads may be waiting in `Request`.
   uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stream.
   Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
-  // A stream whose length was not known has ended.
+  // A stream of unknown length has ended.
   void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
-  // Likewise, and its last element has left the shuffle buffer.
+  // The same, and its last element has left the shuffle buffer.
   void ArrivalsEnded() ABSL_LOCKS_EXCLUDED(mu_);
 
   // From now on `Request` fails instead of waiting.
@@ -141,14 +141,14 @@ class Epoch {
     return order_.has_value() && order_->Reused(index);
   }
 
-  // Why a sample is decided on.
+  // Why a decision about a sample is made.
   enum class Occasion {
-    kPlace,     // Its place has come, and `place` has it if the store does.
-    kInRing,    // A place of what is handed on has come, and it is in the ring.
-    kClaimed,   // Such a place has come, and the job has claimed it.
-    kStream,    // The stream has come to it.
-    kGone,      // It was found, and is gone now that it is to be read.
-    kEnd,       // The order is walked, and it was deferred.
+    kPlace,     // Its place has come, and `place` has it if the store has.
+    kInRing,    // An unkept place has come, and the ring has a sample for it.
+    kClaimed,   // An unkept place has come, and the job has claimed the sample.
+    kStream,    // The stream has reached it.
+    kGone,      // It was found, but is gone when it is to be read.
+    kEnd,       // It was deferred, and the walk has ended.
     kReadAnew,  // The source is read again for all that are still deferred.
   };
 
@@ -157,16 +157,14 @@ class Epoch {
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= num_places_;
   }
-  // Decides as many of the next places as it takes to have one, or to keep the
-  // disk busy.
+  // Decides the next places until there is one and the disk is kept busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The place of its sample. Adds no place if the sample is deferred.
+  // Decides the place of its sample. Adds none if the sample is deferred.
   void DecidePlace(const Slot& slot, Place place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A place of any of the samples that are not kept, where they are handed on.
+  // Decides a place at which any shared sample that is not kept may come.
   void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFromSource(uint32_t index, bool missing)
@@ -174,12 +172,12 @@ class Epoch {
 
   // Decisions. ----------------------------------------------------------------
 
-  // All decisions about where a sample comes from. Returns its new state.
-  // `place` is filled in if the store has the sample.
+  // Makes all decisions about where a sample comes from. Returns its new state.
+  // Fills in `place` if the store has the sample.
   SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Whether the stream has passed over it, or has yielded it.
+  // Whether the stream has passed over the sample, or has yielded it.
   bool Passed(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !random_access_ && index < stream_position_;
   }
@@ -190,13 +188,13 @@ class Epoch {
   bool IsStored(uint32_t index) {
     return store().Contains(keys_.InWhole(index), Wanted(index));
   }
-  // After it a sample would only lie there until its successor comes. Without a
-  // schedule it is unknown whether this is the last use.
+  // After its last use a sample would only take up room until its successor
+  // comes. Without a schedule it is unknown which use is the last.
   bool IsLastUse(bool reused) const { return scheduled() && !reused; }
   // Takes the sample from the store, or notes that it is to be read.
   bool FindStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes a place to be read.
+  // Notes that the sample of a place is to be read.
   void WillRead(uint32_t index, GenerationRange wanted,
                 std::optional<uint64_t> position, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -207,12 +205,12 @@ class Epoch {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const EpochParts parts_;
-  // What number a sample has in the store.
+  // The numbers of samples in the store.
   const Shard keys_;
   std::optional<EpochSchedule> order_;  // Set before the epoch is used.
   const bool random_access_;
   const std::unique_ptr<JobEpoch> job_;
-  // Null if reading takes no time: for a store in memory.
+  // Null for a store in memory, where reading takes no time.
   const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
 
   mutable std::mutex mu_;
@@ -220,23 +218,23 @@ class Epoch {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The order. How many places it has: while that is unknown, more than ever
+  // The order: its number of places. While that is unknown, more than will ever
   // come.
   uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
   // Every place before this is decided.
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of `order_`: it is at that position.
+  // Walks `order_`; it is at `next_position_`.
   std::optional<OrderWalk> walk_ ABSL_GUARDED_BY(mu_);
   bool resumed_ = false;  // Set before the epoch is used.
-  // What was handed out, also before the epoch was resumed. For `HandedOut` and
-  // `Save`, which are not called at once.
+  // What was handed out, including before the epoch was resumed. For
+  // `HandedOut` and `Save`, which are never called at the same time.
   YieldedSamples yielded_;
   uint32_t num_handed_out_ = 0;
 
-  // Written by `Decide`, and by `Resume` for what was yielded before.
+  // Written by `Decide`, and by `Resume` for samples yielded before.
   SampleStates states_ ABSL_GUARDED_BY(mu_);
-  // Places that are decided and not yet claimed, by `Next` or ahead by
-  // `Request`; how many of them are to be prepared; and the bytes of samples
+  // Places that were decided, by `Next` or ahead by `Request`, and not yet
+  // claimed; how many of them are to be prepared; and the bytes of the samples
   // that `Request` took from the store ahead.
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
   size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;
@@ -245,16 +243,16 @@ class Epoch {
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
   NotedReads reads_ ABSL_GUARDED_BY(mu_);
 
-  // Those that `Decide` deferred, until the order is walked. Then those that
+  // Samples that `Decide` deferred, until the order is walked. Then those that
   // are still not in the store, for which the source is read again, and how
   // many of these were claimed.
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The source. Random access: what it was asked for.
+  // The source. Random access: its requests.
   Requests requests_ ABSL_GUARDED_BY(mu_);
-  // Stream: what it yields next, and how much it has.
+  // Stream: the index that it yields next, and its length.
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
 };

@@ -1,34 +1,33 @@
-// What comes at the places of an epoch's order: the walk of the order, and
-// where each sample comes from.
+// Decides what comes at the places of an epoch's order: walks the order, and
+// chooses where each sample comes from.
 //
 // The schedule plans which places are fresh (`Slot::fresh`); what the store
 // holds decides (`Decide`), and `missing` counts the difference. The order is
-// walked once. A place is decided at its turn, with up to fifteen others from a
-// store in memory, or earlier, when the source asks ahead for what to prepare
-// or a disk is read ahead.
-// Deciding takes the sample from a store in memory at that moment, so that it
-// cannot vanish. A sample on disk is read later, by the worker that comes to
-// it, so that claims touch no file. What a source with random access (its own
-// `map` or `prefetch`) has asked ahead is bounded in bytes: beyond that
-// `Request` waits.
+// walked once. A place is decided at its turn, with up to fifteen others if the
+// store is in memory. It is decided earlier if the source asks ahead for
+// samples to prepare, or if a disk is read ahead. Deciding takes the sample
+// from a store in memory at once, so that it cannot vanish. A sample on disk is
+// read later, by the worker that comes to it, so that claims touch no file.
+// What a source with random access (its own `map` or `prefetch`) asks ahead is
+// bounded in bytes: beyond that `Request` waits.
 //
-// A place whose sample is prepared takes the next sample from the source. A
-// source with random access delivers them in the order of its requests, which
-// is that of the claims, so the index is known from the claim on. A stream has
-// its own order.
+// At a place whose sample is prepared comes the next sample of the source. A
+// source with random access yields samples in the order of its requests, which
+// is the order of the claims, so the index is known from the claim on. A stream
+// has its own order.
 //
-// Some samples are deferred to the end of the order: one that was in the store
-// when the stream passed over it and is gone; on a shared store, one to keep
-// that another job is preparing, as it is most likely in the store by then; one
-// whose record on disk is gone or damaged. The source is read again for those
-// that are still not stored.
+// Some samples are deferred to the end of the order: a sample that was in the
+// store when the stream passed over it, and is gone; on a shared store, a kept
+// sample that another job is preparing, which is most likely stored by then;
+// and a sample whose record on disk is gone or damaged. The source is read
+// again for those that are still not stored.
 //
-// At a place whose sample is not kept, while other jobs are at work on the
-// store, comes another one that is not kept (`JobEpoch::NextUnkept`). Each of
-// them still comes once.
+// While other jobs are running on the store, any unkept sample may come at the
+// place of an unkept one (`JobEpoch::NextUnkept`). Each of them still comes
+// once.
 //
-// In memory, a sample leaves the store at its last use: memory falls to
-// N·(1 - 1/r) samples, and `map` may work in place.
+// A sample leaves a store in memory at its last use: memory falls to N·(1 -
+// 1/r) samples, and `map` may work in place.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -38,17 +37,17 @@
 namespace refurbish_tf {
 namespace {
 
-// How many places are decided at once for a store in memory, if so many of the
-// largest sample that the epoch has found hold no more bytes than this.
+// How many places are decided at once for a store in memory, and the most bytes
+// that they may take if all samples are as large as the largest found so far.
 constexpr size_t kDecidedAtOnce = kPlacesAtOnce;
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
-// How many places may be decided only to keep the disk busy. Few, as what is
-// fresh now may be in the store later.
+// How many places may be decided only to keep the disk busy. Few, because
+// samples that are fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
-// How many places may be decided whose samples are to be prepared, while others
-// may put these samples into the ring before their turn comes.
+// How many places may be decided whose samples are to be prepared, while other
+// jobs may put these samples into the ring before their turn comes.
 constexpr size_t kMostToPrepare = 4;
 
 void Fill(uint32_t index, Sample sample, Place* place) {
@@ -81,7 +80,7 @@ void Epoch::DecideFromMemory() {
     Slot slots[kDecidedAtOnce];
     CacheStore<Sample>::Lookup lookups[kDecidedAtOnce];
     uint32_t num_lookups = 0;
-    // At first one, as it is not known yet.
+    // At first one place, because the largest sample is not known yet.
     const int64_t most = std::clamp<int64_t>(
         largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kDecidedAtOnce);
     const uint32_t count =
@@ -135,7 +134,7 @@ void Epoch::DecideUnkept() {
       job_->NextUnkept([this](uint32_t index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return states_[index] == SampleState::kOpen;
       });
-  // It has a value, as there is an open sample for each place.
+  // It has a value: there is an open sample for each place.
   if (!next.has_value()) return;
   const uint32_t index = next->index.value_or(0);
   if (!next->position.has_value()) {
@@ -166,8 +165,8 @@ void Epoch::AddPlace(Place place) {
 
 // Decisions -------------------------------------------------------------------
 
-// What is not in the table leaves the state as it is: above all, a sample is
-// asked for once, by its place or by the stream, whichever comes first.
+// In all other cases the state does not change. Above all, a sample is
+// requested once, by its place or by the stream, whichever comes first.
 //
 // Occasion   State      If                                         New state
 // ---------  ---------  -----------------------------------------  ---------
@@ -178,7 +177,7 @@ void Epoch::AddPlace(Place place) {
 // kInRing    kOpen                                                 kFound
 // kClaimed   kOpen                                                 kAsked
 // kStream    kOpen      the number of samples is unknown           kAsked
-//                       it is handed on                            kAsked
+//                       it is not kept, but shared                 kAsked
 //                       the store has it: it comes at its place    kOpen
 //                       another job is preparing it                kOpen
 //                       else                                       kAsked
@@ -208,8 +207,8 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       break;
     case Occasion::kStream:
       if (!open) break;
-      // A sample that is handed on comes from the source, even if an earlier
-      // first pass has left it in the store.
+      // An unkept sample that jobs share comes from the source, even if an
+      // earlier first pass has left it in the store.
       if (job_->HandsOn(index)) {
         job_->ClaimAhead(index);
         state = State::kAsked;

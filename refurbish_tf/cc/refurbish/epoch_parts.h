@@ -31,20 +31,21 @@ struct EpochParts {
   uint64_t number = 0;
   uint64_t seed = 0;
   Shard shard;  // Which samples of the whole source these are.
-  // Keeps alive what the order refers to. Null if every sample is prepared.
+  // Keeps alive the schedule that the order uses. Null if every sample is
+  // prepared.
   std::shared_ptr<const Schedule> schedule;
   bool random_access = false;  // Of the source.
   std::shared_ptr<SampleStore> store;
-  std::shared_ptr<Job> job;  // Goes before `store`.
-  uint64_t num_begun = 0;    // By the job.
-  bool hands_on = false;     // As `JobPlan::hands_on`.
+  std::shared_ptr<Job> job;  // Destroyed before `store`.
+  uint64_t num_begun = 0;    // See `JobPlan::num_begun`.
+  bool hands_on = false;     // See `JobPlan::hands_on`.
   std::shared_ptr<EpochCounters> counters;
-  // Tells the stage that the epoch still exists, and what it takes that grows
+  // Shows the stage that the epoch still exists, and how many of its bytes grow
   // with the number of samples.
   std::shared_ptr<std::atomic<int64_t>> alive;
 };
 
-// How many are decided, and claimed, at once from a store in memory.
+// How many places are decided, and claimed, at once for a store in memory.
 inline constexpr size_t kPlacesAtOnce = 16;
 
 struct Place {
@@ -57,8 +58,8 @@ struct Place {
   // Empty for `kSource` on a stream, until it has been read.
   std::optional<uint32_t> index;
   Sample sample;
-  WantedSample wanted;           // Of `kReading`.
-  int64_t bytes_ahead = 0;       // As counted in `Epoch::bytes_ahead_`.
+  WantedSample wanted;           // For `kReading`.
+  int64_t bytes_ahead = 0;       // Counted in `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
   bool missing = false;    // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
@@ -66,10 +67,10 @@ struct Place {
 
 // What to do at the current position of a stream.
 struct Advance {
-  int64_t pass_over = 0;  // This many elements are not wanted,
-  bool wanted = false;    // the one after them is, ...
-  uint32_t index = 0;     // ... and has this index,
-  bool at_end = false;    // or the stream should end after them.
+  int64_t pass_over = 0;  // How many elements to skip.
+  bool wanted = false;    // Whether the element after them is wanted, and
+  uint32_t index = 0;     // its index.
+  bool at_end = false;    // Whether the stream should end after them.
 };
 
 }  // namespace refurbish_tf

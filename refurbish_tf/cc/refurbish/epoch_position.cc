@@ -10,12 +10,12 @@
 namespace refurbish_tf {
 namespace {
 
-// How many of the samples yielded last each checkpoint copies. When there are
+// How many of the samples yielded last each checkpoint copies. Once there are
 // more, the next one copies all that were yielded since the bits were copied.
 constexpr size_t kMostYieldedLast = 1024;
 
-// When there are so many of these, the next one copies the bits. As many take
-// the bytes of the bits, if that is less.
+// Once there are more of these, the next checkpoint copies the bits. It does so
+// earlier if these take as many bytes as the bits.
 constexpr size_t kMostYieldedSince = 1 << 16;
 
 template <class T>
@@ -95,7 +95,7 @@ absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples) {
   }
   const auto yielded = saved.yielded.vec<uint8_t>();
   const int64_t bytes = yielded.size();
-  // While the length of the source is unknown there are as many as it takes.
+  // While the length of the source is unknown, there are as many as needed.
   const bool fits = !saved.begun ? bytes == 0
                     : saved.num_samples == kUnknownSamples
                         ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)

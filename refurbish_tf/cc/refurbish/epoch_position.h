@@ -1,18 +1,18 @@
-// A position in training: which epoch a stage is in, or which one is next, and
-// which samples of it were yielded; r, the seeds and the schedule. It is one
-// value, and what checkpoints, loaders and callbacks save. It holds nothing
-// that is under way or in the store: the source is read again.
+// A position in training: the epoch that a stage is in, or the next one; which
+// of its samples were yielded; r, the seeds and the schedule. It is one value,
+// which checkpoints, loaders and callbacks save. It holds nothing that is in
+// progress or in the store: the source is read again.
 //
 // `Stage::Save` and `Epoch::Save` fill it; `Stage::Restore` checks it
 // (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest of
-// the order. After a restore on a shared store a job uses nothing newer than
+// the order. After a restore on a shared store, a job uses nothing newer than
 // its schedule wants until it is back where it was (`SharedUse::exact_before`),
-// so that it yields what it had yielded before. Of what is in transit there it
-// takes nothing that was put before `ring_head`, as it may have used that.
+// so that it yields what it yielded before. Of the samples in transit it uses
+// none that were put before `ring_head`, because it may have used them already.
 //
-// The positions of all workers can be joined (epoch_position.py): `yielded` is
+// The positions of all workers can be joined (epoch_position.py). `yielded` is
 // then about the samples of the whole source, and each worker continues with
-// its own part of them, however many workers there are.
+// its own part of them, regardless of the number of workers.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace refurbish_tf {
 
-// The error of a checkpoint that does not fit.
+// The error for a checkpoint that does not fit the pipeline.
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);
 
@@ -37,26 +37,26 @@ struct EpochPosition {
   int64_t order_seed = 0;
   double reuse_factor = 1;
   uint64_t next_epoch = 0;
-  bool begun = false;  // Else there is no `number`, and nothing was yielded.
+  bool begun = false;  // If false, `number` is not set and nothing was yielded.
   uint64_t number = 0;
-  // Whether it is that of all workers. `num_samples`, `num_kept` and `yielded`
-  // are then those of the whole source.
+  // Whether it joins those of all workers. `num_samples`, `num_kept` and
+  // `yielded` are then those of the whole source.
   bool joined = false;
   int64_t num_samples = kUnknownSamples;
   bool scheduled = false;
-  int64_t num_kept = 0;  // With a schedule only.
-  uint64_t origin = 0;   // Likewise.
-  // Of a store on disk its id, and one after the last position of its ring that
-  // the job may have used. 0 elsewhere.
+  int64_t num_kept = 0;  // Only with a schedule.
+  uint64_t origin = 0;   // Only with a schedule.
+  // The id of a store on disk, and one after the last position of its ring that
+  // the job may have used. 0 for other stores.
   int64_t store_id = 0;
   int64_t ring_head = 0;
-  // As numbers.
+  // The policies, by number.
   int64_t eviction = 0;
   int64_t shuffle = 0;
-  // In how many shards the source was divided, 0 if that was not known yet, and
-  // which of them this was; how many samples all of them had, if known; and in
-  // how many it was divided when the schedule began: 0 if it is not known which
-  // samples of the source a shard has.
+  // The number of shards of the source, 0 if that was not known yet; which of
+  // them this was; how many samples all of them had, if known; and the number
+  // of shards when the schedule began, 0 if it is not known which samples of
+  // the source a shard has.
   int64_t num_shards = 0;
   int64_t shard = 0;
   int64_t whole = kUnknownSamples;
@@ -72,30 +72,30 @@ struct EpochPosition {
   tensorflow::Tensor yielded_last{tensorflow::DT_UINT32,
                                   tensorflow::TensorShape({0})};
   // Joined positions: the shards whose position was lost (int64). Their samples
-  // come again, and are prepared again.
+  // are yielded and prepared again.
   tensorflow::Tensor lost_shards{tensorflow::DT_INT64,
                                  tensorflow::TensorShape({0})};
 };
 
-// Which samples of an epoch were handed out, or their errors.
+// The samples of an epoch that were handed out, or whose errors were.
 class YieldedSamples {
  public:
   void Resize(uint64_t num_samples) { bits_.resize((num_samples + 7) / 8); }
   void Note(uint32_t index);
-  // Continues what was saved.
+  // Continues from a saved position.
   void Resume(const EpochPosition& saved);
   void Save(EpochPosition* saved);
-  // More than every sample that was handed out.
+  // Greater than the index of every sample that was handed out.
   uint64_t end() const { return 8 * bits_.size(); }
   bool Has(uint64_t index) const { return bits_[index / 8] >> index % 8 & 1; }
-  // All bits in one tensor, as `yielded` of a position has them.
+  // All bits in one tensor, as in `EpochPosition::yielded`.
   tensorflow::Tensor bits() const;
   int64_t bytes() const;
 
  private:
-  // As in EpochPosition. `saved_` and `since_saved_` are the tensors of what is
-  // in `bits_` and `since_`, but for what was yielded later; empty if nothing
-  // was saved for some time.
+  // See EpochPosition. `saved_` has the bits except those of the samples in
+  // `since_` and `last_`; `since_saved_` is a copy of `since_`. Both are empty
+  // until the next save if they are outdated.
   std::vector<uint8_t> bits_;
   std::optional<tensorflow::Tensor> saved_;
   std::vector<uint32_t> since_;
@@ -130,9 +130,10 @@ void ForEachField(EpochPosition* position, const Field& field) {
   field("yielded_last", &position->yielded_last);
 }
 
-// Fails on what only a damaged checkpoint can say. It must not end the process,
-// as reading a tensor of another type does, nor be written out of bounds.
-// `num_samples` is how many the source has now, if known.
+// Fails if only a damaged checkpoint can hold these values. Such a checkpoint
+// must not end the process, as reading a tensor of another type does, and must
+// not cause writes out of bounds. `num_samples`: how many the source has now,
+// if known.
 absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples);
 
 }  // namespace refurbish_tf

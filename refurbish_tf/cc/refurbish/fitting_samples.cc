@@ -38,8 +38,8 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   const uint64_t number = keys.InWhole(index);
-  // In memory what fits is counted here: while memory is short the store has
-  // less. On disk a record takes other bytes, and other jobs put.
+  // While memory is short, a store in memory has less than fits, so what fits
+  // is counted here. On disk a record has another size, and other jobs put too.
   const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
   bool all_known = false;
   PutResult result;
@@ -50,7 +50,7 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
            total_ - BytesOf(index) + bytes <= store.max_bytes();
   };
   while (!fits()) {
-    // Its older generation was removed.
+    // The put has removed an older generation of this sample.
     if (!keys_.empty() && keys_[0] == key) Pop();
     const bool is_largest = keys_.empty() || keys_[0] < key;
     // Samples that others have put compete from the start. Otherwise one of our

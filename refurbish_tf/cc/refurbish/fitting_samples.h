@@ -1,9 +1,9 @@
 // Which samples are kept under a limit while it is unknown how many of them
 // fit.
 //
-// While the number of samples is unknown, or under `max_bytes` how many samples
-// of varying size fit, every epoch prepares every sample; the schedule begins
-// with the first whole pass. `KeptKey` decides which samples are kept, so it
+// While the number of samples is unknown, or how many samples of varying size
+// fit under `max_bytes`, every epoch prepares every sample; the schedule begins
+// with the first whole pass. `KeptKey` decides which samples are kept, so this
 // does not depend on the order in which they come.
 #pragma once
 
@@ -22,11 +22,11 @@ namespace refurbish_tf {
 
 // Keeps the samples with the smallest keys, as many as fit.
 //
-// `mu_` is held during a put, which may wait for a slow disk: two puts at once
-// would make too much room. Only other puts and a restore wait for it.
+// `mu_` is held during a put, which may wait for a slow disk, because two puts
+// at once would make too much room. Only other puts and a restore wait for it.
 class FittingSamples {
  public:
-  // `keys`: what number a sample has in the store.
+  // `keys`: the numbers of samples in the store.
   void Put(uint64_t seed, Generation generation, uint32_t index,
            const Sample& sample, const Shard& keys, SampleStore& sample_store)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -34,7 +34,7 @@ class FittingSamples {
   // How many of the first `num_samples` fit. Takes no lock.
   uint32_t Count(uint64_t seed, int64_t num_samples) const;
 
-  // An epoch was left. `had`: whether it has handed a sample out.
+  // An iterator left an epoch. `had`: whether it has handed out a sample.
   template <class Had>
   void NoteSeen(uint32_t num_samples, const Had& had) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -45,13 +45,12 @@ class FittingSamples {
       ++num_seen_;
     }
   }
-  // How many samples epochs that were left have had between them.
+  // How many different samples such epochs have handed out in total.
   int64_t num_seen() const { return num_seen_; }
 
-  // Forgets everything.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Frees memory, when a schedule has begun: nothing is put after that.
+  // Frees memory once a schedule has begun: nothing is put after that.
   void Free() ABSL_LOCKS_EXCLUDED(mu_);
   int64_t bytes() const { return bytes_; }
 
@@ -67,13 +66,13 @@ class FittingSamples {
   }
 
   absl::Mutex mu_;
-  // A heap, the largest key first, of those that fit. Some may have left the
-  // store meanwhile, or were not kept as memory was short.
+  // A heap of the keys that fit, the largest first. Some samples may have left
+  // the store since, or were not kept because memory was short.
   std::deque<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
   // By sample: its bytes in memory, or kNone if its key is not there.
   std::deque<int64_t> noted_ ABSL_GUARDED_BY(mu_);
   int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
-  std::atomic<int64_t> bytes_{0};  // Of the keys and of what is noted.
+  std::atomic<int64_t> bytes_{0};  // Of `keys_` and `noted_`.
   // This key and larger ones did not fit. Written with `mu_` held.
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   std::vector<bool> seen_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-// The reads of an epoch that are noted, and how many have not ended.
+// The reads that an epoch has noted, and how many have not ended.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace refurbish_tf {
 
 class NotedReads {
  public:
-  // `position`: in the ring, of a sample in transit.
+  // `position`: of a sample in transit, in the ring.
   WantedSample Note(uint64_t key, GenerationRange wanted,
                     std::optional<uint64_t> position) {
     noted_.push_back({next_ticket_++, key, wanted, position});
@@ -21,7 +21,7 @@ class NotedReads {
     num_transit_reading_ += position.has_value();
     return noted_.back();
   }
-  // How many were not taken, and these.
+  // The noted reads that were not taken yet.
   size_t size() const { return noted_.size(); }
   std::vector<WantedSample> Take() { return std::exchange(noted_, {}); }
 
@@ -30,7 +30,7 @@ class NotedReads {
     num_transit_reading_ -= read.position.has_value();
   }
   bool any() const { return num_reading_ > 0; }
-  // Few of what is in transit, as it may be gone if it is not read soon.
+  // The limit is low for samples in transit: they may soon be gone.
   bool many() const {
     return num_reading_ > kMostReading ||
            num_transit_reading_ > kMostTransitReading;

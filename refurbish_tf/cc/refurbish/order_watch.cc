@@ -10,31 +10,31 @@ namespace {
 
 constexpr size_t kMostWatched = 128;
 
-// How many must have moved, and how many more for each one that has not. Where
-// an element is drawn from few values, such as one of several equal images that
+// How many elements must have moved, and how many more for each one that has
+// not. If elements are drawn from few values, such as several equal images that
 // may be flipped, about as many come at other positions by chance as do not: by
-// the sequential probability ratio test (Wald, 1945) one such source in 100,000
-// is refused. Where the order changes, nearly all move.
+// the sequential probability ratio test (Wald, 1945), one such source in
+// 100,000 is refused. If the order changes, nearly all elements move.
 constexpr uint32_t kLeastMoved = 20;
 constexpr uint32_t kForEachOther = 3;
 
-// Elements drawn from few values are as often equal within an epoch as across
-// two. So it is evidence if they move and none comes twice, however few are
-// read, or move. One that comes twice takes some away, and each counts only a
-// few times.
+// Elements drawn from few values are equal within an epoch as often as across
+// two. So it is evidence if elements move and none comes twice, however few are
+// read or move. An element that comes twice reduces the evidence, and each
+// counts only a few times.
 constexpr double kEvidence = 12;
 constexpr double kTwice = 6;
 constexpr uint32_t kMostTimes = 16;
 
-// How many elements must have come again. A source of a few values, such as one
-// image with ten labels, may have them in turn, and ends.
+// How many elements must have repeated. A source of few values, such as one
+// image with ten labels, may yield them in turn, and end.
 constexpr uint32_t kComeAgain = 8;
 constexpr uint32_t kFewValues = 16;
 constexpr uint32_t kLongForFewValues = 1000;
-// A source of so many elements may have had each of them for ten times, and
-// end.
+// A source that ends may yield each of its elements ten times, in up to this
+// many elements in total.
 constexpr uint32_t kLong = 10'000;
-// In no fixed order, so many of them, or all, must have come more often.
+// Without a fixed order, this many, or all, must come more than kOften times.
 constexpr size_t kMany = 64;
 constexpr uint32_t kOften = 10;
 
@@ -98,7 +98,7 @@ std::optional<OrderWatch::Moved> OrderWatch::FindMoved(uint32_t index,
     evidence_ += others / (others + known_.num_read);
   }
   ++seen.later;
-  // Else what is new may have come at a position that was not read then.
+  // Otherwise a new element may come from a position that was not read then.
   const bool most_known = known_.num_read >= known_.read.size() / 10 * 9;
   const bool is_certain =
       evidence_ >= kEvidence ||
@@ -114,14 +114,14 @@ std::optional<uint32_t> OrderWatch::FindPeriod() {
   for (const auto& [sum, seen] : present_.seen) {
     const uint32_t span = seen.last - seen.first;
     period = std::gcd(period, span);
-    // Not those that come one after the other.
+    // Equal elements that follow each other do not count.
     often += seen.times > kOften && span > present_.num_read / 2;
   }
   std::optional<uint32_t> in_no_order;
   const bool is_long = num_seen >= kFewValues || present_.num_read >= kLong;
   if (is_long && often >= std::min(num_seen, kMany)) in_no_order = 0;
   if (period < 2) return in_no_order;
-  // As true duplicates have no period, but a common divisor.
+  // True duplicates have no period, but their distances have a common divisor.
   if (period < num_seen * present_.every / 2) return in_no_order;
   const uint32_t least =
       std::max(3 * period, period < kFewValues ? kLongForFewValues

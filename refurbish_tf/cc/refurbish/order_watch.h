@@ -1,10 +1,11 @@
-// Tells from a few elements whether a source has changed its order, or does not
-// end.
+// Detects from a few elements whether a source has changed its order, or does
+// not end.
 //
-// It remembers elements by their checksums, and which ones is decided by these:
-// the multiples of a power of two, which doubles when there are too many. So of
-// equal elements it remembers all or none, whichever come first, and those that
-// a source truly has twice are told from those that moved.
+// It remembers elements by their checksums, and the checksums decide which
+// ones: multiples of a power of two, which doubles when there are too many. So
+// it remembers all or none of several equal elements, whichever come first, and
+// can distinguish elements that a source really has twice from those that
+// moved.
 #pragma once
 
 #include <cstdint>
@@ -39,18 +40,19 @@ struct WatchedElements {
   uint32_t num_read = 0;
 };
 
-// Thread-safe. Epochs may be of two iterators at once; then it notices less.
+// Thread-safe. It notices less if two iterators are in different epochs.
 class OrderWatch {
  public:
   struct Moved {
     uint32_t from, to;
   };
   struct Noted {
-    // One that has moved, if the order has changed for certain: values that are
-    // drawn anew may also come at other positions by chance.
+    // An element that has moved, if the order has certainly changed. Values
+    // that are drawn again may also come at other positions by chance.
     std::optional<Moved> moved;
-    // After how many elements they come again, for the fourth time at least, as
-    // from a generator that never ends; 0 if in no fixed order. Told once.
+    // The number of elements after which they repeat, for at least the fourth
+    // time, as from a generator that never ends; 0 if in no fixed order.
+    // Reported once.
     std::optional<uint32_t> period;
   };
   // Notes that in this epoch the source has yielded an element with this
@@ -59,22 +61,22 @@ class OrderWatch {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // `again`: whether it came in this epoch before.
+  // `again`: whether the element came in this epoch before.
   std::optional<Moved> FindMoved(uint32_t index, uint32_t sum, bool again)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint32_t> FindPeriod() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::mutex mu_;
-  // Of the epoch of which most was read, and of the present one.
+  // The epoch in which most was read, and the present one.
   WatchedElements known_ ABSL_GUARDED_BY(mu_);
   WatchedElements present_ ABSL_GUARDED_BY(mu_);
   std::optional<uint64_t> epoch_ ABSL_GUARDED_BY(mu_);
   std::optional<Moved> moved_ ABSL_GUARDED_BY(mu_);
-  // How many elements came at another position than in `known_`, and how many
-  // at the same, or are new although all were known.
+  // How many elements came at another position than in `known_`; and how many
+  // came at the same one, or are new at a position that was known.
   uint32_t num_moved_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t num_others_ ABSL_GUARDED_BY(mu_) = 0;
-  // A logarithm of odds, which adds up over epochs.
+  // Logarithmic odds, which add up over epochs.
   double evidence_ ABSL_GUARDED_BY(mu_) = 0;
   bool period_told_ ABSL_GUARDED_BY(mu_) = false;
 };

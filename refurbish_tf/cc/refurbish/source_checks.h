@@ -1,4 +1,4 @@
-// Whether a source yields what it did before: checksums of its elements.
+// Checks whether a source yields what it did before: checksums of its elements.
 #pragma once
 
 #include <array>
@@ -14,22 +14,21 @@
 
 namespace refurbish_tf {
 
-// What a node of a source's graph tells of it; of all nodes the last of these.
+// The kind of a node in a source's graph. The last kind counts for the source.
 enum class SourceKind {
-  kInGraph,    // It yields tensors of its graph, as they are.
-  kRepeats,    // Nothing in it can change by itself: what differs was changed.
-  kMayChange,  // It calls Python, or operations that nothing is known of.
-  kDraws,      // It draws random numbers anew each time: only its order is
-               // checked.
+  kInGraph,      // It yields tensors of its graph, unchanged.
+  kRepeats,      // It cannot change by itself: if it differs, it was changed.
+  kMayChange,    // It calls Python, or unknown operations.
+  kDraws,        // It draws new numbers each time: only its order is checked.
   kDrawsBySeed,  // Each epoch draws the same numbers, for whichever elements it
                  // reads: not even the order is checked.
 };
 
-// An element, compared with the one that its sample was last prepared from.
+// An element, compared with the one from which its sample was last prepared.
 enum class Compared {
-  kSame,   // Or nothing is known of that one.
+  kSame,   // Or that element is unknown.
   kOther,  // The source may change by itself, or the store has no such sample.
-  kRefused,  // What the store holds is of another source.
+  kRefused,  // The store was filled from another source.
 };
 
 // A checksum for each sample. Only the parts that are touched take memory.
@@ -44,7 +43,7 @@ class SumsInMemory {
     std::lock_guard<std::mutex> lock(mu_);
     return parts_.size() * kPart * sizeof(uint32_t);
   }
-  // 0 if none is known.
+  // 0 if unknown.
   uint32_t Find(uint32_t index) const {
     std::lock_guard<std::mutex> lock(mu_);
     const auto part = parts_.find(index / kPart);
@@ -58,15 +57,15 @@ class SumsInMemory {
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
-// What one stage knows of its source's elements: in memory, and in its store on
-// disk, under the numbers of the whole source, of those whose samples were put
-// there. Thread-safe.
+// What one stage knows about its source's elements. It is in memory, or, for
+// samples that were put into a store on disk, in that store, under their
+// numbers in the whole source. Thread-safe.
 class SourceChecks {
  public:
-  // To be called before the others, once the stage is configured. False if it
-  // was called before; then nothing changes. `on_disk`, the store's checksums,
-  // may be null, and must outlive this. `shard`: which samples of the whole
-  // source this has.
+  // Must be called before the others, once the stage is configured. Returns
+  // false, and changes nothing, if it was called before. `on_disk`, the store's
+  // checksums, may be null, and must outlive this. `shard`: which samples of
+  // the whole source this has.
   bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform,
              const Shard& shard) {
     bool first = false;
@@ -87,13 +86,13 @@ class SourceChecks {
     return begun() && kind() < SourceKind::kDraws &&
            (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
   }
-  // Reading it takes no time.
+  // Whether reading the source takes no time.
   bool in_graph() const { return begun() && kind() == SourceKind::kInGraph; }
   bool draws() const { return begun() && kind() >= SourceKind::kDraws; }
   // Whether an order that changes is an error.
   bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }
-  // Whether its elements are compared by `order`: also those that may never
-  // end, while their number is unknown.
+  // Whether `order` compares its elements. It also compares those of sources
+  // that may never end, while their number is unknown.
   bool watches_order(bool length_known) const {
     return checks_order() ||
            (begun() && kind() >= SourceKind::kMayChange && !length_known);
@@ -121,15 +120,15 @@ class SourceChecks {
     const uint32_t known = in_memory_.Find(index);
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
-  // Whether of an element that differs only labels and weights do: what has at
-  // most one dimension, beside something larger (`ElementSum`).
+  // Whether an element differs only in labels and weights: parts of at most one
+  // dimension, next to something larger (`ElementSum`).
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);
     return known >> 16 == sum >> 16;
   }
-  // The same of one that a sample was prepared from. `in_store`: the sample was
-  // put there, or into the ring.
+  // Notes the checksum of an element from which a sample was prepared.
+  // `in_store`: the sample was put there, or into the ring.
   void Note(uint32_t index, uint32_t sum, bool in_store) {
     if (!in_store || on_disk_ == nullptr ||
         !on_disk_->Set(shard_.InWhole(index), platform_, sum)) {
@@ -139,14 +138,14 @@ class SourceChecks {
 
   int64_t bytes_in_memory() const { return in_memory_.bytes(); }
 
-  // True once: one warning of a stage is enough.
+  // True once: one warning per stage is enough.
   bool IsFirstWarning() { return !warned_.exchange(true); }
 
  private:
   bool begun() const { return begun_.load(std::memory_order_acquire); }
   SourceKind kind() const { return kind_.load(std::memory_order_relaxed); }
 
-  // 0 if none is known.
+  // 0 if unknown.
   uint32_t SumOnDisk(uint32_t index) const {
     return on_disk_ == nullptr
                ? 0
@@ -154,7 +153,7 @@ class SourceChecks {
   }
 
   std::once_flag once_;
-  std::atomic<bool> begun_{false};  // Set last: what is below is known.
+  std::atomic<bool> begun_{false};  // Set last: then all below is known.
   std::atomic<bool> warned_{false};
   std::atomic<SourceKind> kind_{SourceKind::kDraws};
   SourceSums* on_disk_ = nullptr;

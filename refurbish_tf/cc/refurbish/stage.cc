@@ -34,7 +34,7 @@ absl::Status Stage::JoinOthers() {
                        store->cooperation().Join(reuse_factor));
   const uint64_t first_epoch = job->BeginFirstEpoch();
   absl::MutexLock lock(&mu_);
-  // Unless another thread was faster.
+  // Another thread may have joined already.
   if (job_ == nullptr) {
     job_ = std::move(job);
     next_epoch_ = first_epoch;
@@ -51,11 +51,11 @@ absl::Status Stage::AdoptOthersSchedule() {
     store = store_;
     terms = TermsOf(options_, shard_);
   }
-  // If the directory was deleted, the stage goes on alone.
+  // If the directory was deleted, the stage continues alone.
   if (!store->CheckDirectory().ok()) return absl::OkStatus();
   auto agreed =
       store->cooperation().Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
-  // A process was stopped while it writes settings: there is no schedule yet.
+  // Another process was stopped while it wrote settings: no schedule yet.
   if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
   if (!agreed.ok()) return agreed.status();
   absl::MutexLock lock(&mu_);
@@ -65,7 +65,7 @@ absl::Status Stage::AdoptOthersSchedule() {
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   RTF_RETURN_IF_ERROR(JoinOthers());
-  // Another job may have ended its first pass meanwhile.
+  // Another job may have ended its first pass.
   RTF_RETURN_IF_ERROR(AdoptOthersSchedule());
   if (fitting_.num_seen() == num_samples()) {
     RTF_RETURN_IF_ERROR(BeginSchedule(num_samples()));
@@ -102,8 +102,8 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
           ". Build the stage again, or restore an earlier checkpoint; "
           "clear a store on disk with overwrite=True."));
     }
-    // The number and the schedule are taken under one lock: without it a
-    // schedule that begins later may take the place of this one.
+    // The number and the schedule are taken under one lock. Otherwise a
+    // schedule that begins later might replace this one.
     epoch = BeginEpoch(next_epoch_++, /*scheduled=*/true);
   }
   return MakeEpoch(std::move(epoch));
@@ -116,8 +116,8 @@ void Stage::CountBytes() const {
 
 Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
   ToMake of;
-  // Here and not where the epoch is made, without the lock: of two that are
-  // made at once both would take themselves for the last that began.
+  // Counted here, under the lock, and not where the epoch is made: if two were
+  // made at once, both would count as the last that began.
   of.parts.num_begun = job_->BeginEpoch(number);
   last_begun_ = std::max(last_begun_, number);
   CountBytes();
@@ -182,7 +182,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
 void Stage::LeaveEpoch(const Epoch& epoch) {
   absl::MutexLock lock(&mu_);
   const int64_t num_samples = options_.num_samples;
-  // What was handed out before a restore may have been put by another process.
+  // Another process may have put what was handed out before a restore.
   if (schedule_ != nullptr || epoch.resumed() || epoch.num_to_come() == 0 ||
       num_samples == kUnknownSamples) {
     return;
@@ -201,8 +201,8 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
     const uint32_t capacity =
         fitting_.Count(options_.schedule.seed, num_samples);
     // It begins with the epoch begun last, so that no generation is used by an
-    // epoch before the schedule and again by one under it: alone, within this
-    // lock. (With other jobs `Job` ensures this.)
+    // epoch before the schedule and again by one under it. For a job that is
+    // alone, this lock ensures it; with other jobs, `Job` does.
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
     if (job_->alone()) {
@@ -232,7 +232,7 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
 }
 
 absl::Status Stage::CheckLength(int64_t num_samples) const {
-  // Two first passes at once may end one after the other.
+  // Two first passes that overlap end one after the other.
   if (num_samples == options_.num_samples) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "The source of refurbish yielded ", num_samples,
@@ -290,7 +290,7 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
   CacheStore<Sample>& store = epoch.sample_store().store();
   const uint64_t key = epoch.keys().InWhole(index);
   if (schedule != nullptr) {
-    // Another iterator has come to the end of its first pass meanwhile.
+    // Another iterator has ended its first pass.
     const bool kept =
         epoch.number() == schedule->origin() && schedule->Kept(index);
     if (kept) store.Put(key, generation, sample);

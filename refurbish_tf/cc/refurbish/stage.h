@@ -1,6 +1,6 @@
-// The state of a refurbish stage, shared by the copies of its dataset op and by
-// all their iterators: what is the same for all epochs. That is the settings,
-// the seeds, the schedule, the store, and the number of the next epoch.
+// The state of a refurbish stage that is the same for all epochs: the settings,
+// the seeds, the schedule, the store, and the number of the next epoch. It is
+// shared by the copies of its dataset op and by all their iterators.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct StageOptions {
   ScheduleOptions schedule;
   int64_t num_samples = kUnknownSamples;
   int64_t sample_bytes = -1;   // -1 when samples differ in size.
-  bool random_access = false;  // Of the source; else it is a stream.
-  // Whether the user gave no seed, so that a checkpoint's may be taken.
+  bool random_access = false;  // Of the source; if false, it is a stream.
+  // Whether the user gave no seed, so that a checkpoint's may be adopted.
   bool any_seed = false;
   // Whether the functions run inline; for `Describe`.
   bool partial_inline = true;
@@ -42,7 +42,8 @@ struct StageOptions {
 // process.
 //
 // Lock order: `mu_`, then those of the job or `FittingSamples`, then that of
-// the store. Files, other processes and puts are never under `mu_`.
+// the store. Nothing accesses files, waits for other processes or puts samples
+// while it holds `mu_`.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
   static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
@@ -56,42 +57,40 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // numbered from 0 in each shard.
   absl::Status SetShard(const SourceShard& shard) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Called each time a dataset object is made for the stage. The first call
-  // counts, or, if the stage has not been used by then, the first one that
-  // knows the number of samples: where tf.data shards the source itself
-  // (SHARD_HINT), a dataset is made with a shard that is not filled in, and
-  // again with the one that counts.
+  // Called for each dataset object of the stage. The first call counts, or, if
+  // the stage has not been used by then, the first one that knows the number of
+  // samples: with SHARD_HINT, tf.data first makes a dataset whose shard is not
+  // filled in, and then the one that counts.
   absl::Status Configure(const StageOptions& options,
                          std::shared_ptr<SampleStore> store,
                          const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Begins the next epoch.
   absl::StatusOr<std::shared_ptr<Epoch>> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
 
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
-  // An iterator is destroyed before that.
+  // An iterator of `epoch` was destroyed before its end.
   void LeaveEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes an error of an epoch's end for the next `StartEpoch` to return, once:
-  // a consumer that knows the number of elements, as Keras does, never asks for
-  // the end, and drops what a `prefetch` has read there.
+  // Notes an error at the end of an epoch, which the next `StartEpoch` returns,
+  // once: a consumer that knows the number of elements, such as Keras, never
+  // asks for the end, and drops what a `prefetch` has read there.
   void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     end_error_ = error;
   }
 
-  // A checkpoint was restored that holds nothing of the stage, as TensorFlow's
-  // `batch` drops its iterator at the end of an epoch. Unless `KeepPosition`
-  // or `Restore` tells the position, the next epoch is an error.
+  // A checkpoint was restored that has nothing of the stage: TensorFlow's
+  // `batch` drops its iterator at the end of an epoch. Unless `KeepPosition` or
+  // `Restore` gives the position, the next epoch is an error.
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (told_ != Told::kPosition) told_ = Told::kLost;
   }
 
   // The iterators that are restored after `Restore` know only their own epochs,
-  // may have begun the next one already, or be missing: the position counts.
-  // Below 0 the next epoch is an error.
+  // may have begun the next one, or may be missing, so this position counts. If
+  // it is negative, the next epoch is an error.
   void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     told_ = next_epoch < 0 ? Told::kLost : Told::kPosition;
@@ -102,15 +101,14 @@ class Stage : public std::enable_shared_from_this<Stage> {
   EpochPosition Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sets the stage to a position. If that is in an epoch, the iterator that
-  // begins next yields the rest of it. Iterators under way end their epochs
+  // begins next yields the rest of it. Running iterators end their epochs
   // undisturbed. Fails, and changes nothing, if the position is damaged or of
   // another pipeline.
   //
-  // A stage that was given no seed takes that of the position. It drops what it
-  // has kept, which was prepared with another seed, so no iterator may be under
-  // way.
-  // In an epoch it also fails while an iterator is in one, which might then
-  // take the rest.
+  // A stage that was given no seed adopts the position's. It drops the samples
+  // that it has kept, which were prepared with another seed, so no iterator may
+  // be running. A position in an epoch is also refused while an iterator is in
+  // one, because that iterator might take the rest.
   absl::Status Restore(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   // The same for an iterator that yields the rest itself. Null if the position
   // is in no epoch.
@@ -134,7 +132,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
     absl::MutexLock lock(&mu_);
     return options_.num_samples;
   }
-  // The one given, or that of a checkpoint.
+  // The seed that was given, or that of a checkpoint.
   uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return *options_.schedule.order_seed;
@@ -142,9 +140,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // By epoch.
   std::vector<std::shared_ptr<const EpochCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // How often the schedule evicts a sample before the `epoch`-th one since it
-  // began. While there is none: if all samples are kept, and, while their
-  // number is unknown, are very many.
+  // How often the schedule evicts a sample before its `epoch`-th epoch. While
+  // there is no schedule: as if all samples were kept, and, while their number
+  // is unknown, as if there were very many.
   absl::StatusOr<int64_t> GenerationOf(int64_t index, int64_t epoch) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // For `rtf.describe`. Numbers of samples may be kUnknownSamples.
@@ -165,19 +163,19 @@ class Stage : public std::enable_shared_from_this<Stage> {
   ToMake BeginEpoch(uint64_t number, bool scheduled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SetTo(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
-  // Null unless an epoch was restored whose rest nobody has begun.
+  // Null unless an epoch was restored and nobody has begun its rest.
   std::shared_ptr<Epoch> ResumeRest() ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);
-  // Fails unless the checkpoint's seeds are ours or may be taken.
+  // Fails unless the checkpoint's seeds are ours or may be adopted.
   absl::Status CheckSeeds(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AdoptSeeds(const EpochPosition& saved)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes what a rewrite of the source has changed: it may have lost random
+  // Notes what a rewrite of the source has changed, such as a loss of random
   // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the source was divided into another number of shards then.
+  // Whether the position was saved with another number of shards.
   bool IsMoved(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the position is of other samples: of another number of shards, of
@@ -187,24 +185,25 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Fails if the stage cannot continue from such a position.
   absl::Status CheckOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The part of a joined position that is of the stage's own samples.
+  // The part of a joined position that is about the stage's own samples.
   EpochPosition OwnPart(const EpochPosition& joined) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the stage may have another order than the one that was saved, as
+  // Whether the stage keeps its own order instead of the saved one, because
   // each shard may have its own.
   bool KeepsOrder(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Removes what is kept of samples whose worker's position was lost: they come
-  // again, so it may have had all its uses.
+  // Removes stored samples of workers whose position was lost: they come again,
+  // and may have had all their uses.
   void ForgetLost(const EpochPosition& saved, SampleStore& store)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether the stage follows the schedule that was saved; that schedule, as
-  // far as the shard can follow it, or null while none can be made.
+  // `HasSchedule`: whether the stage follows the saved schedule.
+  // `SavedSchedule`: that schedule, as far as the shard can follow it; null
+  // while none can be made.
   bool HasSchedule(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<const Schedule> SavedSchedule(
       const EpochPosition& saved) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the stage can go on where the checkpoint was saved.
+  // Whether the stage can continue where the checkpoint was saved.
   absl::Status CheckFits(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Which samples of the whole source these are.
@@ -220,24 +219,24 @@ class Stage : public std::enable_shared_from_this<Stage> {
   static std::shared_ptr<const Schedule> MakeSchedule(
       const StageOptions& options, const std::optional<SourceShard>& shard,
       SampleStore& store);
-  // Does nothing if there is one.
+  // Does nothing if there already is a schedule.
   void AdoptSchedule(std::shared_ptr<const Schedule> schedule)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the stage a job, unless it is one.
+  // Makes the stage a job on its store, unless it is one.
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Adopts the schedule that another job has begun meanwhile, if any.
+  // Adopts the schedule that another job has begun, if any.
   absl::Status AdoptOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
-  // Begins the schedule, for which `fitting_` must have had every sample.
+  // Begins the schedule. Under a limit, `fitting_` must have had every sample.
   absl::Status BeginSchedule(int64_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the store, for the newest epoch.
+  // Counts the bytes of the store, for the newest epoch.
   void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
-  // What the stage and its epochs take that grows with the number of samples.
+  // The bytes of the stage and its epochs that grow with the number of samples.
   int64_t BytesBesideStore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of `PutPrepared`, while no schedule is known. Returns whether it is kept,
-  // if there is room.
+  // `PutPrepared`, while no schedule is known. Returns whether the sample is
+  // kept, if there is room.
   bool PutInFirstPass(const Epoch& epoch, uint32_t index, Generation generation,
                       const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -248,34 +247,33 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Empty until `shard` is filled in.
   std::optional<SourceShard> shard_ ABSL_GUARDED_BY(mu_);
   StageOptions options_ ABSL_GUARDED_BY(mu_);
-  // Otherwise samples were checked when the stage was built.
+  // If false, samples were checked when the stage was built.
   std::atomic<bool> sizes_vary_{false};
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
-  // Null until the first epoch. Goes before `store_`.
+  // Null until the first epoch. Destroyed before `store_`.
   std::shared_ptr<Job> job_ ABSL_GUARDED_BY(mu_);
   absl::Status end_error_ ABSL_GUARDED_BY(mu_);
-  // What the checkpoints of iterators that were restored have said. `repeat`
-  // and `concatenate` drop what they have made for a restore: what was told
-  // stays.
+  // What the checkpoints of restored iterators said. It outlives them, because
+  // `repeat` and `concatenate` drop the iterators that they made for a restore.
   enum class Told { kNothing, kLost, kPosition };
   Told told_ ABSL_GUARDED_BY(mu_) = Told::kNothing;
-  // Of the epoch that was restored, for the iterator that begins next.
+  // The rest of a restored epoch, for the iterator that begins next.
   std::optional<EpochPosition> rest_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  // The highest of all epochs that were begun.
+  // The highest epoch that was begun.
   uint64_t last_begun_ ABSL_GUARDED_BY(mu_) = 0;
   // The epochs that iterators are in.
   std::vector<BegunEpoch> epochs_ ABSL_GUARDED_BY(mu_);
   // By epoch.
   std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
 
-  // Made when both the number of samples and how many of them the store can
-  // hold are known: at once for samples of fixed size, else after the first
-  // whole pass, or after passes that were left and had every sample between
-  // them. Until then every epoch prepares every sample.
+  // Made when both the number of samples and how many of them fit are known: at
+  // once for samples of fixed size; otherwise after the first whole pass, or
+  // after incomplete passes that together had every sample. Until then every
+  // epoch prepares every sample.
   std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
-  // Used until then, under a limit.
+  // Used under a limit, until `schedule_` is made.
   FittingSamples fitting_;
 };
 

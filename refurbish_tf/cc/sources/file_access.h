@@ -10,8 +10,8 @@
 
 namespace refurbish_tf {
 
-// Tells one file, or one state of it, from another. `inode` and `ctime_nanos`
-// are 0 where a file system does not know them.
+// Identifies one state of a file. `inode` and `ctime_nanos` are 0 if the file
+// system does not know them.
 struct FileIdentity {
   uint64_t size = 0;
   int64_t mtime_nanos = 0;
@@ -34,12 +34,12 @@ class RandomFile {
   // Reads `size` bytes, or fewer where the file ends.
   virtual absl::StatusOr<size_t> Read(uint64_t offset, size_t size,
                                       char* to) = 0;
-  // The same for `head`, `body` and `tail`, one behind the other.
+  // The same for `head`, `body` and `tail`, which are adjacent in the file.
   virtual absl::StatusOr<size_t> ReadFramed(uint64_t offset, char* head,
                                             size_t head_size, char* body,
                                             size_t body_size, char* tail,
                                             size_t tail_size) = 0;
-  // Its present state. NotFound if it was removed, or another file has its
+  // Its current state. NotFound if it was removed, or another file has its
   // name.
   virtual absl::StatusOr<FileIdentity> Identity() = 0;
 };
@@ -48,9 +48,9 @@ class FileAccess {
  public:
   virtual ~FileAccess() = default;
 
-  // Whether a small read costs a system call and no message over a network.
+  // Whether a small read costs only a system call, not a network message.
   virtual bool small_reads() const = 0;
-  // How long an answer of `Identity` is believed.
+  // How long a result of `Identity` is trusted.
   virtual int64_t identity_nanos() const = 0;
 
   // Opens a regular file. Does not block on anything else, such as a pipe.
@@ -60,11 +60,10 @@ class FileAccess {
   // `most` bytes.
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
   // Writes a file atomically, under a temporary name first. Makes its
-  // directory, and none above that. `follow`: whether the directory may be a
-  // link.
+  // directory, but not the parents of that. `follow`: whether the directory may
+  // be a link.
   virtual absl::Status WriteWhole(const std::string& path,
                                   const std::string& content, bool follow) = 0;
-  // Whether `path` is a symbolic link.
   virtual bool IsLink(const std::string&) { return false; }
 };
 

@@ -23,8 +23,8 @@ struct IndexHeader {
 };
 static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
 
-// How much is read at once to find headers. Over a network reading what is
-// between the headers costs less than a message for each.
+// How much is read at once to find headers. Over a network, reading what is
+// between the headers costs less than one message per header.
 constexpr size_t kRemoteBlock = 1 << 20;
 constexpr size_t kLocalBlock = 1 << 16;
 // After a record of this length or more, a header is read alone.
@@ -56,7 +56,7 @@ class Window {
         small_reads_(small_reads),
         bytes_(new char[small_reads ? kLocalBlock : kRemoteBlock]) {}
 
-  // `size` bytes at `offset`, or null where the file is shorter.
+  // `size` bytes at `offset`, or null if the file is shorter.
   absl::StatusOr<const char*> At(uint64_t offset, size_t size, bool alone) {
     if (offset < begin_ || offset + size > begin_ + filled_) {
       size_t wanted =
@@ -135,8 +135,8 @@ std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
   for (uint64_t i = 0; i < header.num_records; ++i) {
     index.Add(Load<uint32_t>(text.data() + sizeof(header) + 4 * i));
   }
-  // A forged index can have a right checksum, but no record beyond the file's
-  // end.
+  // A forged index can have a correct checksum, but must not have a record
+  // beyond the file's end.
   if (index.end_ != identity.size) return std::nullopt;
   return index;
 }

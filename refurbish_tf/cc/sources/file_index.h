@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// Records lie one behind the other from the file's start to its end, so their
-// lengths say where they are. 4.5 bytes a record.
+// Records follow each other without gaps from the file's start to its end, so
+// their lengths say where they are. Takes 4.5 bytes per record.
 class FileIndex {
  public:
   struct Span {
@@ -25,17 +25,17 @@ class FileIndex {
   Span At(uint64_t record) const;
 
   void Add(uint32_t length);
-  // To be called when all are added.
+  // Called when all records are added.
   void Trim();
 
-  // With a checksum and the identity of the file.
+  // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
   // Nothing unless `text` is an intact index of the file in this state.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
-  // The most bytes that the index of a file of this size has.
+  // The most bytes that the index of a file of this size can have.
   static uint64_t MostBytes(uint64_t file_size);
-  // Whether `text` is, or may have been before a loss of power, an index.
+  // Whether `text` is an index, or may have been one before a power failure.
   static bool LooksLikeOne(absl::string_view text);
 
   friend bool operator==(const FileIndex& a, const FileIndex& b) {

@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Far fewer than a process may have, which is 1,024 by default.
+// Far fewer than a process may open, which is 1,024 by default.
 constexpr size_t kMostOpenFiles = 128;
 
 absl::Status Changed(const IndexedFile& file) {
@@ -119,7 +119,7 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
       size_t read,
       open->file->ReadFramed(location.span.offset, header, sizeof(header),
                              record, length, footer, sizeof(footer)));
-  // First: that the file has changed says more than that a checksum is wrong.
+  // Checked first: a changed file says more than a wrong checksum.
   RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
   if (read != length + kFrameSize) return Changed(file);
   uint64_t found;

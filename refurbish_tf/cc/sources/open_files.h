@@ -1,11 +1,10 @@
-// Open files, bounded for the whole process, and the reading of records from
-// them.
+// Open files, a bounded number per process, and reading records from them.
 //
-// The index is no authority: a record is handed out only if its header has the
-// index's length and both checksums are right. A local file is checked for
-// changes after each read, by its descriptor, which also tells when another
-// file has taken its name; a remote one when an iterator begins and every two
-// seconds.
+// The index is not trusted: a record is returned only if its header has the
+// index's length and both checksums are correct. A local file is checked for
+// changes after each read, through its descriptor, which also shows whether
+// another file has taken its name. A remote file is checked when an iterator
+// begins and every two seconds.
 #pragma once
 
 #include <atomic>
@@ -41,22 +40,21 @@ class OpenFiles {
  public:
   using Clock = std::function<int64_t()>;  // In nanoseconds.
 
-  // Keeps `most` files open; those being read may be more.
+  // Keeps at most `most` files open, and any others that are being read.
   OpenFiles(size_t most, Clock clock) : most_(most), clock_(std::move(clock)) {}
 
-  // The instance of this process.
   static OpenFiles& Global();
 
   int64_t Now() const { return clock_(); }
 
   // Opens the file, or finds it open. FailedPrecondition if it is not in the
-  // state that its index was made of.
+  // state that its index was made from.
   absl::StatusOr<std::shared_ptr<OpenFile>> Get(const IndexedFile& file)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // To be called after a read: FailedPrecondition if the file has changed. A
-  // slow file system is asked only if its last answer is too old, or from
-  // before `since`.
+  // Called after a read: FailedPrecondition if the file has changed. A slow
+  // file system is queried only if its last result is too old, or from before
+  // `since`.
   absl::Status CheckUnchanged(const IndexedFile& file, OpenFile* open,
                               int64_t since);
 
@@ -75,8 +73,8 @@ class OpenFiles {
   uint64_t num_uses_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Reads a record of a file into what `allocate` returns for its length, checks
-// both checksums, and that the file is still the one its index was made of.
+// Reads a record of a file into what `allocate` returns for its length. Checks
+// both checksums, and that the file is still the one its index was made from.
 //
 // DataLoss, with file, record and offset, if the record is damaged; others can
 // still be read. `since` as in `CheckUnchanged`.

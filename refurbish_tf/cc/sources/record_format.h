@@ -19,8 +19,7 @@ inline uint32_t MaskedCrc(const void* data, size_t size) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// Files are little-endian, as are all processors that TensorFlow's wheels run
-// on.
+// Files are little-endian, like all CPUs that TensorFlow's wheels run on.
 template <class T>
 T Load(const char* from) {
   T value;
@@ -28,7 +27,7 @@ T Load(const char* from) {
   return value;
 }
 
-// False if the checksum behind the length is wrong.
+// False if the checksum after the length is wrong.
 inline bool ParseHeader(const char* header, uint64_t* length) {
   *length = Load<uint64_t>(header);
   return Load<uint32_t>(header + sizeof(*length)) ==

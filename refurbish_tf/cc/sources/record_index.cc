@@ -15,10 +15,10 @@ namespace {
 
 constexpr char kDirectory[] = ".refurbish_tf";
 constexpr char kEnding[] = ".index";
-// Most file systems take names of 255 bytes.
+// Most file systems allow names of 255 bytes.
 constexpr size_t kLongestFileName = 200;
 
-// FNV-1a: the same on all machines and in all versions, as it names files.
+// FNV-1a: the same on all machines and in all versions, because it names files.
 uint64_t Hash(const std::string& text) {
   uint64_t hash = 14695981039346656037u;
   for (const char c : text) {
@@ -34,9 +34,9 @@ absl::Status ChangedMeanwhile(const std::string& path) {
       "when the file is complete."));
 }
 
-// For a file that cannot be opened: the paths that were given are wrong.
+// The error for a file that cannot be opened: the given paths are wrong.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
-  // Not every file system names it.
+  // Not every file system names the file in its message.
   const std::string what = absl::StrContains(status.message(), path)
                                ? std::string(status.message())
                                : absl::StrCat(path, ": ", status.message());
@@ -65,7 +65,7 @@ absl::StatusOr<std::optional<FileIndex>> ReadStored(
       access.ReadWhole(index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
-  // Longer than any index of this file, so not read.
+  // It is longer than any index of this file, so it was not read.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
     return absl::InvalidArgumentError(
@@ -93,7 +93,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   file->identity = *identity;
   const bool is_beside = options.directory.empty();
   const std::string index_path = IndexPath(file->path, options.directory);
-  // It may lie on another file system than the file.
+  // It may be on another file system than the file.
   FileAccess* const index_access = options.access(index_path);
   const std::string directory = index_path.substr(0, index_path.rfind('/'));
   if (is_beside && index_access->IsLink(directory)) {
@@ -155,7 +155,7 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
   const std::string parent =
       slash == std::string::npos ? "." : path.substr(0, slash);
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  // index_dir may hold the indices of files from many directories; and long
+  // index_dir may hold the indices of files from many directories, and long
   // names must be cut.
   if (!directory.empty() || name.size() > kLongestFileName) {
     name = absl::StrCat(name.substr(0, kLongestFileName - 32), "-",

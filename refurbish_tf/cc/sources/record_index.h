@@ -1,5 +1,5 @@
-// Where the records of many files are. A file has one index for each state of
-// it (`FileIdentity`).
+// Where the records of many files are. Each state of a file (`FileIdentity`)
+// has its own index.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace refurbish_tf {
 struct IndexedFile {
   std::string path;
   FileAccess* access = nullptr;
-  // The state of the file that the index was made of.
+  // The state of the file that the index was made from.
   FileIdentity identity;
   FileIndex index;
 };
@@ -40,7 +40,7 @@ class RecordIndex {
 
  private:
   const std::vector<IndexedFile> files_;
-  // By file: how many records are in it and before it.
+  // By file: how many records it and those before it have.
   std::vector<int64_t> ends_;
 };
 
@@ -53,11 +53,10 @@ struct IndexOptions {
   std::function<FileAccess*(const std::string&)> access;
 };
 
-// Where the index of a file is stored.
 std::string IndexPath(const std::string& path, const std::string& directory);
 
 // Reads the indices that exist and fit their files, and makes the others. An
-// index that cannot be written beside its file is used all the same.
+// index that cannot be written beside its file is still used.
 absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options);
 

@@ -1,6 +1,6 @@
 // The cache store: index -> partially augmented sample (Lee et al., USENIX ATC
-// 2021, section 5.1). It knows nothing of epochs; a generation is only a number
-// by which its caller tells one content of an index from another.
+// 2021, section 5.1). It knows nothing about epochs: a generation is a number
+// by which the caller distinguishes versions of a sample.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace refurbish_tf {
 
-// Four bytes, as every stored sample has one: epochs are counted well below
+// Four bytes, because each stored sample has one. Epoch numbers stay well below
 // 2^32.
 using Generation = uint32_t;
 inline constexpr Generation kNoGeneration =
@@ -30,7 +30,7 @@ struct GenerationRange {
   }
 };
 
-// The settings a store is used under, by name. Names have no spaces.
+// The settings that a store is used with, by name. Names contain no spaces.
 using Settings = std::map<std::string, std::string>;
 
 struct CacheStoreStats {
@@ -44,17 +44,17 @@ struct CacheStoreStats {
   int64_t evictions = 0;
 };
 
-// kNoRoom: the limit of bytes does not allow it. kMemoryShort: it would, but
-// the memory of the process runs out; nothing can be evicted for it. kFailed:
-// it could not be written, or can never be kept.
+// kNoRoom: the byte limit does not allow it. kMemoryShort: the limit does, but
+// the process is running out of memory, and evicting other samples would not
+// help. kFailed: it could not be written, or can never be stored.
 enum class PutResult { kStored, kNoRoom, kMemoryShort, kNewerKept, kFailed };
 
-// A sample to read ahead. Each has a ticket of its own.
+// A sample to read ahead. Tickets are unique.
 struct WantedSample {
   uint64_t ticket;
   uint64_t index;
   GenerationRange generations;
-  // Of a sample in transit: where it is in the ring.
+  // For a sample in transit: its position in the ring.
   std::optional<uint64_t> position = std::nullopt;
 };
 
@@ -64,29 +64,29 @@ class CacheStore {
  public:
   virtual ~CacheStore() = default;
 
-  // The limit on the bytes it holds, also while memory is short and it holds
-  // less.
+  // The limit on the stored bytes. It stays the same while memory is short and
+  // the store holds less.
   virtual int64_t max_bytes() const = 0;
 
-  // Whether other jobs use it, too, perhaps at other epochs. It may then hold
-  // newer generations than the caller has come to, which the caller may use.
+  // Whether other jobs may use it, perhaps in other epochs. It may then hold
+  // newer generations than the caller's epoch needs, which the caller may use.
   virtual bool shared() const { return false; }
 
   // A sample to look up, and what was found.
   struct Lookup {
     uint64_t index = 0;
     GenerationRange wanted;
-    // The caller's: unless the store is shared, the sample is removed and
-    // counts as evicted.
+    // Whether the caller uses the sample for the last time. Unless the store is
+    // shared, the sample is then removed and counts as evicted.
     bool last_use = false;
     bool hit = false;
     Sample sample = {};
     Generation generation = kNoGeneration;
   };
-  // Copies those samples of which the store has a wanted generation. Counts a
-  // hit or a miss for each. A store in memory reads many at once faster.
+  // Copies the samples that the store has in a wanted generation. Counts a hit
+  // or a miss for each. In memory, one call for many samples is faster.
   virtual void LookUp(Lookup* lookups, size_t count) = 0;
-  // The same for one. Whether it is a hit.
+  // Looks up one sample. Returns whether it was a hit.
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) {
     Lookup lookup;
@@ -99,50 +99,50 @@ class CacheStore {
     return true;
   }
 
-  // Whether `Get` would hit. Counts a miss when it would not, as the caller is
-  // about to prepare the sample, but no hit, as nothing is read.
+  // Whether `Get` would hit. If not, counts a miss, because the caller is about
+  // to prepare the sample. Never counts a hit, because nothing is read.
   virtual bool Contains(uint64_t index, GenerationRange wanted) = 0;
 
   // The stored generation, or `kNoGeneration`. Counts nothing.
   virtual Generation StoredGeneration(uint64_t index) const = 0;
 
-  // The indices of the stored samples, for a store that is shared.
+  // The indices of the stored samples. Only for shared stores.
   virtual std::vector<uint64_t> Indices() const { return {}; }
 
-  // Stores `sample`, in place of an older or the same generation. If there is
-  // no room no other sample is removed, but the older generation of this one
-  // is.
+  // Stores `sample`, replacing an older generation and, in memory, the same
+  // one. If there is no room for it, only that generation is removed, no other
+  // sample.
   virtual PutResult Put(uint64_t index, Generation generation,
                         Sample sample) = 0;
 
-  // Looks whether memory is short, when it is time to, as a put does. Does I/O:
-  // to be called with no lock held.
+  // Checks whether memory is short if a check is due, as `Put` does. Does I/O:
+  // call it with no lock held.
   virtual void LookAtMemory() {}
 
-  // Whether there is room for so many bytes, as far as it is known before.
+  // Whether there is room for this many bytes, as far as known before a put.
   virtual bool HasRoom(int64_t /*bytes*/) { return true; }
 
-  // Removes the sample; to make room, which counts as an eviction, or not.
+  // Removes the sample; counts an eviction if `evict`. False if there is none.
   virtual bool Remove(uint64_t index, bool evict) = 0;
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
 
-  // Reads that begin before their samples are asked for. Thread-safe.
+  // Begins reads before their samples are needed. Thread-safe.
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
-    // How many more samples `Want` takes; 0 while there are enough.
+    // How many more samples `Want` accepts; 0 while there are enough.
     virtual size_t Room() const = 0;
-    // Queues them. Does no I/O.
+    // Queues the reads of samples. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;
-    // Begins the queued reads. To be called with no lock held.
+    // Begins the queued reads. Call it with no lock held.
     virtual void Start() = 0;
-    // As the store's `Get`, once for each wanted sample, in any order.
+    // Like the store's `Get`. Called once for each wanted sample, in any order.
     // `*foreign`: whether another process has written it, if that is known.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
                      Generation* found, bool* foreign) = 0;
   };
-  // Null if a read takes no I/O. The store must outlive it.
+  // Null if reads need no I/O. The store must outlive the result.
   virtual std::unique_ptr<ReadAhead> MakeReadAhead() { return nullptr; }
 };
 

@@ -10,27 +10,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Shorter than it takes to put a thread to sleep and to wake it.
+// Shorter than putting a thread to sleep and waking it.
 constexpr std::chrono::microseconds kShortFetch(5);
 
-// How long the short pieces take together that a thread claims and runs with
-// the lock taken once. The time of a piece is the mean of about so many groups.
+// With the lock taken once, a thread claims and runs short pieces that together
+// take this long. A piece's time is the mean of about `kMeanOfGroups` groups.
 constexpr std::chrono::microseconds kGroup(50);
 constexpr int kMeanOfGroups = 8;
 
-// The mean time of a piece from which on the consumer leaves them to threads:
-// to be woken for each result then costs little. That of fewer pieces does not
-// count, as a function's first call takes longer. So many are timed at first,
-// and then one in kTimed.
+// From a mean time of `kLongPiece` on, the consumer leaves pieces to threads,
+// because being woken for each result then costs little. The mean needs at
+// least `kLeastTimed` pieces, because a function's first call takes longer. The
+// first `kAllTimed` pieces are timed, and then one in `kTimed`.
 constexpr std::chrono::milliseconds kLongPiece(5);
 constexpr int kLeastTimed = 4;
 constexpr int kAllTimed = 64;
 constexpr int kTimed = 16;
 
-// Results for each call that `max_large_bytes` is for.
+// `max_large_bytes` is for this many of the largest results per call.
 constexpr int64_t kLargePerCall = 4;
 
-// What all pieces may hold for `max_small_pieces`.
+// `max_small_pieces` applies while all pieces hold less than this.
 constexpr int64_t kSmallBytes = 1 << 20;
 
 struct PieceEnd {
@@ -39,7 +39,7 @@ struct PieceEnd {
 };
 using PieceEnds = absl::InlinedVector<PieceEnd, 8>;
 
-// Fetches each piece of a group, or runs it, and takes the time of all.
+// Fetches or runs each piece of a group. `*taken` is the time of all together.
 template <class Group, class Step>
 PieceEnds EndEach(const Group& group, const Step& step,
                   OrderedWorkers::Work* work, Clock::duration* taken) {
@@ -132,7 +132,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     if (ring_.empty() && claims_ended_) {
       return stuck_ ? Next::kStuck : Next::kEnd;
     }
-    // If nothing is under way there may be nothing to run either.
+    // If nothing is under way, there may be nothing to run either.
     if (ring_.empty() && !claims_blocked_) {
       const Claimed claimed = work_->Claim(piece);
       if (claimed == Claimed::kDone) {
@@ -145,7 +145,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       if (!group.empty()) Run(lock, group);
       continue;
     }
-    // Pieces under way take room, too, so threads may sleep although nothing is
+    // Pieces under way also take room, so threads may sleep although nothing is
     // ready.
     if (!waited && num_sleeping_ > 0 && HasWork()) WakeThreads();
     wait_begins();
@@ -231,7 +231,7 @@ bool OrderedWorkers::IsUnderWay() const {
 }
 
 bool OrderedWorkers::Help(Lock& lock) {
-  // Later few are timed, as to read the clock twice takes as long as a claim.
+  // Few are timed later: reading the clock twice takes as long as a claim.
   const bool is_timed = num_helped_ < kAllTimed || num_helped_ % kTimed == 0;
   const Clock::time_point began = is_timed ? Clock::now() : Clock::time_point();
   if (!Step(lock, /*may_run=*/true)) return false;
@@ -327,8 +327,8 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   }
   if (!MayClaim()) return false;
   if (may_run && !to_fetch_.empty() && short_fetches_) {
-    // The input is nearly free. Without this each thread would claim, leave to
-    // others what it could fetch in a moment, and be woken for it.
+    // The input is nearly free. Without this wait, each thread would claim a
+    // piece, leave its short fetch to others, and be woken for it.
     lock.unlock();
     for (int i = 0; i < kSpins && fetching_; ++i) Pause();
     Acquire(lock);
@@ -346,7 +346,7 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
     go_on = go_on && (piece == nullptr || work_->IsShort(*piece));
-    // One that may take long is left to others if there are any before it.
+    // A piece that may take long is left to others if there are any before it.
     const bool is_own = may_run && (go_on || group.empty());
     if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
   } while (++found < at_once_ && go_on && MayClaim());
@@ -364,7 +364,7 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
   stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
   if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
-    // The threads end.
+    // Wakes the threads so that they end.
     if (Ended()) WakeThreads();
     if (consumer_sleeps_) wake_consumer_.notify_one();
     return true;
@@ -429,7 +429,7 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
   Acquire(lock);
   fetching_ = false;
   short_fetches_ = taken < kShortFetch * static_cast<int>(ends.size());
-  // The input must not lie idle while these pieces are run.
+  // The input must not be idle while these pieces run.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
       wake_threads_.notify_one();

@@ -1,5 +1,5 @@
-// Threads that each claim a piece of work and do it. The consumer gets the
-// results in order, or as they come. Knows nothing of what the work is.
+// Threads that each claim a piece of work and do it, whatever the work is. The
+// consumer gets the results in order, or as they are done.
 #pragma once
 
 #include <atomic>
@@ -20,21 +20,21 @@
 
 namespace refurbish_tf {
 
-// A piece of work goes through three steps. It is claimed, one at a time, which
-// decides its position among the results. If it needs the input it is fetched,
-// one at a time, in the order of the claims. And it is run, many at once. So a
-// slow source does not hold up pieces that need no input.
+// A piece of work goes through three steps. First it is claimed, one at a time,
+// which decides its position among the results. If it needs the input, it is
+// then fetched, one at a time, in the order of the claims. Finally it is run,
+// many at once. So a slow source does not hold up pieces that need no input.
 //
 // A thread sleeps only when enough results are ready or nothing can be claimed
 // now, and is woken when half of the results are gone: waking a thread for each
-// sample took half of the CPU time at 32x32. A thread is started only when all
-// others are at work. While pieces are much shorter than a sleep, it claims and
-// runs several of them with the lock taken once. The consumer sleeps only when
-// its next result is not ready. While pieces are short, which is shorter than a
-// sleep, it first does one itself, in place of the last thread. While no claim
-// finds anything to run, threads stay asleep: the consumer claims. A thread
-// that finds the input busy with a short fetch, or the lock taken, spins for
-// some microseconds.
+// sample took half of the CPU time for 32x32 images. A thread is started only
+// when all others are busy. While pieces are much shorter than a sleep, a
+// thread claims and runs several with the lock taken once. The consumer sleeps
+// only when its next result is not ready. While pieces take less than
+// `kLongPiece`, it first does one itself, in place of the last thread. While
+// claims find nothing to run, threads stay asleep and the consumer claims. A
+// thread that finds the input busy with a short fetch, or the lock taken, spins
+// for some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -45,12 +45,12 @@ class OrderedWorkers {
     kDone,    // A piece that needs no work.
     kRun,     // One to be run.
     kFetch,   // One to be fetched.
-    kNotNow,  // None until one that is under way is done; there must be one.
+    kNotNow,  // None until a piece under way is done; there must be one.
     kEnd,     // No more pieces.
   };
   enum class Outcome {
     kRun,      // After a fetch: to be run.
-    kDone,     // To be handed out.
+    kDone,     // Ready for the consumer.
     kDropped,  // It has no result.
   };
 
@@ -58,45 +58,45 @@ class OrderedWorkers {
    public:
     virtual ~Work() = default;
     // Claims the next piece, without waiting. `*piece` may hold an earlier
-    // piece, to be used again. Never called by two threads at once.
+    // piece for reuse. Never called by two threads at once.
     virtual Claimed Claim(std::unique_ptr<Piece>* piece) = 0;
     // May wait. Never called by two threads at once.
     virtual Outcome Fetch(Piece* piece) = 0;
     virtual Outcome Run(Piece* piece) = 0;
     // The bytes that a piece holds once it has run.
     virtual int64_t Bytes(const Piece& piece) const = 0;
-    // Whether a claimed piece certainly takes microseconds: it waits for
-    // nothing and calls nothing of a user's. A thread does several in a row.
+    // Whether a claimed piece certainly takes only microseconds: it waits for
+    // nothing and calls no user code. A thread does several in a row.
     virtual bool IsShort(const Piece&) const { return false; }
     // A thread, or the consumer, is about to sleep (`begins`), or has woken.
     virtual void Sleeps(bool /*begins*/) {}
   };
 
   struct Options {
-    // How many run at once, the consumer's included. 0: no thread at all, the
-    // consumer does everything.
+    // How many pieces run at once, including the consumer's. 0: there are no
+    // threads, and the consumer does everything.
     int max_calls = 1;
     // Whether results come in the order of the claims.
     bool in_order = true;
     // Whether the consumer may do a piece itself before it sleeps.
     bool consumer_helps = true;
     // Limits on what is ready or under way. There is always room for
-    // `max_calls`.
+    // `max_calls` pieces.
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
-    // If this is more than `max_bytes`, it takes its place as far as four of
-    // the largest results for each call need it. With less room calls stop
-    // while the consumer waits for one that takes longer than others.
+    // If larger than `max_bytes`, replaces it as far as four of the largest
+    // results per call need that. With less room, calls would stop while the
+    // consumer waits for one that takes longer than others.
     int64_t max_large_bytes = 0;
-    // If this is more than `max_pieces`, it takes its place while the pieces
-    // hold less than a megabyte: with more room threads sleep less often.
+    // If larger than `max_pieces`, replaces it while the pieces hold less than
+    // 1 MiB: with more room, threads sleep less often.
     size_t max_small_pieces = 0;
-    // Threads that sleep are woken when there is room with all limits divided
-    // by this.
+    // Sleeping threads are woken when there is room with all limits divided by
+    // this.
     int wake_part = 2;
   };
 
-  // Starts a thread. The destructor of what is returned joins it.
+  // Starts a thread. The destructor of the returned object joins it.
   using StartThread =
       std::function<std::shared_ptr<void>(std::function<void()>)>;
 
@@ -110,29 +110,29 @@ class OrderedWorkers {
   // kStuck: `Claim` has returned kNotNow with nothing under way, so no result
   // would ever come.
   enum class Next { kPiece, kEnd, kCancelled, kStuck };
-  // The error for the last two.
+  // The error for kCancelled and kStuck.
   static absl::Status ErrorOf(Next next);
   // The next result. For one thread at a time. `*piece` may hold an earlier
-  // one, to be used again. `*waited_nanos` is how long it was not ready.
+  // piece for reuse. `*waited_nanos` is how long the result was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Further results that are ready now, and how many: less is to be locked than
-  // by `GetNext` for each.
+  // Takes further results that are ready now, and returns how many. Locks once,
+  // not once per result as `GetNext` does.
   size_t TakeReady(absl::Span<std::unique_ptr<Piece>> pieces)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether `GetNext` would not wait. Has a thread begin if nothing is under
-  // way. For the thread that calls `GetNext`, where the consumer does not help.
+  // Whether `GetNext` would not wait. Lets a thread begin if nothing is under
+  // way. For the thread that calls `GetNext`, if the consumer does not help.
   bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
 
   // For a checkpoint: waits until fetches and runs under way are done, and
-  // claims nothing until `Resume`. Pieces that are claimed and not yet fetched
+  // claims nothing until `Resume`. Pieces that are claimed but not fetched yet
   // are dropped; it must be possible to claim them again. `*ready` are the next
-  // results, in order, which this object owns. False if cancelled. For the
+  // results, in order; this object still owns them. False if cancelled. For the
   // thread that calls `GetNext`.
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
   void Resume() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on no call begins and no result is handed out. Does not wait.
+  // From now on no call begins and no result is returned. Does not wait.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -147,14 +147,14 @@ class OrderedWorkers {
 
   // More would save little.
   static constexpr size_t kMostAtOnce = 32;
-  // Pieces that a thread fetches or runs without a look at the lock.
+  // Pieces that a thread fetches or runs without taking the lock in between.
   using Group = absl::InlinedVector<Entry*, kMostAtOnce>;
 
-  // Does one step that can be done now; false if there is none. Releases the
-  // lock meanwhile.
+  // Does one step that can be done now, and releases the lock during it. False
+  // if there is none.
   bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What is to be run goes to `group`, or if that is null to other threads.
+  // A piece to run goes to `group` or, if that is null, to other threads.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeFront(std::deque<Entry*>* queue, Group* group)
@@ -165,8 +165,8 @@ class OrderedWorkers {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes dropped entries from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The position in the ring of a result to hand out; the ring's size if there
-  // is none.
+  // The position in the ring of the next result; the ring's size if none is
+  // ready.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t ready = FindReady();
@@ -174,7 +174,7 @@ class OrderedWorkers {
   }
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether a piece was claimed and is not done.
+  // Whether any piece was claimed and is not done yet.
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim has room if all limits are divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -190,10 +190,10 @@ class OrderedWorkers {
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // If there is room with all limits divided by `wake_part`.
+  // Wakes threads if there is room with all limits divided by `wake_part`.
   void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Starts a thread if there is work for it, none sleeps, and there may be one
-  // more.
+  // Starts a thread if there is work for it, none sleeps, and the limit allows
+  // it.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes or starts a thread.
   void AskThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -208,15 +208,15 @@ class OrderedWorkers {
   std::condition_variable wake_consumer_;
   // In the order of the claims.
   std::deque<std::unique_ptr<Entry>> ring_ ABSL_GUARDED_BY(mu_);
-  // Entries and pieces to use again. To free, with the lock held, what another
-  // thread has allocated would make all threads wait for malloc.
+  // Entries and pieces for reuse. Freeing what another thread has allocated,
+  // with the lock held, would make all threads wait for malloc.
   std::vector<std::unique_ptr<Entry>> spares_ ABSL_GUARDED_BY(mu_);
   // Entries of the ring that are still to be fetched, or run, in order.
   std::deque<Entry*> to_fetch_ ABSL_GUARDED_BY(mu_);
   std::deque<Entry*> to_run_ ABSL_GUARDED_BY(mu_);
-  // Written under the lock, read also without it.
+  // Written with the lock held, but also read without it.
   std::atomic<bool> fetching_{false};
-  // What running a piece took lately, and so how many are claimed at once.
+  // The recent mean time to run a piece, and so how many are claimed at once.
   std::chrono::steady_clock::duration mean_piece_ ABSL_GUARDED_BY(mu_);
   size_t at_once_ ABSL_GUARDED_BY(mu_) = 1;
   bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
@@ -235,14 +235,14 @@ class OrderedWorkers {
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether it does pieces in place of the last thread, how many it has done,
-  // and of how many it is known how long they took together.
+  // Whether the consumer does pieces in place of the last thread, how many it
+  // has done, how many of them were timed, and the time of these together.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);
   uint32_t num_helped_ ABSL_GUARDED_BY(mu_) = 0;
   int num_timed_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::duration helped_time_ ABSL_GUARDED_BY(mu_){};
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
-  // Started, and not yet at work.
+  // Threads that were started but are not at work yet.
   int num_starting_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<void>> threads_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,24 +1,24 @@
-// Waits without a sleep, for what takes microseconds.
+// Waits without sleeping, for events that take microseconds.
 #pragma once
 
 #include <mutex>
 
 namespace refurbish_tf {
 
-// Shorter than it takes to put a thread to sleep and to wake it.
+// Shorter than putting a thread to sleep and waking it.
 inline constexpr int kSpins = 256;
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // As long as x86's; `yield` does nothing on most.
+  asm volatile("isb");  // As long as x86's; most CPUs ignore `yield`.
 #endif
 }
 
-// Spins first: the lock is held for microseconds, which is shorter than a
-// sleep. Tries ever more rarely, as each try takes the lock's cache line from
-// the thread that has it.
+// Spins first, because the lock is held for microseconds, which is shorter than
+// a sleep. Tries less and less often, because each try takes the lock's cache
+// line from the thread that has it.
 inline void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;

@@ -19,18 +19,18 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
-// Of the source before it was divided, or "unknown": a store with a shard
-// always has it. And in how many shards the source was when the schedule began,
-// if these were others.
+// The number of samples of the undivided source, or "unknown": a store with a
+// shard always has this setting. And the number of shards when the schedule
+// began, if it was different.
 constexpr char kWholeSetting[] = "num_samples_of_all_shards";
 constexpr char kFormerSetting[] = "shards_of_schedule";
-// What a stage and its job take in memory, measured.
+// The memory of a stage and its job, measured.
 constexpr int64_t kBytesPerSample = 13;
 
-// The reuse factor where elements are kept.
+// The reuse factor of a store of elements.
 constexpr char kOfElements[] = "elements";
 
-// With as many digits as distinguish it from every other number.
+// With enough digits to distinguish it from every other number.
 std::string Exactly(double number) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
@@ -42,7 +42,7 @@ bool ReadNumber(const Settings& settings, const char* name, uint64_t* value) {
   return setting != settings.end() && absl::SimpleAtoi(setting->second, value);
 }
 
-// Of a setting such as "0 of 2", or of the empty one of a whole source.
+// Parses a setting such as "0 of 2", or the empty one of a whole source.
 std::optional<Shard> ReadShard(const std::string& text) {
   if (text.empty()) return Shard();
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
@@ -63,7 +63,7 @@ bool HoldsElements(const Settings& settings) {
 constexpr char kElements[] = "elements of a source, which cached has kept";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
-// Whether a stage has agreed on settings with this store.
+// Whether a stage, or `cached`, has agreed on settings with this store.
 bool HasStageSettings(const Settings& settings) {
   return settings.count(kReuseSetting) != 0;
 }
@@ -179,7 +179,7 @@ int64_t SharedCooperation::num_in_transit() {
 }
 
 Cooperation::Place SharedCooperation::place() {
-  // What was handed out was put before, so it lies before the head.
+  // Samples are put before they are handed over, so they are before the head.
   const TransitRing* const ring = disk_.transit();
   return {static_cast<int64_t>(disk_.records().store_id()),
           ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
@@ -193,7 +193,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
                                          std::optional<uint32_t> num_kept) {
   if (!terms.shard.has_value()) return absl::OkStatus();
   const SourceShard& shard = *terms.shard;
-  // For what other processes have written.
+  // Reads what other processes have written.
   RTF_RETURN_IF_ERROR(AgreeAsStage({}));
   const Settings settings = disk_.settings();
   const auto text = [&settings](const char* name) -> std::string {
@@ -201,7 +201,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     return setting == settings.end() ? "" : setting->second;
   };
   const std::optional<Shard> former = ReadShard(text(kShardSetting));
-  // While tf.data is yet to fill in a shard, neither is there.
+  // Both are missing until tf.data has filled in a shard.
   const bool undivided =
       settings.count(kShardSetting) + settings.count(kSamplesSetting) == 0;
   if (!HasStageSettings(settings) || HoldsElements(settings) || undivided ||
@@ -253,14 +253,14 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
         "A job of the former number is at work on it. Give each worker a store "
         "of its own, and begin when those of the former number have ended.");
   }
-  own[kShardSetting] = shard.names;  // Also if that is the whole.
+  own[kShardSetting] = shard.names;  // Even if it is empty.
   own[kWholeSetting] = absl::StrCat(shard.whole);
   own[kKeptSetting] = absl::StrCat(*num_kept);
   if (keeps_all && settings.count(kFormerSetting) == 0) {
     own[kFormerSetting] = absl::StrCat(former->count);
   }
-  // First, as nobody would remove them after the settings are changed, and this
-  // process may be killed in between.
+  // Before the settings change: this process may be killed in between, and then
+  // nobody would remove these samples.
   for (const uint64_t sample : disk_.Indices()) {
     if (!shard.shard->Has(sample)) disk_.Remove(sample, /*evict=*/false);
   }

@@ -1,4 +1,4 @@
-// The cooperation of jobs on a store on disk, by its files: settings, claims,
+// How jobs cooperate on a store on disk, through its files: settings, claims,
 // state and ring.
 #pragma once
 
@@ -39,7 +39,7 @@ class SharedCooperation : public Cooperation {
   Place place() override;
 
  private:
-  // As the store's, with the error of a stage.
+  // Like the store's `Agree`, with an error message for a stage.
   absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
                             std::chrono::milliseconds patience = kPatience);
   absl::Status HoldsOther(const char* held, const char* wanted) const;

@@ -7,13 +7,13 @@
 namespace refurbish_tf {
 namespace {
 
-// How many claims of samples that are kept may be refused in one call, as each
-// takes a system call. Beyond it a sample is prepared although another job is
-// preparing it. This is sixteen times what a job decides ahead to keep a disk
-// busy, so it does not happen to sixteen jobs.
+// How many claims of kept samples may be refused after `BeginDecisions`,
+// because each takes a system call. Then a sample is prepared although another
+// job is preparing it. This is sixteen times what a job decides ahead to keep a
+// disk busy, so sixteen jobs do not reach it.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
-// How many samples are handed out between two notes for people to see.
+// Progress is noted each time this many samples were handed over.
 constexpr uint32_t kNotedAtOnce = 64;
 
 }  // namespace
@@ -77,12 +77,12 @@ bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   if (HandsOn(index)) return ClaimUnkept(index, also_claimed);
   if (plan_.schedule == nullptr) {
-    // Another job may have agreed on the schedule already, and hand it to us.
+    // Another job may already have agreed on a schedule, which we then use.
     shared_.used_.Use(index, plan_.number);
     return true;
   }
   const Generation own = OwnGeneration(index);
-  // Other jobs have other generations of what is not kept.
+  // For samples that are not kept, other jobs have other generations.
   if (!also_claimed && plan_.schedule->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index),
@@ -91,7 +91,7 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
     return false;
   }
   if (Exact()) return true;
-  // Another iterator may use it meanwhile.
+  // Another iterator may use it at the same time.
   Generation least;
   do {
     least = Wanted(index, own).least;
@@ -181,7 +181,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
   UsedGenerations& used = shared_.used_;
   const uint64_t key = plan_.keys.InWhole(index);
   const bool with_others = OthersHandOn();
-  // After a restore a job that is alone does again what it did before.
+  // After a restore, a job that is alone repeats what it did before.
   const bool again = !with_others && Exact();
   Generation generation = OwnGeneration(index);
   do {
@@ -191,7 +191,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
         shared_.job_->ClaimNext(key, generation, also_claimed);
     if (!next.has_value()) return false;
     generation = *next;
-    // Another iterator may use it meanwhile.
+    // Another iterator may use it at the same time.
   } while (!used.UseOnce(index, generation) && !again);
   if (!with_others) shared_.job_->NoteBegun(key, generation);
   NoteGeneration(index, generation);

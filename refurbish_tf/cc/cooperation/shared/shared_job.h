@@ -39,15 +39,15 @@ class SharedJob : public Job {
   UsedGenerations used_;
   std::atomic<uint64_t> exact_before_{0};
   std::atomic<uint64_t> ring_from_{0};
-  // Only the epoch begun last takes what is in transit: the generations of two
-  // at once would overtake each other.
+  // Only the epoch begun last uses samples in transit: the generations of two
+  // epochs at once would overtake each other.
   std::atomic<uint64_t> num_begun_{0};
 };
 
 // Lock order: `mu_`, then that of `UsedGenerations`.
 class SharedJobEpoch : public JobEpoch {
  public:
-  // `ring`: what the jobs hand on, or null.
+  // `ring`: the samples that jobs pass each other, or null.
   SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
                  const TransitRing* ring);
 
@@ -70,7 +70,7 @@ class SharedJobEpoch : public JobEpoch {
   bool TakeOwed() override;
 
  private:
-  // Whether only what the schedule wants may be used, and no newer generation.
+  // Whether only the generations of the schedule may be used, no newer ones.
   bool Exact() const { return plan_.number < shared_.exact_before_; }
   std::optional<Unkept> OldestInRing(const Needs& needs);
   bool ClaimUnkept(uint32_t index, bool also_claimed);
@@ -81,17 +81,17 @@ class SharedJobEpoch : public JobEpoch {
   const TransitRing* const ring_;
   // Empty if there is no ring.
   std::optional<TransitOrder> transit_;
-  // Over the places that `transit_` asks for.
+  // Walks over the places that `transit_` asks for.
   std::optional<OrderWalk> walk_;
-  // Whether others hand on, if that was asked since `BeginDecisions`, and how
-  // many claims of samples that are kept were refused since.
+  // The result of `OthersHandOn`, if it was called since `BeginDecisions`, and
+  // how many claims of kept samples were refused since then.
   std::optional<bool> others_hand_on_;
   uint32_t num_refused_ = 0;
   uint32_t num_owed_ = 0;
   uint32_t num_ahead_ = 0;
 
   mutable std::mutex mu_;
-  // Which samples are prepared with another generation than the schedule's.
+  // Samples prepared in another generation than the schedule's.
   std::unordered_map<uint32_t, Generation> other_generations_
       ABSL_GUARDED_BY(mu_);
 };

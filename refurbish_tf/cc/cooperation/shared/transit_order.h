@@ -1,13 +1,13 @@
-// What comes at a place of an epoch's order whose sample is not kept, while
-// other jobs are at work on the same store.
+// Decides what to use at a place of an epoch's order whose sample is not kept,
+// while other jobs run on the same store.
 //
-// The rule: the oldest sample in transit that the epoch still needs and of
-// whose generation the job has made no use; where there is none, the next
-// sample of the job's own order that no other job is preparing. Nobody waits,
-// and no job knows what another one needs. OneAccess (Kakaraparthi et al.,
-// HotCloud 2019) prepares for jobs in step; here each has an order and a pace
-// of its own, and they still prepare about what one would. While the job is
-// alone this is its own order.
+// The rule: the job uses the oldest sample in transit that the epoch still
+// needs in a generation that the job has not used. If there is none, it uses
+// the next sample of its own order that no other job is preparing. Nobody
+// waits, and no job knows what another one needs. OneAccess (Kakaraparthi et
+// al., HotCloud 2019) prepares for jobs in step. Here each job has its own
+// order and pace, yet together they prepare only about as many samples as one
+// job would. A job that is alone follows its own order.
 #pragma once
 
 #include <algorithm>
@@ -21,16 +21,16 @@
 
 namespace refurbish_tf {
 
-// How many claims may be refused while one place is decided, with the locks of
-// the epoch and the workers held: each takes a system call. Sixteen jobs that
-// have 20 samples each under way were seen to refuse 4 on average and 300 at
-// most. After that the next sample is prepared though another job prepares it.
+// How many claims may be refused while one place is decided: each takes a
+// system call, with the locks of the epoch and the workers held. Sixteen jobs
+// with 20 samples under way each had 4 claims refused on average and 300 at
+// most. Then the next sample is prepared although another job is preparing it.
 inline constexpr uint32_t kMostRefused = 64;
 
-// Of one epoch. Not thread-safe.
+// For one epoch. Not thread-safe.
 class TransitOrder {
  public:
-  // Takes nothing from before position `from` of the ring. Its own order begins
+  // Uses nothing before position `from` of the ring. The job's own order begins
   // at place `first` of `num_places`.
   TransitOrder(const TransitRing* ring, uint64_t from, uint32_t first,
                uint32_t num_places)
@@ -40,12 +40,12 @@ class TransitOrder {
         place_(first),
         num_places_(num_places) {}
 
-  // The oldest entry of the ring for which `usable(index, tag)`. An entry that
-  // was not usable is not looked at again in this epoch.
+  // The oldest entry of the ring that is `usable(index, tag)`. An entry that
+  // was not usable is not checked again in this epoch.
   template <class Usable>
   std::optional<uint64_t> Oldest(const Usable& usable) {
     const uint64_t head = ring_.head();
-    // If the file was cut the head starts over.
+    // If the file was cut, the head starts over.
     if (cursor_ > head) cursor_ = std::max(head, from_);
     // The oldest eighth may be replaced before it is read.
     const uint64_t readable = ring_.num_units() - ring_.num_units() / 8;
@@ -69,8 +69,8 @@ class TransitOrder {
 
   // The next sample of the job's own order, `at(place)`, that is
   // `needed(index)` and that `claim(index, also_claimed)` claims. At the end of
-  // the order, and after kMostRefused, also what others have claimed. None only
-  // if none is needed.
+  // the order, and after kMostRefused, this may be a sample that others have
+  // claimed. Nothing only if no sample is needed.
   template <class At, class Needed, class Claim>
   std::optional<uint32_t> NextOwn(const At& at, const Needed& needed,
                                   const Claim& claim) {
@@ -101,18 +101,18 @@ class TransitOrder {
     return free ? free : again(passed_over_.size(), true);
   }
 
-  // What was found in the ring was gone when it was read: it is needed again.
+  // A sample found in the ring was gone when it was read: it is needed again.
   void GiveBack(uint32_t index) { passed_over_.push_front(index); }
 
  private:
-  // How many of those that others had claimed are asked for again each time: to
-  // see whether a job lives takes a system call.
+  // How many samples that others had claimed are tried again each time:
+  // checking whether a job is alive takes a system call.
   static constexpr size_t kMostAgain = 2;
 
   template <class Usable>
   bool IsUsable(const TransitRing::Entry& entry, uint64_t position,
                 const Usable& usable) {
-    // It may be there the next time.
+    // It may be written by the next time.
     if (entry.state == TransitRing::Entry::State::kPending) {
       pending_.push_back(position);
     }
@@ -122,14 +122,14 @@ class TransitOrder {
 
   const TransitRing& ring_;
   const uint64_t from_;
-  // Every position before it has been looked at, ...
+  // The next position of the ring to check.
   uint64_t cursor_;
-  // ... and these were pending.
+  // Earlier positions that were pending.
   std::deque<uint64_t> pending_;
-  // Every place before it has been looked at, ...
+  // The next place of the order to check.
   uint32_t place_;
   const uint32_t num_places_;
-  // ... and these samples were others' or are needed again.
+  // Samples of earlier places that others had claimed or are needed again.
   std::deque<uint32_t> passed_over_;
 };
 

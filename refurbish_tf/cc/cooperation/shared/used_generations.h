@@ -12,11 +12,10 @@
 
 namespace refurbish_tf {
 
-// On a shared store, a job may find a sample of a newer generation than its
-// schedule wants, and uses it. It may use no partially augmented sample more
-// than r times, so it may then need the next generation before its schedule
-// does. This counts, for each sample, the job's uses of the newest generation
-// that it has used.
+// On a shared store, a job may find and use a newer generation of a sample than
+// its schedule wants. It may use each generation at most r times, so it may
+// need the next one earlier than its schedule says. This counts, for each
+// sample, the job's uses of the newest generation that it has used.
 //
 // Thread-safe.
 class UsedGenerations {
@@ -24,22 +23,21 @@ class UsedGenerations {
   explicit UsedGenerations(double reuse_factor)
       : most_uses_(std::min(std::ceil(reuse_factor), 65'535.0)) {}
 
-  // Which generations may be used of a sample if the schedule wants
+  // Which generations of a sample may be used if the schedule wants
   // `generation`.
   GenerationRange Wanted(uint32_t index, Generation generation) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts a use. False if that generation was used up or passed meanwhile.
+  // Counts a use. False if that generation is used up, or a newer one was used.
   bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The same for a sample that is not kept, of which each generation is used
-  // once: the least that may be used; a use.
+  // The same for samples that are not kept. Each of their generations is used
+  // once: `NextUnused` is the least that may be used, `UseOnce` counts its use.
   Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   bool UseOnce(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Forgets all uses.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Makes room for so many samples. They take this many bytes.
+  // Makes room for this many samples. `bytes()` says how much memory they take.
   void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
   int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 

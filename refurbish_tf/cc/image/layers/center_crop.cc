@@ -1,4 +1,4 @@
-// Keeps the middle of the image, in zeros where the image is smaller.
+// Keeps the middle of the image, padded with zeros if the image is smaller.
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -23,8 +23,8 @@ class CenterCrop : public Layer {
 
  private:
   // Where the crop begins in the image. As in torchvision, half of an odd
-  // number of pixels is rounded to an even one, and of missing pixels fewer
-  // come first.
+  // number of pixels is rounded to even, and fewer of the missing pixels come
+  // first.
   static int64_t BeginOf(int64_t side, int64_t made) {
     if (side < made) return -((made - side) / 2);
     const int64_t half = (side - made) / 2;

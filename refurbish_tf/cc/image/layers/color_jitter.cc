@@ -9,14 +9,14 @@
 namespace refurbish_tf {
 namespace {
 
-// In how many orders they can be.
+// The number of orders of the steps.
 constexpr int kOrders = 24;
 
 class ColorJitter : public Layer {
  public:
   explicit ColorJitter(Arguments& arguments) : steps_(arguments) {}
 
-  // The order, and where in its range each parameter lies.
+  // The order, and where in its range each parameter is.
   int num_draws() const override { return 1 + ColorSteps::kNumber; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
@@ -31,7 +31,7 @@ class ColorJitter : public Layer {
     std::array<int, ColorSteps::kNumber> order = {0, 1, 2, 3};
     int32_t number = draws[0];
     for (int i = 0; i < ColorSteps::kNumber; ++i) {
-      // Each of those that are left, in turn.
+      // One of the steps that are left.
       const int left = ColorSteps::kNumber - i;
       std::swap(order[i], order[i + number % left]);
       number /= left;

@@ -13,7 +13,7 @@ class ColorSteps {
   enum Step { kBrightness, kContrast, kSaturation, kHue };
   static constexpr int kNumber = 4;
 
-  // The range of each amount, by the name of the step.
+  // Reads the range of each amount, by the name of its step.
   explicit ColorSteps(Arguments& arguments) {
     for (int i = 0; i < kNumber; ++i) {
       const NamedDistortion& step = kSteps[i];

@@ -1,4 +1,4 @@
-// One operation of the policies by itself, with a probability.
+// A single operation of the policies, with some probability.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -50,7 +50,7 @@ class DistortLayer : public ChanceLayer {
     if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
   }
 
-  // In a range also where the parameter is.
+  // For a range, also where in it the parameter is.
   int num_draws() const override { return only_ ? 1 : 2; }
   bool moves_pixels() const override { return false; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
@@ -69,7 +69,7 @@ class DistortLayer : public ChanceLayer {
     if (distortion == Distortion::kSharpness) {
       return PreparedDistortion::InSteps(distortion, Between(range_, draw));
     }
-    // The others are of whole numbers, both ends among them.
+    // The others take whole numbers, including both ends.
     const double value = Between({range_[0], range_[1] + 1}, draw);
     return PreparedDistortion(distortion, std::floor(value));
   }

@@ -1,4 +1,4 @@
-// Blurs the image by a bell of random width.
+// Blurs the image with a Gaussian of random width.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -33,8 +33,8 @@ class GaussianBlur : public Layer {
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const double sigma = Between(sigma_, draws[0]);
-    // Beyond 5 sigma the weights of a kernel are too small for float32, and
-    // beyond 3 for bytes.
+    // A given kernel is cut off at 5 sigma, beyond which weights are too small
+    // for float32. Otherwise 3 sigma are enough for bytes.
     const int64_t reach =
         static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
     canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
@@ -42,7 +42,7 @@ class GaussianBlur : public Layer {
 
  private:
   const std::array<double, 2> sigma_;
-  // The side of the kernel; 0: as wide as it must be.
+  // The side of the kernel; 0: as wide as sigma needs.
   const int64_t kernel_;
 };
 

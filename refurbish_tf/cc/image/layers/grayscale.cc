@@ -1,4 +1,4 @@
-// Makes the image grey, or not.
+// Makes the image grey, with some probability.
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {

@@ -1,4 +1,4 @@
-// Makes floating numbers of the image's values:
+// Converts the image's values to floating-point numbers:
 // (value / max_pixel_value - mean) / std.
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ class NormalizeLayer : public Layer {
           "mean and std must be of equal numbers, 1 to ", kMaxChannels));
       return;
     }
-    // What values are divided by first. Of 16 bits only their user knows it.
+    // The divisors of values. For 16 bits they cannot be inferred.
     std::map<ValueType, double> units = {{ValueType::kUint8, 255},
                                          {ValueType::kFloat32, 1}};
     const bool told = arguments.Has("max_pixel_value");
@@ -101,12 +101,12 @@ class NormalizeLayer : public Layer {
   }
 
  private:
-  // Of floats whose mean and std are within 0 to 1. Those from 0 to 255 hardly
-  // stay below it, and those from 0 to 1 hardly reach it.
+  // For floats, if mean and std are within 0 to 1. Values from 0 to 255 hardly
+  // stay below it, and values from 0 to 1 hardly reach it.
   static constexpr float kLargest = 16;
 
   Normalization normalization_;
-  // 1: for any number.
+  // 1: for any number of channels.
   int64_t num_channels_;
 };
 

@@ -18,9 +18,9 @@ constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
 constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
 // TensorFlow's stateless random numbers: the Philox generator (Salmon et al.,
-// *Parallel Random Numbers: As Easy as 1, 2, 3*, SC 2011) as
-// `tf.raw_ops.StatelessRandomUniform*` seed it. What policies draw depends on
-// it, on every machine and in every version of TensorFlow.
+// *Parallel Random Numbers: As Easy as 1, 2, 3*, SC 2011), seeded as in
+// `tf.raw_ops.StatelessRandomUniform*`. Policies thus draw the same numbers on
+// every machine and in every version of TensorFlow.
 using PhiloxWords = std::array<uint32_t, 4>;
 
 PhiloxWords Philox(PhiloxWords counter, std::array<uint32_t, 2> key) {
@@ -38,7 +38,7 @@ PhiloxWords Philox(PhiloxWords counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// The first four words for a seed, which the ops take as they need them.
+// The first four words of a seed. Each op uses as many as it needs.
 PhiloxWords FirstWords(int64_t first, int64_t second) {
   const uint64_t low = first, high = second;
   const PhiloxWords mixed =
@@ -48,15 +48,15 @@ PhiloxWords FirstWords(int64_t first, int64_t second) {
   return Philox({0, 0, mixed[2], mixed[3]}, {mixed[0], mixed[1]});
 }
 
-// The random operations of Deep AutoAugment. They take numbers of their own.
+// The random operations of Deep AutoAugment, which draw numbers of their own.
 enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
 
-// Distorts, or does a random operation.
+// A distortion or a random operation.
 struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
-  // How many numbers a random operation draws, and below what.
+  // How many more numbers a random operation draws, and their exclusive limit.
   int num_more_draws = 0;
   int64_t end_of_more = 1;
 
@@ -103,7 +103,7 @@ constexpr NamedDistortion kDistortions[] = {
 struct NamedOperation {
   absl::string_view name;
   RandomOperation random;
-  // As in PolicyOutcome. 0: twice the parameter, and 1.
+  // As in PolicyOutcome. Limit 0 stands for 2 * parameter + 1.
   int num_more_draws;
   int64_t end_of_more;
 };
@@ -149,14 +149,14 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
   return outcome;
 }
 
-// What an image gets for each number that the layer may draw.
+// Maps each number that it may draw to an outcome.
 class PolicyLayer : public Layer {
  public:
   explicit PolicyLayer(Arguments& arguments);
 
-  // 1, and those for random operations.
+  // 1, and those of random operations.
   int num_draws() const override { return num_draws_; }
-  // As TensorFlow's stateless operations draw from the seed.
+  // Draws from the seed as TensorFlow's stateless operations do.
   void Draw(const ImageSeed& seed, const int32_t* before,
             int32_t* draws) const override;
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
@@ -196,14 +196,14 @@ class PolicyLayer : public Layer {
   }
 
   int32_t end_;
-  // AutoAugment's second layer keeps the sub-policy of the layer before, a
-  // group of numbers, and draws one of it.
+  // AutoAugment's second layer keeps the sub-policy of the previous layer, a
+  // group of numbers, and draws one number of this group.
   int32_t group_;
   bool goes_on_;
   uint8_t fill_;
   int num_draws_ = 1;
   std::vector<PolicyOutcome> outcomes_;
-  // Outcome i is for the numbers below edges_[i], from the edge before.
+  // Outcome i is for numbers from edges_[i - 1] to below edges_[i].
   std::vector<int32_t> edges_;
 };
 
@@ -246,8 +246,7 @@ void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
   std::fill(draws + 1, draws + num_draws_, 0);
   const PolicyOutcome& outcome = At(draws[0]);
   if (outcome.num_more_draws == 0) return;
-  // Another seed than the one that drew the operation, so that the draws are
-  // independent.
+  // Not the seed that drew the operation, so that the draws are independent.
   const ImageSeed other(~first, ~second);
   if (outcome.random == RandomOperation::kFlip) {
     draws[1] = other.Below(0, 2);
@@ -256,7 +255,7 @@ void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
   const PhiloxWords words = FirstWords(~first, ~second);
   const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
   for (int i = 0; i < outcome.num_more_draws; ++i) {
-    // A power of two leaves the lowest bits, as TensorFlow's floats do.
+    // A power of two keeps the lowest bits, as TensorFlow's floats do.
     draws[1 + i] = static_cast<int32_t>(words[i] % below);
   }
 }
@@ -298,7 +297,7 @@ absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
   return made;
 }
 
-// What goes on from the layer before has its groups.
+// A layer that continues the previous one must have the same end and groups.
 absl::Status PolicyLayer::MayFollow(const Layer* before) const {
   if (!goes_on_ || before == nullptr) return absl::OkStatus();
   const auto* const policy = dynamic_cast<const PolicyLayer*>(before);

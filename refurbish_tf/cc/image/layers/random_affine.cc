@@ -1,4 +1,4 @@
-// Turns, moves, scales and shears the image by random amounts.
+// Rotates, moves, scales and shears the image by random amounts.
 #include <array>
 
 #include "absl/strings/string_view.h"
@@ -11,7 +11,7 @@ constexpr int kAmounts = 6;
 
 struct AffineAmount {
   absl::string_view name;
-  // What it may be.
+  // The allowed range.
   double lowest, highest;
   double AffineChange::* of;
 };

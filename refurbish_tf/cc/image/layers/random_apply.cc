@@ -1,4 +1,4 @@
-// Applies a chain of other layers, or none of them.
+// Applies a chain of other layers, with some probability.
 #include <algorithm>
 
 #include "refurbish_tf/cc/image/layer.h"
@@ -14,7 +14,7 @@ class RandomApply : public ChanceLayer {
         chain_(LayerChain::Of("layers", /*keeps_size=*/true, &arguments)) {}
 
   int num_draws() const override { return 1 + chain_.num_draws(); }
-  // What is not applied draws zeros.
+  // The draws are zeros if the chain is not applied.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     draws[0] = seed.Fraction(0);

@@ -12,7 +12,7 @@ class RandomChoice : public LayerOfChains {
   explicit RandomChoice(Arguments& arguments)
       : RandomChoice(arguments.Numbers("ends"), arguments) {}
 
-  // Which of them, and what it draws; then zeros.
+  // Which chain, and its draws; then zeros.
   int num_draws() const override { return 1 + most_draws_; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
@@ -75,13 +75,13 @@ class RandomChoice : public LayerOfChains {
     }
   }
 
-  // The first end above the draw is that of the choice.
+  // The first end above the draw belongs to the chosen chain.
   const LayerChain& ChosenBy(const int32_t* draws) const {
     return chains()[std::upper_bound(ends_.begin(), ends_.end(), draws[0]) -
                     ends_.begin()];
   }
 
-  // In units of 2^-31, the sums of the probabilities so far.
+  // The cumulative probabilities, in units of 2^-31.
   const std::vector<double> ends_;
   int most_draws_ = 0;
 };

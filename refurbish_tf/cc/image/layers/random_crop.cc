@@ -1,5 +1,4 @@
-// Pads the image, and crops it at a random place: to its own size, or to one
-// that is given.
+// Pads the image, and crops it at a random place: to its own or a given size.
 #include <algorithm>
 #include <optional>
 
@@ -22,8 +21,8 @@ class RandomCrop : public Layer {
   }
 
   int num_draws() const override { return 2; }
-  // Without a size, the places. How many there are for a size depends on the
-  // image, so that these draws are fractions.
+  // Without a given size, the draws are places. Otherwise the number of places
+  // depends on the image, so the draws are fractions.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     for (int i = 0; i < 2; ++i) {
@@ -65,8 +64,8 @@ class RandomCrop : public Layer {
   }
 
  private:
-  // The pixels at each end of a side that is cropped to `made` pixels. A side
-  // that is too short gets what it lacks at both ends, as in torchvision.
+  // The padding at each end of a side that is cropped to `made` pixels. A side
+  // that is too short gets the missing pixels at both ends, as in torchvision.
   int64_t PaddingOf(int64_t side, int64_t made) const {
     return padding_ + std::max<int64_t>(0, made - side - 2 * padding_);
   }
@@ -101,7 +100,7 @@ class RandomCrop : public Layer {
 
   const int64_t padding_;
   const Border border_;
-  // Of the crop; none: that of the image.
+  // The size of the crop; if not given, that of the image.
   std::optional<ImageSize> size_;
   bool pads_if_needed_ = false;
 };

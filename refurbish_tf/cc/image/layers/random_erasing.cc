@@ -1,4 +1,4 @@
-// Fills a random rectangle of the image with a color, or none.
+// Fills a random rectangle of the image with a color, with some probability.
 #include <optional>
 
 #include "refurbish_tf/cc/image/layer.h"

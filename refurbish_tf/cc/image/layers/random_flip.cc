@@ -1,4 +1,4 @@
-// Mirrors the image along an axis, or along both, or not.
+// Mirrors the image along one axis or both, each with some probability.
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
@@ -49,7 +49,7 @@ class RandomFlip : public Layer {
 
  private:
   bool has_both_ = false, first_is_vertical_ = false;
-  // In units of 2^-31, the probability.
+  // The probability, in units of 2^-31.
   int64_t below_ = int64_t{1} << 30;
 };
 

@@ -17,7 +17,7 @@ class RandomIouCrop : public Layer {
         trials_(arguments.Integer("trials", 1, 10000)) {}
 
   // A seed of two numbers; then top, left, height and width of the crop, which
-  // `DrawFrom` finds. Without a height the image stays as it is.
+  // `DrawFrom` finds. If the height is 0, the image stays as it is.
   int num_draws() const override { return 6; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
@@ -45,11 +45,11 @@ class RandomIouCrop : public Layer {
   }
 
  private:
-  // How often it draws the overlap, where torchvision never gives up.
+  // How often it draws the overlap before it gives up. torchvision never does.
   static constexpr int kMostRounds = 50;
 
-  // In each round one word of the seed says what the overlap must be, and four
-  // of each trial a crop.
+  // In each round, one word of the seed selects the least overlap, and four
+  // words per trial make a crop.
   void Find(const ImageSeed& seed, const Canvas& canvas, int32_t* found) const {
     const auto [height, width] = canvas.size();
     const std::vector<Edges> boxes = canvas.boxes();

@@ -20,7 +20,7 @@ class RandomOrder : public LayerOfChains {
     }
   }
 
-  // Draw i says which of those that are left comes next, until one is left.
+  // Draw i says which of the remaining chains comes next, until one is left.
   // Then come the draws of all chains.
   int num_draws() const override { return num_draws_; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
@@ -45,7 +45,7 @@ class RandomOrder : public LayerOfChains {
       left.erase(next);
     }
   }
-  // They keep the image's size and dtype, so that any order is as good.
+  // The chains keep the image's size and dtype, so the order does not matter.
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     for (const LayerChain& chain : chains()) {
       RTF_ASSIGN_OR_RETURN(image, chain.BehindWithin(image));

@@ -1,4 +1,4 @@
-// Shows the image from a random side, or leaves it as it is.
+// Shows the image from a random viewpoint, with some probability.
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
@@ -11,7 +11,7 @@ class RandomPerspective : public ChanceLayer {
       : ChanceLayer(arguments),
         scale_(arguments.Range("scale", 0, kMostScale)[1]) {}
 
-  // Of each corner, how far it moves inwards.
+  // Whether it applies, and how far each corner moves inwards.
   int num_draws() const override { return 1 + 2 * Corners::kNumber; }
   RowChange row_change() const override {
     return below() > 0 && scale_ > 0 ? RowChange::kTurned : RowChange::kKept;
@@ -30,7 +30,7 @@ class RandomPerspective : public ChanceLayer {
   }
 
  private:
-  // Up to these, whole pixels of any draws make convex quadrilaterals.
+  // Within these limits, any draws make convex quadrilaterals of whole pixels.
   static constexpr double kMostScale = 0.5;
   static constexpr int64_t kLeastSide = 5;
 
@@ -47,7 +47,7 @@ class RandomPerspective : public ChanceLayer {
     }
     if (changes) canvas->Distort(PreparedDistortion(to, size), /*fill=*/0);
   }
-  // From 0 to a part of half of the side, in whole pixels.
+  // From 0 to `scale_` times half of the side, in whole pixels.
   int64_t Inwards(int32_t draw, int64_t side) const {
     const double most = scale_ * static_cast<double>(side / 2);
     return draw * (static_cast<int64_t>(most) + 1) >> 31;

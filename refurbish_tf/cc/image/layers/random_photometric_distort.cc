@@ -1,5 +1,5 @@
 // Changes brightness, contrast, saturation, hue and the order of the channels,
-// each of them or not.
+// each with some probability.
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/layers/color_steps.h"
 
@@ -13,8 +13,8 @@ class RandomPhotometricDistort : public Layer {
         below_(arguments.Integer("below", 0, int64_t{1} << 31)) {}
 
   // Whether each step is done, and where in its range its amount is; whether
-  // contrast comes before saturation; whether the channels change places, and
-  // to which order.
+  // contrast comes before saturation; whether the channels are permuted, and to
+  // which order.
   int num_draws() const override { return kOrder + 1; }
   void Draw(const ImageSeed& seed, const int32_t* before,
             int32_t* draws) const override {

@@ -39,7 +39,7 @@ class RandomResize : public ResizingLayer {
     return CentredIn(image, image);
   }
 
-  // The least length, and how many there are.
+  // The smallest length, and the number of lengths.
   const int64_t shortest_, number_;
 };
 

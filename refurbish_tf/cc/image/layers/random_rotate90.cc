@@ -1,4 +1,4 @@
-// Turns the image by a random number of quarter turns, counterclockwise.
+// Rotates the image by a random number of quarter turns, counterclockwise.
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {

@@ -1,4 +1,4 @@
-// Turns the image by a random angle, counterclockwise.
+// Rotates the image by a random angle, counterclockwise.
 #include <array>
 
 #include "refurbish_tf/cc/image/layer.h"

@@ -1,4 +1,4 @@
-// Swaps rows and columns of the image, or not.
+// Swaps rows and columns of the image, with some probability.
 #include <utility>
 
 #include "refurbish_tf/cc/image/layer.h"

@@ -1,4 +1,4 @@
-// Shows the image smaller: puts it at a random place of a larger, empty one.
+// With some probability, puts the image at a random place in a larger one.
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,7 @@ class RandomZoomOut : public ChanceLayer {
         sides_(arguments.Range("sides", 1, kMost)),
         fill_("fill", arguments) {}
 
-  // Whether, how large, and where: left and top.
+  // Whether it applies, how much larger, and where: left and top.
   int num_draws() const override { return 4; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(fill_.Check(image));

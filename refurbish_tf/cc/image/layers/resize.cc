@@ -1,5 +1,5 @@
-// Resizes the image: to a size, from its middle or with borders if they are to
-// keep its aspect ratio, or so that its shortest side has a length.
+// Resizes the image to a size, optionally with a crop or borders that keep its
+// aspect ratio, or so that its shortest side has a given length.
 #include <algorithm>
 #include <optional>
 
@@ -53,8 +53,8 @@ class WholeResize : public ResizingLayer {
   Box PartOf(const int32_t* /*draws*/, ImageSize image) const override {
     return CentredIn(image, crops_ ? Within(image, size()) : image);
   }
-  // The largest size within the first one that has the aspect ratio of the
-  // second. Rounded down, as in Keras.
+  // The largest size within `size` that has the aspect ratio of `shape`,
+  // rounded down as in Keras.
   static ImageSize Within(ImageSize size, ImageSize shape) {
     const auto side = [](int64_t most, int64_t other, int64_t part,
                          int64_t whole) {

@@ -71,8 +71,8 @@ template <class Value>
 void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Projection source = SourceOf(distortion, size_);
   const int64_t height = size_.height, width = size_.width;
-  // The two pixels around a place, and the share of the second. At the edges
-  // there is one.
+  // The two pixels around a place, and the share of the second. At an edge both
+  // are the same pixel.
   struct Pair {
     int64_t first, second;
     double share;
@@ -106,7 +106,7 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
       for (int64_t c = 0; c < channels_; ++c) {
         double sum = 0;
         for (int k = 0; k < 4; ++k) {
-          // What is no number stays with the pixels that it is part of.
+          // NaN only reaches pixels that it is part of.
           if (shares[k] > 0) sum += shares[k] * pixels[k][c];
         }
         to[c] = rounded_(static_cast<Value>(sum));

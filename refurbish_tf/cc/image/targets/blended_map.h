@@ -1,5 +1,5 @@
-// Moves maps of floating numbers as layers move their image. Where a distortion
-// or a resize falls between pixels, they are blended; outside is 0.
+// Moves maps of floating-point numbers as layers move their image. Distortions
+// and resizes blend between pixels; outside the map, values are 0.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace refurbish_tf {
 
-// After each layer the numbers are what would be stored, so that it makes no
+// After each layer the numbers are rounded to the stored type, so it makes no
 // difference where layers are split. `Value`: float or double.
 template <class Value>
 class BlendedMap : public MapCanvas {
  public:
-  // `values`: of `frames` maps of this size, which are moved alike. `rounded`:
-  // to the nearest number that can be stored.
+  // `values`: those of `frames` maps of this size, which move in the same way.
+  // `rounded`: rounds to the nearest number that can be stored.
   BlendedMap(ImageSize size, int64_t channels, int64_t frames,
              std::vector<Value> values, Value (*rounded)(Value))
       : size_(size),
@@ -29,7 +29,7 @@ class BlendedMap : public MapCanvas {
         rounded_(rounded) {}
 
   const std::vector<Value>& values() const { return values_; }
-  // What a layer has done that the map cannot follow.
+  // The largest change by a layer that the map cannot follow.
   RowChange refused() const { return refused_; }
 
   ImageSize size() const override { return size_; }
@@ -40,7 +40,7 @@ class BlendedMap : public MapCanvas {
   int64_t channels() const { return channels_; }
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
-  // Calls change(y, x, values) of each pixel, and rounds what it makes of them.
+  // Calls change(y, x, values) for each pixel, and rounds the changed values.
   template <class Change>
   void ChangePixels(const Change& change) {
     Value* values = values_.data();
@@ -54,7 +54,7 @@ class BlendedMap : public MapCanvas {
   void Refuse(RowChange change) { refused_ = std::max(refused_, change); }
 
  private:
-  // Makes maps of a size: `make(from, to)` each.
+  // Replaces all maps by maps of this size, which `make(from, to)` fills.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
 

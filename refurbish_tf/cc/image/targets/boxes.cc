@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Whether they are no more than so much beyond an image.
+// Whether the edges are at most `beyond` pixels outside an image.
 bool AreIn(ImageSize image, const Edges& edges, double beyond) {
   return edges.top >= -beyond && edges.left >= -beyond &&
          edges.bottom <= static_cast<double>(image.height) + beyond &&
@@ -35,7 +35,7 @@ void Boxes::KeepWithin(const Box& part) {
 
 absl::Status Boxes::BeginRow(double* box) {
   const Edges edges = Read(box, size());
-  // What rounding can do to the sum of two numbers, twice.
+  // Twice the possible rounding error of the sum of two numbers.
   const double rounding = 4 * type().epsilon * longest_side();
   if (edges.bottom < edges.top - rounding ||
       edges.right < edges.left - rounding) {
@@ -47,7 +47,7 @@ absl::Status Boxes::BeginRow(double* box) {
                                                    size().height, " x ",
                                                    size().width, " pixels"));
   }
-  // The edges of what was clipped and stored may lie as much beyond.
+  // The edges of a box that was clipped and stored may be this far outside.
   const double stored_beyond = type().epsilon == 0 ? 1 : rounding / 2;
   if (!AreIn(size(), edges, stored_beyond) || !edges.HasArea()) {
     Write(edges, box);
@@ -110,7 +110,7 @@ void Boxes::Write(Edges edges, double* box) const {
 
 void Boxes::MoveRow(const Projection& to, ImageSize before, double* box) {
   const Edges edges = Read(box, before);
-  // Zeros have no place.
+  // A box of zeros has no place.
   if (!edges.HasArea()) return;
   const ImagePlace corners[] = {
       to({edges.top, edges.left}), to({edges.top, edges.right}),

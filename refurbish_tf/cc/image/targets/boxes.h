@@ -1,5 +1,5 @@
-// Moves boxes as layers move their image. A box becomes the one around its four
-// moved corners, clipped to the image.
+// Moves boxes as layers move their image. A box becomes the bounding box of its
+// four moved corners, clipped to the image.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Boxes : public TargetRows {
   absl::Status BeginRow(double* box) override;
   void MoveRow(const Projection& to, ImageSize before, double* box) override;
   Edges Read(const double* box, ImageSize size) const;
-  // Clipped. A box without area becomes zeros.
+  // Writes the box, clipped to the image. A box without area becomes zeros.
   void Write(Edges edges, double* box) const;
 
   const TargetKind kind_;

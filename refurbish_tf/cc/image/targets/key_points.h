@@ -1,5 +1,5 @@
-// Moves key points as layers move their image. (0, 0) is the middle of its
-// first pixel, of relative points its corner.
+// Moves key points as layers move their image. (0, 0) is the middle of the
+// first pixel; for relative points, it is the corner of the image.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class KeyPoints : public TargetRows {
     return {point[1] * static_cast<double>(size.height),
             point[0] * static_cast<double>(size.width)};
   }
-  // What is outside of the image is not visible.
+  // Points outside the image are not visible.
   void Hide(double* point) const {
     const ImagePlace place = Read(point, size());
     const bool is_inside = place.y >= 0 && place.x >= 0 &&

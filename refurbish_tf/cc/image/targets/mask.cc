@@ -103,7 +103,7 @@ int32_t MaskPoints::At(int64_t y, int64_t x) const {
 void MaskPoints::Move(const uint8_t* from, int64_t pixel_bytes,
                       uint8_t* to) const {
   const auto move = [&](auto bytes) {
-    // `at(i)`: pixel i of the row that comes here, or null.
+    // `at(i)`: pixel i of the source row, or null if it is empty.
     const auto move_row = [&](const auto& at) {
       for (const int32_t column : columns_) {
         const uint8_t* const pixel = column < 0 ? nullptr : at(column);
@@ -131,7 +131,7 @@ void MaskPoints::Move(const uint8_t* from, int64_t pixel_bytes,
       }
     }
   };
-  // Known while compiling, a size makes of memcpy a single instruction.
+  // With a size known at compile time, memcpy is a single instruction.
   switch (pixel_bytes) {
     case 1:
       return move(std::integral_constant<int64_t, 1>());

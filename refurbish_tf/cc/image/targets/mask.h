@@ -1,5 +1,5 @@
 // Moves a mask as layers move its image: each pixel of the result is the
-// nearest one of the mask, or empty.
+// nearest pixel of the mask, or empty.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace refurbish_tf {
 
-// For each pixel of what the layers make, where it comes from.
+// For each pixel of the result, where it comes from.
 class MaskPoints : public MapCanvas {
  public:
-  // The sides of the image, in pixels, multiplied.
+  // The most pixels of an image.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `size` is of at most kMost pixels. A canvas of that size.
+  // `size` has at most kMost pixels.
   MaskPoints(ImageSize size, const PixelKernels& kernels);
 
   ImageSize size() const override {
@@ -27,28 +27,28 @@ class MaskPoints : public MapCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
 
-  // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
+  // Both masks have pixels of `pixel_bytes`. Empty pixels become 0.
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
-  // The point of each row, or column, before; negative: none.
+  // The row, or column, that each one comes from; negative: none.
   using Line = std::vector<int32_t>;
 
   void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
-  // Goes on from these points, of an image of this size.
+  // Continues from these points, of an image of this size.
   void GoOnFrom(std::vector<int32_t> points, ImageSize size);
 
   const PixelKernels& kernels_;
-  // For each pixel of an image of size `size_`: 1 + the number of the mask's
-  // pixel that it comes from, or 0 if it is empty. No points: it is the mask
-  // itself. Each distortion makes both anew.
+  // For each pixel of an image of size `size_`: 1 + the index of the mask's
+  // pixel that it comes from, or 0 if it is empty. No points: the image is the
+  // mask itself. Distortions and transpositions replace both.
   ImageSize size_;
   std::vector<int32_t> points_;
-  // Which rows and columns of that image there are now, after what has been
-  // done to whole rows and columns since.
+  // Which rows and columns of that image are left, after the crops, flips and
+  // resizes since then.
   Line rows_, columns_;
 };
 

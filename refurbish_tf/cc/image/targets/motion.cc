@@ -13,7 +13,7 @@ double RatioOf(int64_t made, int64_t before) {
   return static_cast<double>(made) / static_cast<double>(before);
 }
 
-// -1 for points that come in the order opposite to before, 1 for others.
+// -1 for points in reversed order, otherwise 1.
 std::vector<int> SignsOf(const Axis& axis) {
   std::vector<int> signs;
   for (const Strip& strip : axis.strips()) {
@@ -71,12 +71,12 @@ void FlowMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Projection to = source.Inverse();
   BlendedMap<Value>::MoveBy(distortion);
   ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
-    // Also outside of the image.
+    // Such vectors, including those outside the image, stay.
     if (vector[0] == 0 && vector[1] == 0) return;
     const ImagePlace by = {vector[1], vector[0]};
     const ImagePlace begin = {static_cast<double>(y) + 0.5,
                               static_cast<double>(x) + 0.5};
-    // Where a short vector points.
+    // The direction that a very short vector would have in the moved image.
     const double deeper = to.wy * by.y + to.wx * by.x;
     ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
                         to.xy * by.y + to.xx * by.x - begin.x * deeper};

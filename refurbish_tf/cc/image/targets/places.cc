@@ -5,7 +5,7 @@ namespace refurbish_tf {
 Projection Projection::Inverse() const {
   Projection made;
   if (wy != 0 || wx != 0) {
-    // Up to a factor above 0, as the distortion shows no image from behind.
+    // Up to a positive factor, because no image is shown from behind.
     made.yy = xx * w - x * wx;
     made.yx = y * wx - yx * w;
     made.y = yx * x - y * xx;

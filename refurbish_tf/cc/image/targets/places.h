@@ -1,4 +1,4 @@
-// Where places of an image go when layers are done to it.
+// Where places of an image go when layers are applied to it.
 #pragma once
 
 #include "refurbish_tf/cc/image/image.h"
@@ -7,23 +7,23 @@
 namespace refurbish_tf {
 
 // In pixels: (0, 0) is the upper left corner of the image, and (1, 1) the lower
-// right one of its first pixel.
+// right corner of its first pixel.
 struct ImagePlace {
   double y, x;
 };
 
-// Takes places to other ones: straight lines to straight lines.
+// Maps places to places, and straight lines to straight lines.
 struct Projection {
   ImagePlace operator()(ImagePlace place) const {
     const double depth = wy * place.y + wx * place.x + w;
-    // What is behind the viewer is seen nowhere.
+    // Places behind the viewer are not visible.
     if (!(depth > 0)) return {kFar, kFar};
     return {(yy * place.y + yx * place.x + y) / depth,
             (xy * place.y + xx * place.x + x) / depth};
   }
   Projection Inverse() const;
 
-  // Outside of all images, within all types of numbers.
+  // Outside all images, but within the range of all types.
   static constexpr double kFar = -30000;
 
   double yy = 1, yx = 0, y = 0;
@@ -32,7 +32,7 @@ struct Projection {
   double wy = 0, wx = 0, w = 1;
 };
 
-// From places of the distorted image to where they were before. The distortion
+// Maps places of the distorted image to where they come from. The distortion
 // must move pixels.
 Projection SourceOf(const PreparedDistortion& distortion, ImageSize size);
 

@@ -1,6 +1,5 @@
-// What is not pixels, and follows them: a canvas that colors, blur and noise
-// leave as it is, and cutouts, which hide a part of an image and not what it
-// shows.
+// Canvases of targets, which follow the pixels of an image. Colors, blur, noise
+// and cutouts do not change them: a cutout only hides what an image shows.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ class TargetCanvas : public Canvas {
   void AddNoise(const AddedNoise& /*noise*/) final {}
   void Rescale(float /*scale*/, float /*offset*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
-  // Only the image is resized by cubes.
+  // Only images are resized bicubically.
   void ResizeBicubic(const Box& part) final {
     Resize(part, size(), /*antialias=*/true);
   }
@@ -26,11 +25,11 @@ class TargetCanvas : public Canvas {
   }
 
  private:
-  // By a distortion that moves pixels.
+  // Applies a distortion that moves pixels.
   virtual void MoveBy(const PreparedDistortion& distortion) = 0;
 };
 
-// A map, whose values are moved as pixels.
+// A map, whose values move like pixels.
 class MapCanvas : public TargetCanvas {
  public:
   void Crop(const Box& part, Border border, FillColor /*color*/) final {
@@ -45,7 +44,7 @@ class MapCanvas : public TargetCanvas {
   }
 
  private:
-  // Takes the rows and columns of a plan; a place without one becomes 0.
+  // Takes the rows and columns of a plan. Empty places become 0.
   virtual void Take(const Plan& plan) = 0;
 };
 

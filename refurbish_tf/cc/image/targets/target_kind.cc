@@ -13,7 +13,7 @@ struct NamedKind {
   TargetKind kind;
 };
 
-// Boxes have the names that Keras has for them.
+// Boxes have the same names as in Keras.
 constexpr NamedKind kKinds[] = {
     {"mask", {Form::kMask}},
     {"bilinear", {Form::kBlendedMap}},

@@ -1,5 +1,5 @@
-// What may follow an image: maps of its height and width, a second image, boxes
-// and key points.
+// The kinds of targets: maps of the image's height and width, a second image,
+// boxes and key points.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -14,23 +14,24 @@ struct TargetKind {
     kBlendedMap,
     // [height, width, 2]: vectors, x before y.
     kFlow,
-    // [height, width, 3]: x, y and z, or [height, width, 2 * n]: of n vectors.
+    // [height, width, 3]: x, y and z; or [height, width, 2 * n]: n vectors.
     kVectors,
-    // [height, width] or [height, width, 1]: of two views beside each other.
+    // [height, width] or [height, width, 1], of two side-by-side views.
     kDisparity,
-    // [height, width, channels] of the image, or the same multiple of both.
+    // [height, width, channels]: the image's sides, or the same multiple of
+    // both.
     kImage,
     // [4] or [number, 4].
     kCorners,
     kCornerAndSize,
     kCenterAndSize,
-    // [2], [3], [number, 2] or [number, 3]; of several people these once more.
+    // [2], [3], [number, 2] or [number, 3]; several people add a dimension.
     kKeyPoints,
-    // What no one has named: it stays, and must not look like a map.
+    // A component of no declared kind: it stays, and must not look like a map.
     kUnnamed,
   };
 
-  // By the name that `targets=` has for it, or "unnamed".
+  // The kind of this name in `targets=`, or "unnamed".
   static absl::StatusOr<TargetKind> Named(absl::string_view name);
 
   bool is_map() const { return form <= Form::kDisparity; }
@@ -39,7 +40,7 @@ struct TargetKind {
            form == Form::kCenterAndSize;
   }
 
-  // How many dimensions it has, without those of a batch and of frames.
+  // The number of dimensions, without those of batches and frames.
   int least_dims() const {
     return form == Form::kFlow || form == Form::kVectors || form == Form::kImage
                ? 3
@@ -49,7 +50,7 @@ struct TargetKind {
   int most_dims() const { return is_boxes() ? 2 : 3; }
 
   Form form;
-  // Whether y stands before x, and the height before the width.
+  // Whether y comes before x, and height before width.
   bool y_first = false;
   // Whether 1 is the height or the width of the image.
   bool is_relative = false;

@@ -12,15 +12,15 @@ namespace refurbish_tf {
 // The type in which boxes and key points are stored, for code that computes
 // with them in double.
 struct NumberType {
-  // To the nearest number of the type, half to even.
+  // Rounds to the nearest number of the type, half to even.
   double (*rounded)(double number);
-  // The distance from 1 to the next number; of whole numbers 0.
+  // The distance from 1 to the next number; 0 for integer types.
   double epsilon;
   // The largest number.
   double highest;
 };
 
-// After each layer the numbers are what would be stored, so that it makes no
+// After each layer the numbers are rounded to the stored type, so it makes no
 // difference where layers are split.
 class TargetRows : public TargetCanvas {
  public:
@@ -40,18 +40,19 @@ class TargetRows : public TargetCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
-  // Checks them, and makes of them what they are in the image. To be called
-  // before any layer. An error, of row `refused()`, goes on from "they must ".
+  // Checks the rows, clips boxes, and hides key points outside the image. To be
+  // called before any layer. Errors are of row `refused()`, and continue "they
+  // must ".
   absl::Status Begin();
   int64_t refused() const { return refused_; }
-  // Whether the type holds the sides of all images.
+  // Whether the type can hold the sides of all images so far.
   bool fits() const { return fits_; }
 
  protected:
   const NumberType& type() const { return type_; }
   int columns() const { return columns_; }
   double longest_side() const;
-  // Calls it with each row that is no padding.
+  // Calls `work` with each row that is not padding.
   template <class Work>
   void ForEachRow(const Work& work) const {
     for (int64_t i = 0; i < count_; ++i) {
@@ -62,13 +63,13 @@ class TargetRows : public TargetCanvas {
 
  private:
   void MoveBy(const PreparedDistortion& distortion) override;
-  // What was at a place is now at `to(place)`, in an image of size `made`.
+  // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
-  // Rows of -1 stay. A place alone, of two numbers, may have come to be there.
+  // Rows of -1 are padding. A row of two may be a point that moved there.
   bool IsPadding(const double* row) const;
-  // The same of one row of finite numbers, which is no padding.
+  // `Begin` of one row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
-  // `before`: the size of the image that it was in.
+  // `before`: the size of the image before the move.
   virtual void MoveRow(const Projection& to, ImageSize before, double* row) = 0;
 
   const NumberType type_;

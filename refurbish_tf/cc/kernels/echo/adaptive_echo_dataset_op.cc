@@ -113,7 +113,7 @@ class AdaptiveEchoIterator
           "deterministic=True asks for the same stream each time. Give echo a "
           "number as e, or leave the option at its default.");
     }
-    // May have been set after the stage was built.
+    // It may have been enabled after the stage was built.
     if (tensorflow::OpDeterminismRequired()) {
       return absl::InvalidArgumentError(
           "e=AUTOTUNE repeats elements depending on timing, but "

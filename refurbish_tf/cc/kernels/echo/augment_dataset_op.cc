@@ -37,10 +37,10 @@ constexpr char kReady[] = "ready";
 // Far more results than are ever ready at once.
 constexpr int64_t kMaxReady = 1 << 20;
 
-// Calls the function of each element.
+// Calls the function for each element.
 class AugmentWork : public ElementWork {
  public:
-  // `rows`: those that it writes into, or null.
+  // `rows`: where it writes results, or null.
   AugmentWork(IteratorBase* input, IteratorContext* ctx,
               std::unique_ptr<InstantiatedInlineFunction> function,
               int max_calls, std::shared_ptr<BatchRows> rows)
@@ -210,7 +210,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
   }
 
   void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // Out of order the consumer writes the rows, as results come.
+    // Out of order, the consumer writes the rows when results arrive.
     MakeWork(ctx, std::move(function_), options_->max_calls,
              options_->in_order ? rows_ : nullptr);
     Start(*options_);
@@ -224,7 +224,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     // A symbolic checkpoint says only up to which element the input was read.
     options_->in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size == 0) return;
-    // Out of order the consumer takes a row when a result comes.
+    // Out of order, the consumer takes a row when a result arrives.
     rows_ = MakeRows(dataset()->batches_, dataset(),
                      dataset()->input()->Cardinality(CardinalityOptions()),
                      /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),
@@ -253,7 +253,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
 
   // Set when the first element is requested.
   std::optional<OrderedWorkers::Options> options_ ABSL_GUARDED_BY(mu_);
-  // If there are batches.
+  // Null unless there are batches.
   std::shared_ptr<BatchRows> rows_ ABSL_GUARDED_BY(mu_);
   // Null once the workers have it.
   std::unique_ptr<InstantiatedInlineFunction> function_ ABSL_GUARDED_BY(mu_);

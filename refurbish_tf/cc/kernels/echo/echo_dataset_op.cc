@@ -3,8 +3,8 @@
 //
 // With a whole factor e, place p of the output is element p / e of the input,
 // which gives random access. A symbolic checkpoint between two repetitions
-// leads back to before the element: the input's part of it is held back until
-// the last repetition.
+// resumes before the element: the input's part of it is held back until the
+// last repetition.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -31,11 +31,11 @@ constexpr char kEchoSeed[] = "seed";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
-// Far beyond any position that is reached, so counting on cannot overflow.
+// Far beyond any position that is reached, so adding to it cannot overflow.
 constexpr int64_t kMaxPosition = int64_t{1} << 62;
 
-// An error if an index mapper cannot ask `dataset` for an element more than
-// once. `RandomIndexingCompatible` promises permutations only.
+// Fails if an index mapper cannot ask `dataset` for an element more than once.
+// `RandomIndexingCompatible` only promises permutations.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (HasTrait(dataset->type_string(), kCounts)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -85,7 +85,7 @@ class EchoDataset : public UnaryDataset {
     return cardinality * repetitions;
   }
 
-  // Both, as an input implements each on its own, and some only the first.
+  // An input implements each `Get` separately, and some only the first.
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     return GetFromInput(ctx, index, out_tensors);
@@ -198,7 +198,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
         int skipped = 0;
         absl::Status status =
             PassOver(ctx, elements, end_of_sequence, &skipped);
-        // Elements before an error are skipped, too.
+        // Elements before an error are also skipped.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
         }
@@ -244,7 +244,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     int64_t left = 0;
     TF_RETURN_IF_ERROR(
         saved.ReadNumber(kLeft, 0, std::numeric_limits<int64_t>::max(), &left));
-    // Repetitions can be left only of the element before `position`.
+    // Only the element before `position` can have repetitions left.
     if (left > 0 && (position == 0 ||
                      left >= dataset()->schedule_.Repetitions(position - 1))) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -300,8 +300,8 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
   }
 
   // Skips elements of the input. `Skip` leaves no trace in a symbolic
-  // checkpoint: there the last element, or the end, is read instead, so that
-  // the checkpoint has the input's position.
+  // checkpoint. With one, the last element, or the end, is read instead, so
+  // that the checkpoint has the input's position.
   absl::Status PassOver(IteratorContext* ctx, int elements,
                         bool* end_of_sequence, int* num_skipped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -1,4 +1,4 @@
-// The memory of the images of one or several files, which are frames of a clip.
+// The memory for the image of one file, or for several frames of a clip.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class ClipMemory {
   ClipMemory(OpKernelContext* ctx, const Tensor& files, Pixel pixel)
       : ctx_(ctx), shape_(files.shape()), pixel_(pixel) {}
 
-  // Begins frame `frame`, of an image that is of this size as it stands. They
-  // must be in order. An error goes on from "file of ... must ".
+  // Begins frame `frame`, whose image has size `standing` once it is turned
+  // upright. Frames must come in order. An error continues "file of ... must ".
   absl::Status Begin(int64_t frame, ImageSize standing) {
     frame_ = frame;
     if (frame == 0) standing_ = standing;
@@ -30,8 +30,8 @@ class ClipMemory {
         "one, before batch"));
   }
 
-  // The memory of that frame's image, which becomes of size `made`, for all
-  // frames the same.
+  // The memory for the image of that frame. Its final size, `made`, must be the
+  // same for all frames.
   absl::Status Allocate(ImageSize made, uint8_t** memory) {
     if (frame_ == 0) {
       TensorShape shape = shape_;

@@ -1,5 +1,6 @@
-// The op of `decode_random_resized_crop` and `decode`: of JPEG files only the
-// window that is wanted; TensorFlow's `DecodeImage` decodes others whole.
+// The op of `decode_random_resized_crop` and `decode`. Of a JPEG file it
+// decodes only the window that is needed; TensorFlow's `DecodeImage` decodes
+// other files whole.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -121,7 +122,7 @@ class DecodeResizedOp : public OpKernel {
   // Pixels in memory, and the part of them that is wanted.
   struct Part {
     const uint8_t* pixels;
-    // Of the rows in memory.
+    // The size of the image in memory.
     ImageSize size;
     Box box;
     ResizeWindow window;
@@ -141,7 +142,7 @@ class DecodeResizedOp : public OpKernel {
         type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,
         kNumColors};
   }
-  // Of an image of this size, which lies as it is stored.
+  // For an image that is stored with this size.
   Resizing ResizingOf(const int32_t* draws, const Orientation& orientation,
                       ImageSize stored) const {
     Resizing resizing = *layer().ResizingOf(draws, orientation.Turned(stored));
@@ -167,8 +168,8 @@ class DecodeResizedOp : public OpKernel {
     }
   }
 
-  // Does to a canvas, of the size of the image as it stands, what is done to
-  // that.
+  // Does to a canvas, of the size of the upright image, what is done to the
+  // image.
   void Move(const int32_t* draws, Canvas* canvas) const {
     const ImageSize size = canvas->size();
     const Resizing resizing = *layer().ResizingOf(draws, size);
@@ -180,7 +181,7 @@ class DecodeResizedOp : public OpKernel {
     canvas->Resize(part, made, resizing.antialias);
   }
 
-  // Tells the memory of a frame, which is of this size as it stands.
+  // Begins a frame of `memory`, with this size when upright.
   absl::Status Begin(int64_t frame, ImageSize standing,
                      ClipMemory* memory) const {
     absl::Status status = memory->Begin(frame, standing);
@@ -193,7 +194,7 @@ class DecodeResizedOp : public OpKernel {
         absl::StrCat("file of ", whose(), " must ", status.message(), "."));
   }
 
-  // Of what the file says of itself, before anything is allocated.
+  // Checks what the file says about itself, before anything is allocated.
   absl::Status Check(absl::string_view file, const ImageFile& read) const {
     if (read.format.empty()) {
       const bool is_text =
@@ -228,7 +229,7 @@ class DecodeResizedOp : public OpKernel {
           claimed(),
           ". Leave it out, or pass a larger max_pixels if it is whole.");
     }
-    // What `tf.io` takes, too, and at every scale.
+    // The limit of `tf.io`, here at every scale.
     if (read.size.height * read.size.width * read.components >= 1 << 29) {
       return Refused("must have fewer than 2^29 values, got ", claimed(),
                      " with ", read.components,
@@ -260,14 +261,14 @@ class DecodeResizedOp : public OpKernel {
     const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf(box)};
     if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
-    // The colours of the outermost columns also depend on those beside them.
+    // The colours of the outermost columns also depend on their neighbours.
     const int64_t width = (read.size.width + part.ratio - 1) / part.ratio;
     const int64_t left = std::max<int64_t>(part.box.x - 1, 0);
     const int64_t right = std::min(part.box.x + part.box.width + 1, width);
     const Box within = {0, part.box.x - left, part.box.height, part.box.width};
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
-    // As Pillow does. For other pixels of a file raise `DECODERS_VERSION`.
+    // As Pillow does. If decoded pixels ever change, raise `DECODERS_VERSION`.
     flags.dct_method = JDCT_ISLOW;
     flags.ratio = part.ratio;
     flags.crop = true;
@@ -275,7 +276,7 @@ class DecodeResizedOp : public OpKernel {
     flags.crop_x = static_cast<int>(left);
     flags.crop_height = static_cast<int>(part.box.height);
     flags.crop_width = static_cast<int>(right - left);
-    // What is decoded is the result itself, if nothing is done to it.
+    // If nothing else is done, the decoded pixels are the result.
     const bool is_made = !resizes_ && orientation.changes_nothing() &&
                          right - left == part.box.width;
     Tensor decoded;
@@ -343,8 +344,8 @@ class DecodeResizedOp : public OpKernel {
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, Tensor* decoded) const {
-    // Of a GIF file TensorFlow would decode all pictures, and hold them all,
-    // and make transparent pixels black.
+    // For a GIF file, TensorFlow would decode and hold all pictures, and make
+    // transparent pixels black.
     tstring bytes;
     if (read.format == "GIF") {
       bytes = FirstPicture(file, read);
@@ -358,9 +359,9 @@ class DecodeResizedOp : public OpKernel {
     }
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
-    // Of a WebP file TensorFlow decodes no more and no fewer channels than it
-    // has. It may not find out how many these are: of an animation without
-    // alpha it would write four into an image of three.
+    // For a WebP file, TensorFlow decodes exactly as many channels as it has.
+    // It may mistake their number: for an animation without alpha it would
+    // write four into an image of three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
   }
@@ -380,7 +381,7 @@ class DecodeResizedOp : public OpKernel {
     return called.status();
   }
 
-  // The picture of a GIF file, where it is smaller than the screen.
+  // Puts the picture of a GIF file on the screen, if it is smaller than that.
   static absl::Status PutOnScreen(OpKernelContext* ctx, absl::string_view file,
                                   const ImageFile& read, Tensor* image) {
     const Box& box = read.picture;
@@ -406,7 +407,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // TensorFlow takes the indices of a BMP file for levels of grey.
+  // TensorFlow mistakes the palette indices of a BMP file for grey levels.
   static void ApplyPalette(absl::string_view file, const ImageFile& read,
                            Tensor* image) {
     uint8_t* pixel = BytesIn(*image);
@@ -430,7 +431,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Turns the part to how it stands, and resizes it if that is wanted.
+  // Turns the part upright, and resizes it if that is wanted.
   absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
                         const Resizing& resizing, Part part,
                         ClipMemory* memory) const {

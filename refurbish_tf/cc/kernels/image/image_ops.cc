@@ -1,12 +1,12 @@
-// The ops of a chain of layers: their draws, the pixels, and both in one.
+// The ops of a chain of layers: one for draws, one for pixels, one for both.
 //
 // Adjacent native layers are one op, which draws int32 numbers from the seed
-// and applies them to the image. Draws and pixels are ops of their own, too, so
-// that draws can be sent to where the pixels are. Image b of a batch has the
+// and applies them to the image. Draws and pixels also have ops of their own,
+// so that draws can be sent to where the pixels are. Image b of a batch has the
 // seed `seed_at(seed, b)`, and a layer of `compose` has `seed_at(., position)`
-// of that, so the draws do not depend on who makes them. The frames of a clip
-// have the same draws. A batch is split across the device's threads, an image
-// is not.
+// of that, so the draws do not depend on where they are made. The frames of a
+// clip have the same draws. A batch is split across the device's threads, an
+// image is not.
 #include <algorithm>
 #include <atomic>
 
@@ -31,7 +31,7 @@ namespace {
 // Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerChain& chain, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
-  // Returns at once whatever the batch size.
+  // Without draws, a huge batch size takes no time.
   if (chain.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
     chain.Draw(seed.SeedAt(image), draws);
@@ -103,7 +103,7 @@ class DrawsOp : public OpKernel {
 };
 
 // The base class of ops that apply layers to images, given the draws, and move
-// what follows these.
+// the images' targets.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -117,10 +117,10 @@ class ImageOp : public OpKernel {
 
   const ImageLayers& layers() const { return layers_; }
   const LayerChain& chain() const { return layers_.chain(); }
-  // Whether there are draws for each part of the first dimension: of a batch.
+  // Whether the first dimension is that of a batch, with draws for each part.
   bool IsBatch(const Tensor& images) const { return layers_.IsBatch(images); }
 
-  // `draws`: those of each image, or clip, one after the other, which must pass
+  // `draws`: those of each image or clip, one after the other, which must pass
   // `CheckDraws`. Null if there are no images.
   void Make(OpKernelContext* ctx, const Tensor& images, int32_t* draws) {
     const auto draws_of = [this, draws](int64_t i) {
@@ -179,8 +179,7 @@ class ImageOp : public OpKernel {
       }
       if (painter.beyond().any()) beyond = painter.beyond();
     };
-    // An image between two layers may be larger than the first and the last
-    // one.
+    // An image between two layers may be larger than the first and last ones.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());
@@ -253,7 +252,7 @@ class LayersOp : public ImageOp {
   }
 };
 
-// What Python asks of layers, so that nothing is said of them twice.
+// Describes layers to Python, so that their properties have one definition.
 class DescribeLayersOp : public OpKernel {
  public:
   explicit DescribeLayersOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -306,7 +305,7 @@ class DescribeLayersOp : public OpKernel {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
     } else if (is_no_image_) {
-      // A layer that takes bytes alone. It was not told what there is.
+      // A layer takes only bytes. Its message names a dtype that was not given.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
     ctx->set_output(
@@ -321,7 +320,7 @@ class DescribeLayersOp : public OpKernel {
  private:
   LayerChain chain_;
   ImageSpec spec_;
-  // Of a type that no layer takes.
+  // Whether no layer takes images of this type.
   bool is_no_image_ = false;
 };
 

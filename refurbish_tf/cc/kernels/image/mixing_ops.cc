@@ -1,4 +1,4 @@
-// The ops of mixup and CutMix: a batch of images, and what belongs to them.
+// The ops of mixup and CutMix: for a batch of images, and for its labels.
 #include <algorithm>
 #include <string>
 
@@ -48,7 +48,7 @@ class MixImagesOp : public OpKernel {
     const char* const from = images.tensor_data().data();
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t bytes = images.TotalBytes() / batch_size;
-    // The memory is there already.
+    // All memory is allocated already, so this cannot fail.
     ForEachPart(ctx, batch_size, 3 * bytes, [&](int64_t begin, int64_t end) {
       const PixelKernels& kernels = BestKernels();
       for (int64_t i = begin; i < end; ++i) {
@@ -119,7 +119,7 @@ class MixRowsOp : public OpKernel {
     if (!one_hot_) {
       const float* const from = rows.flat<float>().data();
       for (int64_t i = 0; i < batch_size; ++i) {
-        // Labels of an image that is alone stay as they are.
+        // An image that is alone keeps its labels.
         PlainKernels().mix_floats(from + i * columns,
                                   from + partner(i) * columns, columns,
                                   lambda(i), to + i * columns);
@@ -154,7 +154,7 @@ class MixRowsOp : public OpKernel {
                     : num_classes_ == 0 || columns == num_classes_;
   }
 
-  // What errors call it.
+  // Its name in errors.
   std::string called_;
   int64_t num_classes_ = 0;
   bool one_hot_ = false;

@@ -28,7 +28,7 @@ using Form = TargetKind::Form;
 
 constexpr absl::string_view kPrefix = "targets: ";
 
-// One of them, with what its errors begin with.
+// One target that is moved. `whose`: the beginning of its errors.
 struct Moving {
   OpKernelContext* ctx;
   const Tensor& given;
@@ -51,7 +51,7 @@ std::string TextOf(absl::Span<const int64_t> dims) {
   return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
-// The dimensions behind those of the batch, or of the frames.
+// `*own` gets the dimensions after those of the batch, or of the frames.
 absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   const std::vector<int64_t>& lead = move.images.lead;
   std::vector<int64_t> dims;
@@ -69,7 +69,7 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   return absl::OkStatus();
 }
 
-// Allocates what a map becomes, or an image `times` as large as the first.
+// Allocates the moved map, or an image `times` as large as the first one.
 absl::Status AllocateMap(const Moving& move, int64_t times, Tensor** output) {
   const ImageSize made = move.images.made;
   TensorShape shape = move.given.shape();
@@ -79,7 +79,7 @@ absl::Status AllocateMap(const Moving& move, int64_t times, Tensor** output) {
   return move.ctx->allocate_output(move.output, shape, output);
 }
 
-// Checks a map, and allocates the one that it becomes.
+// Checks a map, and allocates the moved one.
 absl::Status MakeMap(const Moving& move, Tensor** output) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
@@ -125,7 +125,7 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
   return AllocateMap(move, 1, output);
 }
 
-// What each draw has in `tensor`.
+// The bytes that each draw has in `tensor`.
 int64_t BytesOfDraw(const Moving& move, const Tensor& tensor) {
   return static_cast<int64_t>(tensor.TotalBytes()) / move.images.num_draws;
 }
@@ -144,7 +144,7 @@ absl::Status ForEachDraw(const Moving& move, const Tensor& output,
 }
 
 absl::Status MoveMask(const Moving& move) {
-  // It is moved as bytes.
+  // A mask is moved as bytes.
   if (!tensorflow::DataTypeCanUseMemcpy(move.given.dtype())) {
     return move.Refused("be of numbers");
   }
@@ -168,7 +168,7 @@ absl::Status MoveMask(const Moving& move) {
   });
 }
 
-// Paints a second image by the draws of the first.
+// Paints a second image with the draws of the first.
 absl::Status MoveImage(const Moving& move) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
@@ -281,7 +281,7 @@ NumberType TypeOfNumbers() {
     return {[](double number) {
               return static_cast<double>(static_cast<Number>(number));
             },
-            // Eigen's for 16 bits is another number.
+            // Eigen's epsilon of 16-bit types is another number.
             std::is_same_v<Number, Eigen::half> ? 0x1p-10
             : std::is_same_v<Number, tensorflow::bfloat16>
                 ? 0x1p-7
@@ -296,7 +296,7 @@ absl::Status MoveRows(const Moving& move) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
   const TargetKind kind = move.kind;
-  // Without rows nothing says how long they are.
+  // Without rows their length is unknown.
   const bool fits_last =
       !own.empty() && (move.given.NumElements() == 0 ||
                        own.back() == (kind.is_boxes() ? 4 : 2) ||
@@ -335,7 +335,7 @@ absl::Status MoveRows(const Moving& move) {
             absl::StrCat(status.message(), in_row(moved.refused()), advice));
       }
       images.apply(draw, &moved);
-      // Key points may lie outside of the image, also far away.
+      // Key points may be outside the image, even far away.
       if (!kind.is_boxes() || moved.fits()) return absl::OkStatus();
       return move.Refused(absl::StrCat(
           "have a dtype that holds the sides of its image, got ",
@@ -363,7 +363,7 @@ absl::Status MoveRows(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Leaves it where it is.
+// Leaves the target where it is.
 absl::Status Pass(const Moving& move) {
   std::vector<int64_t> own;
   const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;
@@ -380,7 +380,7 @@ absl::Status Pass(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Calls `work`, with a number of the type of the target, if it is one of these.
+// Calls `work`, with a number of the target's type, if that is one of these.
 // Returns whether it is.
 template <class... Numbers, class Work>
 bool ForTypeIn(DataType type, const Work& work) {
@@ -420,7 +420,7 @@ absl::Status MoveOne(const Moving& move) {
     is_known =
         ForFloat(type, move_rows) ||
         ForTypeIn<int32_t, int64_t>(type, move_rows) ||
-        // Key points may lie left of the image, and far away.
+        // Key points may be left of the image, or far away.
         (move.kind.is_boxes() &&
          ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
              type, move_rows));
@@ -453,7 +453,7 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("Tmoved", &moved));
   bool fits = moved.size() == types.size();
   for (size_t i = 0; fits && i < types.size(); ++i) {
-    // `Move` looks at the type of an image.
+    // `Move` checks the type of an image.
     fits = kinds_[i].form == Form::kImage || moved[i] == types[i];
   }
   if (fits) return absl::OkStatus();
@@ -466,7 +466,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
   try {
     for (size_t i = 0; i < kinds_.size(); ++i) {
       const int number = static_cast<int>(i);
-      // A layer may have looked at it.
+      // It was moved already if layers look at it.
       const bool is_done = ctx->mutable_output(output + number) != nullptr;
       if (is_done || (only_looks && !kinds_[i].is_boxes())) continue;
       const Moving move{ctx,

@@ -1,4 +1,4 @@
-// What follows the images of an op: more inputs and outputs of it.
+// The targets that follow the images of an op: more inputs and outputs of it.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace refurbish_tf {
 
-// The images that they belong to.
+// The images that targets belong to.
 struct ImageBatch {
   // The dimensions before height, width and channels.
   std::vector<int64_t> lead;
-  // How many draws there are: each is of `frames` images.
+  // How many draws there are: each is for `frames` images.
   int64_t num_draws = 1, frames = 1;
-  // Before, and after all layers.
+  // The sizes before and after all layers.
   ImageSize size, made;
-  // Does to a canvas what is done with these draws.
+  // Does to a canvas what is done to the images of this draw.
   std::function<void(int64_t draw, Canvas*)> apply;
-  // The layers, the draws of all images one after the other, and what they are
-  // done to.
+  // The layers, the draws of all images, one after the other, and the pixels
+  // that the layers are applied to.
   const LayerChain* chain = nullptr;
   const int32_t* draws = nullptr;
   Pixel pixel;
@@ -32,12 +32,13 @@ struct ImageBatch {
 
 class Targets {
  public:
-  // Of the attributes `kinds` and `names`.
+  // From the attributes `kinds` and `names`.
   absl::Status Parse(OpKernelConstruction* ctx);
 
   bool empty() const { return kinds_.empty(); }
-  // Moves the inputs from `input` on to the outputs from `output` on: those
-  // that it has not moved yet, or only the first boxes, which layers look at.
+  // Moves the inputs from `input` on to the outputs from `output` on, except
+  // those that were moved before. `only_looks`: moves only the first boxes,
+  // which layers look at.
   absl::Status Move(OpKernelContext* ctx, int input, int output,
                     const ImageBatch& images, bool only_looks = false) const;
 

@@ -1,16 +1,16 @@
 // The end of a pipeline whose elements go to another framework.
 //
-// If `exclusive`, no one else has an element's memory: what the pipeline shares
-// (slices, constants, elements of a cache, repetitions) is copied, so that the
-// user may write into it.
+// If `exclusive`, nobody else holds an element's memory: what the pipeline
+// shares (slices, constants, elements of a cache, repetitions) is copied, so
+// that the user may write into it.
 //
-// The user may have been handed all but the last `num_ahead` elements, which
-// are on their way to a device. A checkpoint is of what the user has:
-// - With `buffer_size`, this reads ahead by itself, in place of a `prefetch`,
-//   and saves the input after each element. Such a snapshot holds nothing that
-//   was read ahead, and shares its tensors with the input. It is cheap where
-//   the input buffers nothing, which the caller must know.
-// - Else it holds the elements that are on their way, and what the input's
+// The user has been handed all but the last `num_ahead` elements, which are on
+// their way to a device. A checkpoint has what the user has:
+// - With `buffer_size`, this reads ahead itself, in place of a `prefetch`, and
+//   saves the input after each element. Such a snapshot holds nothing that was
+//   read ahead, and shares its tensors with the input. It is cheap if the input
+//   buffers nothing, which the caller must know.
+// - Otherwise it holds the elements that are on their way, and what the input's
 //   `prefetch` and the like have buffered.
 // - A symbolic checkpoint is the input's, from before these elements were read.
 #include <cstdint>
@@ -52,7 +52,7 @@ absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
   return absl::OkStatus();
 }
 
-// Copies what others have as well.
+// Copies tensors that others hold as well.
 absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
     if (!tensor.RefCountIsOne() &&
@@ -245,12 +245,12 @@ class HandOverIterator : public InputIterator<HandOverDataset, ReadWork> {
 
   // Elements from a checkpoint, which are yielded first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
-  // The last `num_ahead` elements, if a checkpoint is to hold them.
+  // The last `num_ahead` elements, if a checkpoint must hold them.
   std::deque<Result> on_their_way_ ABSL_GUARDED_BY(mu_);
-  // With `buffer_size`: the input after the last `num_ahead` elements, and,
-  // first, before them.
+  // With `buffer_size`: the input before the last `num_ahead` elements, and
+  // after each of them.
   std::deque<MemoryCheckpoint> snapshots_ ABSL_GUARDED_BY(mu_);
-  // What the last `num_ahead` elements change in a symbolic checkpoint.
+  // The changes of the last `num_ahead` elements in a symbolic checkpoint.
   std::deque<MemoryCheckpoint> changes_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,4 +1,4 @@
-// The dataset of a offload stage.
+// The dataset of an offload stage.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct OffloadArguments {
   bool any_seed = false;
   std::vector<std::string> layers;
 
-  // Calls visit(name, value) for each attribute but the types and shapes.
+  // Calls visit(name, value) for each attribute except the types and shapes.
   template <class Arguments, class Visit>
   static void ForEachAttribute(Arguments& arguments, const Visit& visit) {
     auto& options = arguments.options;
@@ -83,7 +83,7 @@ class OffloadDataset : public UnaryDataset {
   const std::shared_ptr<OffloadStage> stage_;
 };
 
-// With its iterator.
+// Makes the dataset, with its iterator.
 DatasetBase* MakeOffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
                                 OffloadArguments arguments);
 

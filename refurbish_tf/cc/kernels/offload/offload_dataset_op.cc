@@ -17,8 +17,7 @@ absl::Status Refused(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("OffloadDataset: ", parts...));
 }
 
-// Checks what does not depend on the input: a graph that was loaded may say
-// anything.
+// Checks what does not depend on the input: a loaded graph may say anything.
 absl::Status CheckAttributes(const OffloadArguments& arguments) {
   const OffloadOptions& options = arguments.options;
   const auto& all = DeviceFractionRule::kEighths;
@@ -51,8 +50,8 @@ absl::Status CheckAttributes(const OffloadArguments& arguments) {
       {options.batch_size, options.num_columns()}, &draws);
 }
 
-// Checks the components against the input, and sets the shapes of what comes
-// out: those of the op's attribute say only what the layers' sign is.
+// Checks the components against the input, and sets the output shapes: the op's
+// attribute adds only the layers' fingerprint.
 absl::Status CheckComponents(const DatasetBase& input,
                              OffloadOptions* options) {
   const DataTypeVector& types = input.output_dtypes();
@@ -153,7 +152,7 @@ absl::Status SaveOffloadState(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// What is found in a backup may be damaged.
+// A backup may hold damaged values.
 absl::Status RestoreOffloadState(OpKernelContext* ctx) {
   TF_ASSIGN_OR_RETURN(const auto stage,
                       FindStage<OffloadStage>(ctx, "offload"));

@@ -1,10 +1,11 @@
-// The iterator of a offload stage: gathers what its workers make into batches.
+// The iterator of an offload stage: gathers the rows of its workers into
+// batches.
 //
 // A checkpoint is of the batches that were handed out:
-// - Behind a refurbish stage, whose checkpoint is small and cheap, it is the
-//   input's after the last one; batches that are begun are made again.
-// - A symbolic one is also the input's.
-// - Else it holds the batches that are begun.
+// - After a refurbish stage, whose checkpoint is small and cheap, it is the
+//   input's after the last batch; batches in progress are made again.
+// - A symbolic checkpoint is also the input's.
+// - Otherwise it holds the batches in progress.
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -30,9 +31,9 @@ constexpr char kNumBatches[] = "num_batches";
 constexpr char kBatch[] = "batch";
 constexpr char kNumErrors[] = "num_errors";
 constexpr char kError[] = "error";
-// Far more than are ever begun or found at once.
+// Far more batches and errors than there ever are at once.
 constexpr int64_t kMostSaved = 1 << 20;
-// Batches. More would take memory, and let a change of the fraction wait.
+// In batches. More would take memory, and delay a change of the fraction.
 constexpr int64_t kRoom = 2;
 
 }  // namespace
@@ -149,7 +150,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     restored_errors_ = std::move(errors);
     saved_ = nullptr;
     filling_ = nullptr;
-    // A batch that lacks rows is gone on with.
+    // A batch that lacks rows is continued.
     if (!restored_.empty() &&
         restored_.back()->num_rows < options().batch_size) {
       filling_ = std::move(restored_.back());
@@ -178,7 +179,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     work_->GoOn(filling_, position_);
     OrderedWorkers::Options workers =
         WorkerOptions(ctx, kAutotuneCalls, "true", {});
-    // The consumer may be the training's own thread: while it worked, it would
+    // The consumer may be the training's own thread. While it helped, it would
     // not be seen to wait.
     workers.consumer_helps = false;
     workers.max_pieces = kRoom * work_->pieces_per_batch();
@@ -186,7 +187,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     Start(workers);
   }
 
-  // Takes pieces until a batch is whole. At the end `*batch` may be the rest.
+  // Takes pieces until a batch is whole. At the end `*batch` may be a part.
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<OffloadBatch>* batch, bool* end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -233,7 +234,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     *out_tensors = std::move(batch->components);
   }
 
-  // The input and the batches that are begun, while the workers rest.
+  // Saves the input and the batches in progress, while the workers rest.
   absl::Status SaveSettled(
       SerializationContext* ctx, IteratorStateWriter* writer,
       const std::vector<const OrderedWorkers::Piece*>& ready)
@@ -345,17 +346,17 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
 
   // Set when the first batch is requested, or by a checkpoint.
   std::optional<OffloadStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
-  // What a checkpoint held, which is handed out first.
+  // Batches and errors of a checkpoint, which are handed out first.
   Batches restored_ ABSL_GUARDED_BY(mu_);
   std::deque<absl::Status> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // The input after the last batch that was handed out, if it is saved by
-  // snapshots; and how many elements it had yielded, in symbolic checkpoints.
+  // The input after the last batch that was handed out, if snapshots save it;
+  // and how many elements it had yielded, for symbolic checkpoints.
   std::shared_ptr<MemoryCheckpoint> saved_ ABSL_GUARDED_BY(mu_);
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // The batch of which pieces were taken, and what went wrong with them.
+  // The batch in progress, and what went wrong with its pieces.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  // When the last batch was handed out that the workers made.
+  // When the last batch that the workers made was handed out.
   std::optional<std::chrono::steady_clock::time_point> last_
       ABSL_GUARDED_BY(mu_);
 };

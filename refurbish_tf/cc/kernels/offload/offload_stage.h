@@ -1,4 +1,4 @@
-// What a offload stage knows across its epochs: its seed, the next epoch, the
+// What an offload stage keeps across its epochs: its seed, the next epoch, the
 // fraction of a batch that the accelerator does, and counts.
 #pragma once
 
@@ -25,14 +25,14 @@ struct OffloadCounters : Counters {
 
 class OffloadStage {
  public:
-  // Seeds are made of epochs below 2**32.
-  static constexpr int64_t kMostEpochs = int64_t{1} << 32;
-  // The names of what is saved.
+  // Seeds are made from epoch numbers below 2**32.
+  static constexpr int64_t kMostEpochs = (int64_t{1} << 32) - 1;
+  // The names of saved values.
   static constexpr char kSeed[] = "seed";
   static constexpr char kNextEpoch[] = "next_epoch";
 
-  // `any_seed`: the user gave none, so that of a checkpoint replaces it.
-  // `eighths`: as the argument of DeviceFractionRule.
+  // `any_seed`: the user gave no seed, so a checkpoint's replaces it.
+  // `eighths`: see the argument of DeviceFractionRule.
   OffloadStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
 
@@ -41,7 +41,7 @@ class OffloadStage {
     int64_t epoch = 0;
     std::shared_ptr<OffloadCounters> counters;
   };
-  // Of the next epoch, or of that with which a checkpoint goes on.
+  // Begins the next epoch, or the one that a checkpoint continues.
   Iteration Begin(std::optional<int64_t> epoch = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -50,7 +50,7 @@ class OffloadStage {
             counters_.back()};
   }
 
-  // As those of DeviceFractionRule.
+  // See DeviceFractionRule.
   DeviceFractionRule::Batch BeginBatch() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return rule_.Begin();
@@ -68,12 +68,12 @@ class OffloadStage {
     return {counters_.begin(), counters_.end()};
   }
 
-  // Of a stage that makes the seeds itself: its seed and its next epoch.
+  // The state of a stage that makes the seeds itself.
   NamedNumbers Save() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {{kSeed, seed_}, {kNextEpoch, next_epoch_}};
   }
-  // An error if the user gave another one.
+  // Fails if the user gave another seed.
   absl::Status CheckSeed(int64_t seed) const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (seed == seed_ || any_seed_) return absl::OkStatus();

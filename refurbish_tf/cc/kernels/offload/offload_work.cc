@@ -14,8 +14,9 @@
 namespace refurbish_tf {
 namespace {
 
-// A piece of work is so many bytes of images, and at most so many images: less
-// would not be worth asking a thread, more would leave threads without work.
+// A piece of work has this many bytes of images, but at most this many images.
+// Less would not be worth waking a thread; more would leave threads without
+// work.
 constexpr int64_t kBytesPerPiece = 1 << 16;
 constexpr int64_t kMostRowsPerPiece = 32;
 
@@ -175,8 +176,8 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
                          iteration_.epoch, position_ - 1);
   }
   options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
-  // Every so many images, so that an accelerator finds them in each group by a
-  // stride, wherever the batch was divided.
+  // Evenly spaced, so that an accelerator finds them in each group by a stride,
+  // wherever the batch is divided.
   const int64_t nth = row % options_.part() + 1;
   const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&

@@ -1,4 +1,4 @@
-// What a worker of a offload stage does: some images of a batch.
+// The work of an offload stage: some images of a batch at a time.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@
 
 namespace refurbish_tf {
 
-// Of the images of `offload`.
+// The pixels of the images of `offload`.
 inline constexpr Pixel kOffloadPixel = {ValueType::kUint8, 3};
 
 // What stays the same for all batches.
 struct OffloadOptions {
-  // Stand for components that are not the input's.
+  // Components of a batch that do not come from the input.
   static constexpr int64_t kImages = -1;
   static constexpr int64_t kDraws = -2;
   static constexpr int64_t kLayers = -3;
 
   int64_t batch_size = 0;
-  // How many parts of equal size a batch has, one for each replica.
+  // The number of equal parts of a batch, one for each replica.
   int64_t num_parts = 1;
   int64_t tables = 0, group = 0;
   bool drop_remainder = true;
@@ -35,20 +35,20 @@ struct OffloadOptions {
   int64_t image = 0;
   // Whether the last component of the input is the image's seed.
   bool seeded = false;
-  // The components of the batch: those of the input, or one of the above.
+  // The components of the batch: from the input, or one of the above.
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  // All, and those that either side can do: up to the last policy.
+  // All layers, and those that either side can run: up to the last policy.
   LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
-  // Of clips, which have no policy layers; 0 for images.
+  // The frames of clips, which have no policy layers; 0 for images.
   int64_t frames = 0;
 
   int64_t image_bytes() const {
     return std::max<int64_t>(frames, 1) * size.height * size.width * 3;
   }
-  // Of an image or a clip, whose rows have these dimensions.
+  // The shape of an image or a clip whose rows have these dimensions.
   std::vector<int64_t> ShapeWith(std::initializer_list<int64_t> row) const {
     std::vector<int64_t> shape;
     shape.reserve(4);
@@ -61,18 +61,18 @@ struct OffloadOptions {
   int64_t part() const { return batch_size / num_parts; }
 };
 
-// A batch that is being made. Its memory is written by several workers, each
-// its own rows.
+// A batch in progress. Several workers write into its memory, each into its own
+// rows.
 struct OffloadBatch {
   DeviceFractionRule::Batch fraction;
-  // Rows that are fetched.
+  // The rows that were fetched.
   int64_t num_rows = 0;
-  // Of those, images whose policy layers are left to the accelerator.
+  // How many of them have policy layers left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
-  // When the last row is fetched: where the input is then, and how many
+  // Set when the last row is fetched: the input's checkpoint, and how many
   // elements it has yielded.
   std::shared_ptr<MemoryCheckpoint> checkpoint;
   int64_t position = 0;
@@ -80,35 +80,36 @@ struct OffloadBatch {
 
 struct OffloadPiece : OrderedWorkers::Piece {
   std::shared_ptr<OffloadBatch> batch;
-  // Rows [begin, end), and the elements that they are made of.
+  // Rows [begin, end), and the elements that they are made from.
   int64_t begin = 0, end = 0;
   std::vector<std::vector<Tensor>> elements;
   // Whether these rows end the batch.
   bool last = false;
-  // The error of the element behind the rows.
+  // The error of the element after the rows.
   absl::Status next_status;
-  // Of the rows: the batch is lost.
+  // The error of the rows: the batch is lost.
   absl::Status status;
 };
 
 // Allocates the components of a batch like `element`.
 absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
-// Does the policy layers that are left, and shortens the batch to its rows.
+// Runs the policy layers that are left, and shortens the batch to its rows.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
                                 OffloadBatch* batch);
 
-// Which images of a batch can have their policies done on an accelerator.
+// Decides which images of a batch can have their policies run on an
+// accelerator.
 //
-// There the tables of auto_contrast and equalize are made for a few of the
-// images of each group, as a program without branches makes them whether they
-// are drawn or not. The host does the policies of images that come too late.
+// The accelerator makes the tables of auto_contrast and equalize for a few
+// images of each group, because a program without branches makes them whether
+// they are drawn or not. The host runs the policies of images that come too
+// late.
 class TableLimit {
  public:
-  // At most `tables` images get tables of any `group` images in a row, wherever
-  // the first of these stands: a batch is divided among replicas later, and
-  // each forms its groups from the first image that it gets. `chain` must
-  // outlive this.
+  // Of any `group` images in a row, at most `tables` get tables, wherever the
+  // first of them is: a batch is divided among replicas later, and each forms
+  // its groups from the first image that it gets. `chain` must outlive this.
   TableLimit(const LayerChain& chain, int tables, int64_t group)
       : tables_(tables), group_(group) {
     for (const LayerChain::Link& link : chain.links()) {
@@ -118,12 +119,11 @@ class TableLimit {
     }
   }
 
-  // A new batch.
   void Begin() {
     for (PolicyLayer& layer : layers_) layer.reserved.clear();
   }
-  // Whether there is a table for image `row` in each layer that needs one;
-  // reserves them. Rows of a batch come in rising order.
+  // Reserves a table for image `row` in each layer that needs one. Returns
+  // false if one has none left. Rows of a batch come in rising order.
   bool Reserve(int64_t row, const int32_t* draws) {
     const auto needs = [draws](const PolicyLayer& policy) {
       return policy.layer->NeedsTable(draws + policy.first_draw);
@@ -157,7 +157,7 @@ class TableLimit {
 
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
-  // How a checkpoint is told where the input is after each batch.
+  // How a checkpoint learns where the input is after each batch.
   enum class Told {
     kLater,      // It saves the input itself.
     kSymbolic,   // The input adds to `ctx`'s checkpoint.
@@ -170,18 +170,18 @@ class OffloadWork : public InputWork<OffloadPiece> {
               OffloadStage::Iteration iteration, Told told,
               std::shared_ptr<BatchMemory> memory);
 
-  // Goes on with a batch of which some rows are made, behind `position`
-  // elements. Before the workers start.
+  // Continues a batch of which some rows are made, after `position` elements.
+  // Called before the workers start.
   void GoOn(std::shared_ptr<OffloadBatch> batch, int64_t position) {
     current_ = std::move(batch);
     position_ = position;
   }
-  // While the workers are settled, or after the end.
+  // Called while the workers are settled, or after the end.
   int64_t position() const { return position_; }
-  // After the end, with snapshots: of the input then.
+  // The input's checkpoint after the end, with snapshots.
   const std::shared_ptr<MemoryCheckpoint>& at_end() const { return at_end_; }
 
-  // How many pieces a batch has at most.
+  // How many pieces a batch can have.
   int64_t pieces_per_batch() const {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
   }
@@ -202,7 +202,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
   const Told told_;
   const std::shared_ptr<BatchMemory> memory_;
   const int64_t rows_per_piece_;
-  // For `Fetch` alone.
+  // Only for `Fetch`.
   TableLimit table_limit_;
   std::shared_ptr<OffloadBatch> current_;
   int64_t position_ = 0;

@@ -1,4 +1,4 @@
-// The ops of `CacheStore`, and what memory is left for it.
+// The ops of `CacheStore`, and of the memory that is left for it.
 #include <memory>
 #include <string>
 #include <utility>
@@ -163,7 +163,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
   const absl::StatusOr<Settings> agreed =
       store.cooperation().AgreeOn(settings, replace);
-  // To the user each of these is a bad argument.
+  // The user gets each of these as an error about an argument.
   if (!agreed.ok()) {
     return absl::FailedPreconditionError(agreed.status().message());
   }

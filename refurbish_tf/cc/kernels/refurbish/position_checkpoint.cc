@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Raised when older packages cannot read what is saved now.
+// Increased when older packages cannot read what is saved now.
 constexpr int64_t kVersionNow = 6;
 constexpr char kVersion[] = "version";
 

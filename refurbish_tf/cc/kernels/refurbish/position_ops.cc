@@ -1,5 +1,5 @@
-// Ops that tell the position of a refurbish stage, or the one that an
-// iterator's checkpoint has for it, and set a stage to a position.
+// Ops that return the position of a refurbish stage, or the one in an
+// iterator's checkpoint, and set a stage to a position.
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,7 +26,7 @@ NamedNumbers NumbersOf(EpochPosition position) {
   return numbers;
 }
 
-// For `positions.py`: numbers by name, in one row, r, and a bit for each
+// For `positions.py`: the numbers by name, in one row; r; and a bit for each
 // sample that was yielded.
 void SetPosition(OpKernelContext* ctx, const EpochPosition& position) {
   SetNamedRows(ctx, {NumbersOf(position)});
@@ -86,7 +86,7 @@ absl::Status SavedPosition(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// What is found in a file may be damaged.
+// A position from a file may be damaged.
 absl::Status SetStagePosition(OpKernelContext* ctx) {
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   const Tensor& numbers = ctx->input(1);

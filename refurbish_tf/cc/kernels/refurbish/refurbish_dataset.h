@@ -27,7 +27,7 @@ struct RefurbishArguments {
   int64_t num_parallel_calls;   // 0 for no thread at all.
   Eviction eviction;
   Shuffle shuffle;
-  std::string deterministic;  // As `map` has it: "true", "false", "default".
+  std::string deterministic;  // As in `map`: "true", "false", "default".
   bool any_seed;
   bool partial_seed;
   bool final_seed;
@@ -65,7 +65,7 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
   absl::Status Get(AnyContext, int64_t, std::vector<Tensor>*) const override {
     return RandomIndexingCompatible();
   }
-  // Only dynamic sharding asks for them.
+  // Called only by dynamic sharding.
   absl::Status MakeSplitProviders(
       std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)
       const override;

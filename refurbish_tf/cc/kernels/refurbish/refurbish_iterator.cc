@@ -77,7 +77,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   *end_of_sequence = ended_;
   if (ended_) return absl::OkStatus();
   if (epoch_ == nullptr) {
-    // Made for a restore and left as it is: in the checkpoint it had not begun.
+    // If made for a restore, it had not begun in the checkpoint.
     to_be_restored_ = false;
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->StartEpoch();
@@ -115,7 +115,7 @@ absl::Status RefurbishIterator::NextPiece(IteratorContext* ctx,
     if (static_cast<const SamplePiece&>(*pieces_[0]).fresh) {
       epoch_->counters().fresh_wait_nanos += waited_nanos;
     }
-    // Where every sample is cached nothing is put.
+    // Otherwise only puts check it; if every sample is cached, there are none.
     epoch_->sample_store().store().LookAtMemory();
   }
   *piece = static_cast<SamplePiece*>(pieces_[next_piece_++].get());
@@ -153,8 +153,8 @@ absl::Status RefurbishIterator::NextSample(IteratorContext* ctx,
   TF_RETURN_IF_ERROR(HandOut(*sample, &last));
   Count(*sample);
   *element = std::move(sample->tensors);
-  // Now, and not when the end is asked for: a consumer that knows the number of
-  // elements, as Keras does, never asks.
+  // Now, and not when the end is requested: a consumer that knows the number of
+  // elements, such as Keras, never requests it.
   if (last) EndWithElement();
   return absl::OkStatus();
 }
@@ -165,8 +165,8 @@ absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
   const BatchRows::Options& options = running_.rows->options();
   bool has_batch = false, last = false;
   TF_RETURN_IF_ERROR(ReadBatch(ctx, batch, &has_batch, &last));
-  // A consumer that knows the number of batches never asks for the rest that is
-  // dropped, and the epoch would not end.
+  // A consumer that knows the number of batches never requests the remainder
+  // that is dropped, and the epoch would not end.
   if (!last && options.drop_remainder &&
       epoch_->num_to_come() < options.batch_size) {
     std::vector<Tensor> dropped;
@@ -195,7 +195,7 @@ absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
     if (sample == nullptr) break;
     absl::Status status;
-    // Out of order it is handed out with its batch, which may not be the next.
+    // Out of order it is handed out with its batch, which may come later.
     if (in_order || !sample->status.ok()) status = HandOut(*sample, last);
     if (status.ok()) Count(*sample);
     TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,
@@ -240,7 +240,7 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext* ctx,
   absl::MutexLock lock(&mu_);
   EpochPosition saved = dataset()->stage_->Save();
   if (epoch_ != nullptr) epoch_->Save(&saved);
-  // A symbolic checkpoint saves an iterator that is made for a restore, too.
+  // A symbolic checkpoint also saves an iterator that is made for a restore.
   if (ctx->symbolic_checkpoint() && !to_be_restored_) {
     TF_RETURN_IF_ERROR(SaveNextEpoch(writer, *dataset()->stage_));
   }

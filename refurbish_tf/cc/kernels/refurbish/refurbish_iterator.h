@@ -37,7 +37,7 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   std::shared_ptr<tensorflow::data::model::Node> CreateNode(
       IteratorContext*,
       tensorflow::data::model::Node::Args args) const override;
-  // Saves the position only: not what is under way, nor what the store holds,
+  // Saves only the position: not what is in progress, nor what the store holds,
   // nor the state of the source, which is read again for what is still to come.
   absl::Status SaveInternal(SerializationContext*,
                             IteratorStateWriter* writer) override
@@ -47,7 +47,7 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What works on an epoch. Each member outlives those after it.
+  // What an epoch runs on. Each member outlives those after it.
   struct Running {
     std::unique_ptr<FunctionContexts> contexts;
     std::unique_ptr<SourceReader> source;
@@ -67,12 +67,12 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   // The next piece, or null at the end. It belongs to `pieces_`.
   absl::Status NextPiece(IteratorContext* ctx, SamplePiece** piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes that a sample is handed out, or its error, which it returns. `*last`:
-  // whether it is known to be the last one.
+  // Notes that a sample, or its error, is handed out. Returns the error.
+  // `*last`: whether it is known to be the last one.
   absl::Status HandOut(const SamplePiece& sample, bool* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Count(const SamplePiece& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The last element is handed out.
+  // Ends the epoch while its last element is handed out.
   void EndWithElement() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the epoch. Returns an error that was found only then.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -81,26 +81,25 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   SampleWork::Functions functions_;
 
   mutable absl::Mutex mu_;
-  // Null until an element is asked for, and again after the end.
+  // Null until an element is requested, and again after the end.
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // It was made for a restore, which has not come to it.
+  // Whether it was made for a restore that has not reached it.
   bool to_be_restored_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether the error of a source that has changed was returned in place of an
-  // element.
+  // Whether the error of a changed source was returned in place of an element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
   // The error found after the last element; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
-  // Pieces that were taken from the workers at once, of which some are handed
-  // out. They are used again.
+  // Pieces that were taken from the workers at once; some are handed out
+  // already. They are used again.
   std::vector<std::unique_ptr<OrderedWorkers::Piece>> pieces_
       ABSL_GUARDED_BY(mu_);
   size_t num_pieces_ ABSL_GUARDED_BY(mu_) = 0;
   size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // They use `running_`. Changed under `mu_`.
+  // The workers use `running_`. Changed under `mu_`.
   IteratorWorkers workers_;
 };
 

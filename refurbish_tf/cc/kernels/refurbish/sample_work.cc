@@ -19,7 +19,7 @@ std::array<int32_t, 2> SeedOf(const Epoch& epoch, Purpose purpose,
                        epoch.InWhole(*piece.place.index));
 }
 
-// Uses the piece's tensor again, unless a function has kept it: to allocate one
+// Uses the piece's tensor again, unless a function has kept it: allocating one
 // took as long as a claim.
 const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
                          SamplePiece* piece) {
@@ -134,7 +134,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   // After an error of a stream it is unknown which element this is.
   if (piece->index_known && (checks.checks() || watches_order)) {
     uint32_t whole;
-    // A label that is drawn anew does not hide that an image has moved.
+    // A label that is drawn again must not hide that an image has moved.
     const uint32_t own = ElementSum(piece->tensors, &whole,
                                     /*with_labels=*/!checks.checks_order());
     if (watches_order) {
@@ -192,7 +192,7 @@ absl::Status SampleWork::CallFinal(SamplePiece* piece) {
   std::vector<Tensor> arguments = std::move(piece->tensors);
   TF_RETURN_IF_ERROR(functions_.final.function->Run(
       &contexts_, std::move(arguments), &piece->tensors));
-  // What goes into a row is copied there.
+  // Results that go into a row are copied there.
   if (rows_ == nullptr) OwnBuffers(&piece->tensors);
   return absl::OkStatus();
 }
@@ -249,8 +249,8 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                                     const char* of) {
   if (status.ok()) return status;
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
-  // What TensorFlow says in a process that only got the graph, such as a
-  // worker of a tf.data service.
+  // TensorFlow's message in a process that only got the graph, such as a worker
+  // of a tf.data service.
   const bool is_gone = absl::StrContains(
       status.message(), "Could not find callback with key=pyfunc_");
   return Printable(absl::Status(

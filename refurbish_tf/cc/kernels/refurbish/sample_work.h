@@ -30,12 +30,12 @@ struct StageFunction {
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
   bool fresh = false;
-  // Else the source has lost count, and what is prepared goes nowhere.
+  // If false, the source has lost count, and the result is not stored.
   bool index_known = true;
   // The sample, as far as it has been processed, or its error.
   std::vector<Tensor> tensors;
   absl::Status status;
-  // Of the function that was called last.
+  // The seed for the function that was called last.
   Tensor seed;
   // Where the result goes, if there are batches.
   BatchRows::Row row;
@@ -47,8 +47,8 @@ class SampleWork : public OrderedWorkers::Work {
   // The same for all epochs.
   struct Functions {
     StageFunction partial;
-    // If its function is null there is none; `with_seed` then yields its seed
-    // behind the sample.
+    // Its function may be null. If `with_seed`, the seed that it would get is
+    // then yielded after the sample.
     StageFunction final;
     // The components that the partial function returns.
     DataTypeVector sample_types;
@@ -71,7 +71,7 @@ class SampleWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
-  // Where layers alone are called and nothing is read.
+  // Whether only layers are called and nothing is read.
   bool IsShort(const OrderedWorkers::Piece& piece) const override;
 
   // The error found when the source was read to its end; returned once.
@@ -81,12 +81,12 @@ class SampleWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Dropped();
   absl::Status Prepare(SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
-  // The final augmentation, and the row.
+  // Runs the final augmentation, and writes the row.
   absl::Status Finish(SamplePiece* piece);
   absl::Status CallFinal(SamplePiece* piece);
   absl::Status FinishIntoRow(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
-  // Puts the sample, and its file if that is known, before the message.
+  // Puts the sample, and its file if known, before the message.
   absl::Status WithSample(const absl::Status& status, const char* what,
                           uint32_t index, const char* of);
 
@@ -96,7 +96,7 @@ class SampleWork : public OrderedWorkers::Work {
   const std::shared_ptr<Epoch> epoch_;
   SourceReader& source_;
   BatchRows* const rows_;
-  // For `Claim`: places that come next, and how many of them were claimed.
+  // For `Claim`: the next places, and how many of them were claimed.
   std::vector<Place> places_;
   size_t num_claimed_ = 0;
   absl::Mutex mu_;

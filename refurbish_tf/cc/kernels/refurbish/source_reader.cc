@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// How many samples are read between two notes to the epoch.
+// How many samples are read before the epoch is notified again.
 constexpr size_t kReadAtOnce = 64;
 
 }  // namespace
@@ -21,7 +21,7 @@ void SourceReader::Drop() {
 absl::Status SourceReader::Begin(IteratorContext* ctx) {
   IteratorContext::Params params(ctx);
   // A thread of a random-access source must not begin to read before the first
-  // request comes with its index mapper.
+  // request brings its index mapper.
   if (epoch_->random_access()) params.warm_start = false;
   IteratorContext input_ctx(std::move(params));
   TF_RETURN_IF_ERROR(
@@ -42,7 +42,7 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   Drop();
   num_read_ = 0;
-  // Also after an error of the old one, so that it comes once.
+  // Even if reading to the end failed, so that its error comes once.
   epoch_->ReadAnew();
   buffer_.clear();
   buffer_bytes_ = 0;
@@ -92,7 +92,7 @@ absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
-    // Returned when all that was read before it has been handed out.
+    // Returned once all that was read before it has been handed out.
     if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;

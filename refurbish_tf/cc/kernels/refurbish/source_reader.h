@@ -1,4 +1,4 @@
-// Reads the source of a refurbish stage, and hands out only the samples to
+// Reads the source of a refurbish stage, and returns only the samples to
 // prepare. In a stream it skips the others.
 //
 // A stream is shuffled by a buffer (`ShuffleBufferSize`), with random numbers
@@ -22,19 +22,18 @@ namespace refurbish_tf {
 // The size of the shuffle buffer of a stream. With one element the stream keeps
 // its order.
 struct ShuffleBufferSize {
-  // 0 stands for the default.
+  // 0 means the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {
     if (elements > 0) return {elements, std::numeric_limits<int64_t>::max()};
     return {1000, 256'000'000};
   }
 
   int64_t elements;
-  // When the buffer holds this much it takes no more, however few elements it
-  // has.
+  // With this many bytes the buffer takes no more, however few elements it has.
   int64_t bytes;
 };
 
-// Reads for one epoch. For one thread at a time.
+// Reads for one epoch. Used by one thread at a time.
 class SourceReader {
  public:
   SourceReader(const DatasetBase* source,
@@ -51,16 +50,16 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `*index` is that of the claimed place,
-  // which a source read by index delivers; a stream sets it. Empty at the end,
-  // and with an error that belongs to no sample.
+  // Reads the next sample to prepare. `*index`: for a source read by index,
+  // that of the claimed place, whose sample it yields; a stream sets it. Empty
+  // at the end, and with an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
   // Reads the source from its start again, after its end was read.
   absl::Status BeginAnew(IteratorContext* ctx);
 
-  // Asks for one element more, so that a `cache` upstream sees its end and a
+  // Requests one more element, so that a `cache` upstream sees its end and a
   // source that has grown is noticed.
   absl::Status ReadToEnd(IteratorContext* ctx);
 
@@ -96,15 +95,16 @@ class SourceReader {
   RandomStream random_;
   // The context in which a source with random access is read.
   std::optional<IteratorContext> mapped_;
-  // Null until a sample has to be prepared, and after an error of a source with
-  // random access: it may have read a part of an element, as `batch` does.
+  // Null until a sample must be prepared, and after an error of a source with
+  // random access, which may have read a part of an element, as `batch` does.
   std::unique_ptr<IteratorBase> input_;
   // Random access: how many samples were read, or failed.
   size_t num_read_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
-  // Of the stream's next element, and of the sample that was read last.
+  // Whether the index of the stream's next element, and of the last one, is
+  // known.
   bool position_known_ = true;
   bool index_known_ = true;
   // The error of a stream that ended too early or too late.

@@ -1,5 +1,5 @@
-// Ops that describe and count stages, found by their names, and tell how long
-// pipelines were waited for.
+// Ops that name, describe and count stages, and report how long pipelines were
+// waited for.
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +13,8 @@ namespace refurbish_tf {
 namespace {
 
 absl::Status MakeStageName(OpKernelContext* ctx) {
-  // The graph that carries the name may go to another process that names stages
-  // of its own, such as a worker of a tf.data service.
+  // The graph that has the name may go to another process that names its own
+  // stages, such as a worker of a tf.data service.
   static const uint64_t process = tensorflow::random::New64();
   static std::atomic<uint64_t> counter{0};
   ctx->set_output(0, Tensor(tstring(absl::StrCat(
@@ -41,8 +41,8 @@ absl::Status FindGeneration(OpKernelContext* ctx) {
 }
 
 // TensorFlow measures how long each call takes that fetches an element from the
-// end of a pipeline, also within a graph, as in the training step of Keras.
-// This reads that metric.
+// end of a pipeline, including calls within a graph, such as Keras' training
+// step. This reads that metric.
 absl::Status InputWait(OpKernelContext* ctx) {
   constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
   tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;

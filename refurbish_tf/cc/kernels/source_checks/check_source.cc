@@ -49,10 +49,10 @@ bool AllowsReordering(const NodeDef& node) {
 
 // What was found in the graph of a source.
 struct Contents {
-  bool may_reorder = false;  // By an option that lets parallel stages do it.
-  std::set<std::string> file_lists;  // Of names, as list_files makes.
+  bool may_reorder = false;          // An option lets parallel stages do it.
+  std::set<std::string> file_lists;  // Lists of names, as list_files makes.
   bool has_batches = false;
-  bool reads_files = false;  // Each as a whole, such as images.
+  bool reads_files = false;  // Whole files, such as images.
 };
 
 Contents FindContents(const std::vector<const NodeDef*>& nodes) {
@@ -133,8 +133,8 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   return {};
 }
 
-// Whether `dataset` has no end. The cardinality of one that drops or multiplies
-// elements is unknown, but it is infinite if its input is.
+// Whether `dataset` has no end. If it drops or multiplies elements, its
+// cardinality is unknown, but it is infinite if its input is.
 bool IsInfinite(const DatasetBase* dataset) {
   const int64_t cardinality = dataset->Cardinality(CardinalityOptions());
   if (cardinality != tensorflow::data::kUnknownCardinality) {
@@ -148,7 +148,7 @@ bool IsInfinite(const DatasetBase* dataset) {
   return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
 }
 
-// kUnknownSamples if it is not known.
+// kUnknownSamples if it is unknown.
 int64_t KnownCardinality(const DatasetBase* source) {
   const int64_t cardinality = source->Cardinality(CardinalityOptions());
   return cardinality < 0 ? kUnknownSamples : cardinality;
@@ -171,7 +171,7 @@ SourceKind KindOf(const NodeDef& node) {
   return YieldsWhatIsInGraph(op) ? SourceKind::kInGraph : SourceKind::kRepeats;
 }
 
-// Adds the ops of a function, and of those that it calls.
+// Adds the ops of a function, and of the functions that it calls.
 void AddOps(const GraphDef& graph, const std::string& name,
             std::set<std::string>* functions, std::set<std::string>* ops) {
   for (const auto& function : graph.library().function()) {
@@ -182,7 +182,7 @@ void AddOps(const GraphDef& graph, const std::string& name,
     for (const NodeDef& node : function.node_def()) {
       ops->insert(node.op());
       AddOps(graph, node.op(), functions, ops);
-      // Those of a dataset are looked at by themselves.
+      // The functions of a dataset are checked separately.
       if (absl::StrContains(node.op(), "Dataset")) continue;
       for (const auto& [attr, value] : node.attr()) {
         AddOps(graph, value.func().name(), functions, ops);
@@ -191,8 +191,8 @@ void AddOps(const GraphDef& graph, const std::string& name,
   }
 }
 
-// Whether a function draws a seed of `tf.random.experimental.index_shuffle`, as
-// `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
+// Whether a function draws a seed for `tf.random.experimental.index_shuffle`,
+// as `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
 bool DrawsSeedOfShuffle(const GraphDef& graph,
                         const std::vector<const NodeDef*>& nodes) {
   if (std::none_of(nodes.begin(), nodes.end(), [](const NodeDef* node) {
@@ -211,7 +211,7 @@ bool DrawsSeedOfShuffle(const GraphDef& graph,
   return false;
 }
 
-// Whether it may compute other floating-point numbers on another machine.
+// Whether its floating-point results may differ on another machine.
 bool ComputesFloats(const NodeDef& node) {
   if (absl::StrContains(node.op(), "Dataset") || node.op() == "Const" ||
       node.op() == "Identity") {
@@ -230,7 +230,7 @@ bool ComputesFloats(const NodeDef& node) {
                      });
 }
 
-// The dataset of `shard` whose elements those of `source` are, one for one and
+// The `shard` dataset whose elements become those of `source`, one for one and
 // in order, or null.
 const DatasetBase* ShardOf(const DatasetBase* source) {
   while (source->type_string() != "ShardDataset") {
@@ -269,7 +269,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     index = value(node, 2);
-    // More are not told apart.
+    // Larger numbers are not distinguished.
     constexpr int64_t kMost = kMaxSamples;
     shard.num_shards =
         num_shards > kMost / std::max<int64_t>(1, shard.num_shards)
@@ -286,7 +286,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   shard.shard.reset();
   const DatasetBase* const dataset = ShardOf(source);
   std::vector<const DatasetBase*> inputs;
-  // Of several, one that is the whole may stand before what the other divides.
+  // One that is the whole source may come before what another one divides.
   if (num_datasets > 1 || dataset == nullptr || index < 0 ||
       index >= shard.num_shards || shard.num_shards > kMaxShards ||
       !dataset->InputDatasets(&inputs).ok()) {
@@ -322,7 +322,7 @@ absl::Status CheckLength(const DatasetBase* source, const char* method) {
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceFacts* facts) {
-  // As for a rewrite, so that no data is copied into the graph.
+  // As for a rewrite, which copies no data into the graph.
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;

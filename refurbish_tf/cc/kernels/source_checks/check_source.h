@@ -1,4 +1,4 @@
-// Refuses sources that have no end or whose order changes.
+// Refuses sources that have no end, or whose order changes.
 #pragma once
 
 #include "refurbish_tf/cc/kernels/names.h"
@@ -7,10 +7,10 @@
 
 namespace refurbish_tf {
 
-// What the graph of a source tells. tf.data itself fills in `shard`s that were
-// written with SHARD_HINT, with another one in each worker.
+// What the graph of a source shows. tf.data itself fills in `shard`s that were
+// written with SHARD_HINT, differently in each worker.
 struct SourceFacts {
-  bool hinted = false;  // Not filled in yet, so there is no length either.
+  bool hinted = false;  // Not filled in yet, so the length is unknown.
   SourceShard shard;
   // A source that has no graph cannot be examined.
   SourceKind kind = SourceKind::kMayChange;
@@ -19,11 +19,11 @@ struct SourceFacts {
 
 // Fails if `source` is known to have no elements or no end, or if its order is
 // known to change between iterations: a sample is known by its position.
-// `method`: which method's source it is, for the error.
+// `method`: whose source it is, for the error.
 //
-// The order is looked up in the graph of the source: only there are the
+// The order is looked up in the graph of the source: only the graph has the
 // arguments of some stages, the stages within the functions of `interleave` and
-// `flat_map`, and what an option of the whole pipeline has made of them.
+// `flat_map`, and the effects of an option of the whole pipeline.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceFacts* facts);
 

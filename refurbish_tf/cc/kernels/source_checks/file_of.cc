@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index) {
-  // While its element at an index is made from its input's at the same index.
+  // While an element is made from the input's element at the same index.
   while (HasTrait(source->type_string(), kOneOfEach) ||
          source->type_string() == "TakeDataset") {
     std::vector<const DatasetBase*> inputs;

@@ -1,4 +1,4 @@
-// Which file an element of a source was made from.
+// Finds the file that an element of a source was made from.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace refurbish_tf {
 
-// Empty if unknown. Known if each element of `source` is made from one slice of
-// a tensor of names, and this slice is the name of an existing file. Slow, as
-// it looks for the file; for error messages.
+// Empty if unknown. It is known if each element of `source` is made from one
+// slice of a tensor of names, and this slice is the name of an existing file.
+// Slow, because it looks for the file; for error messages.
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index);
 

@@ -1,13 +1,13 @@
-// Which sources can be read by index.
+// Finds out whether a source can be read by index.
 #pragma once
 
 #include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
-// The first dataset, from the files on, that makes `dataset` a stream. Null if
-// it can be read by index: in any order that an index mapper gives, with some
-// left out.
+// The first dataset, counted from the files, that makes `dataset` a stream.
+// Null if it can be read by index: in any order that an index mapper gives,
+// even if elements are left out.
 const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf

@@ -29,8 +29,8 @@ std::string Element(uint32_t index, const std::string& file) {
       file.empty() ? "" : absl::StrCat(", the file ", file, ","));
 }
 
-// Some of the samples that are stored and have a checksum: the first one of
-// each of so many parts.
+// The samples to probe: the first one of each of kMostProbed parts that is
+// stored and has a checksum.
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
                               const CacheStore<Sample>& store,
                               uint64_t num_samples) {
@@ -54,12 +54,12 @@ constexpr char kOverwrite[] =
     "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
     "in another directory";
 
-// How an element differs from that which its sample was prepared from.
+// How an element differs from the one that its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
 
-// What is wrong with the source of `method`, of which this element differs.
-// `refused`: from the one that a store on disk was filled from, of a source
-// that does not change by itself. `file` may be empty.
+// The message about the source of `method`, in which this element differs.
+// `refused`: a store on disk was filled with another element, and the source
+// does not change by itself. `file` may be empty.
 std::string WhatDiffers(const SourceChecks& checks, const char* method,
                         Differs how, bool refused, uint32_t index,
                         const std::string& file) {
@@ -99,9 +99,9 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       kOverwrite, ".");
 }
 
-// The error, or the warning where the source may change by itself.
+// Returns the error, or warns if the source may change by itself.
 absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
-  // Also of an error, as `ignore_errors` hides it.
+  // Warns of an error as well, because `ignore_errors` hides it.
   if (checks->IsFirstWarning()) {
     const std::string text =
         Printable(refused ? what : absl::StrCat(what, " ", kSilence));
@@ -142,7 +142,7 @@ std::string ComesAgain(uint32_t period) {
 
 uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
                     bool with_labels) {
-  // Of labels and weights, and of all else, such as what has the most bytes.
+  // Of labels and weights; of all else, which includes the largest tensor.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
       element.begin(), element.end(), [](const Tensor& a, const Tensor& b) {
@@ -170,7 +170,7 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
     }
   }
   if (whole != nullptr) *whole = sums[1];
-  // Of many scalars, as of a table, one does not suffice.
+  // With many scalars, as in a table, a checksum of one does not suffice.
   if (whole != nullptr && (with_labels || content->dims() == 0)) {
     *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
   }
@@ -180,7 +180,7 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
 }
 
 uint64_t Platform(bool computes_floats) {
-  // The number before is that of `ElementSum`.
+  // The first number is the version of `ElementSum`.
   std::string name = absl::StrCat("3 ", TF_GRAPH_DEF_VERSION);
   if (computes_floats) {
     const char* const one_dnn = std::getenv("TF_ENABLE_ONEDNN_OPTS");

@@ -1,11 +1,11 @@
-// The elements of a source by index, of which as many are kept as a store has
-// room for. It stays a source by index.
+// A source by index of which as many elements are kept as a store has room for.
+// It is still a source by index.
 //
 // The source is always read through an index mapper, that of a `PositionPlan`,
-// which leaves out what is kept: threads of the source read ahead just what is
-// missing. A checkpoint is a position: the source is read anew from there. So
-// it is after an error of the source, which may have read a part of an element
-// then, as `batch` does.
+// which leaves out kept elements: threads of the source read ahead only what is
+// missing. A checkpoint is a position: the source is read again from there. It
+// is also read again after an error, because it may have read a part of an
+// element, as `batch` does.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,7 +35,7 @@ namespace {
 constexpr char kCachedType[] = "Cached";
 constexpr char kCached[] = "cached";
 
-// With an index mapper there may be more positions than elements, as some
+// With an index mapper there may be more positions than elements, because some
 // belong to other sources.
 constexpr int64_t kMostPositions = int64_t{1} << 62;
 
@@ -43,7 +43,7 @@ struct CachedArguments {
   std::string stage;
   std::string store;
   int64_t max_bytes;
-  // Not above 0 for the threads of tf.data's pool.
+  // 0 or -1: the threads of tf.data's pool.
   int64_t num_parallel_reads;
 };
 
@@ -86,7 +86,7 @@ class CachedDataset : public UnaryDataset {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     if (elements_->Get(index, element)) return absl::OkStatus();
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
-    // On disk an element has a checksum by which another source is found.
+    // On disk it would need a checksum, which shows a change of source.
     if (elements_->store().source_sums() == nullptr) {
       elements_->Put(index, /*sum=*/0, element);
     }
@@ -98,9 +98,8 @@ class CachedDataset : public UnaryDataset {
 };
 
 // `mu_` is held while the input and the store are read, as in every iterator of
-// tf.data while it reads its input. Lock order: `mu_`, then the plan's, then
-// those of the store; those of an index mapper are taken with the plan's not
-// held.
+// tf.data. Lock order: `mu_`, then the plan's, then those of the store. The
+// plan's lock is not held while those of an index mapper are taken.
 class CachedIterator : public DatasetIterator<CachedDataset> {
  public:
   using DatasetIterator<CachedDataset>::DatasetIterator;
@@ -179,8 +178,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     const CheckpointReader saved(kCached, prefix(), ctx, reader);
     int64_t position = 0;
     if (const std::optional<int64_t> count = ctx->restored_element_count()) {
-      // A globally shuffled pipeline knows better: what a stage behind has read
-      // ahead it drops.
+      // A globally shuffled pipeline knows better: it drops what a later stage
+      // has read ahead.
       position = *count;
     } else {
       TF_RETURN_IF_ERROR(
@@ -194,12 +193,12 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
  private:
-  // Makes the plan, when the first element is asked for: only then is an index
+  // Makes the plan when the first element is requested: only then is the index
   // mapper known.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_failed_) {
       // Not when it failed: its threads may wait for the index mapper until the
-      // one that reads it knows of the error.
+      // thread that reads it knows of the error.
       input_.reset();
       first_ = plan_->position();
       plan_.reset();
@@ -222,7 +221,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return status;
   }
 
-  // Does nothing if there is one.
+  // Does nothing if there already is an input.
   absl::Status MakeInput(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) {
@@ -241,7 +240,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       IteratorContext unmapped(params);
       TF_RETURN_IF_ERROR(
           dataset()->input()->MakeIterator(&unmapped, this, prefix(), &input_));
-      // Once: copying a context takes as long as reading a small element.
+      // Made once: copying a context takes as long as reading a small element.
       params.index_mapper = [plan = plan_](size_t n) {
         return plan->Request(n);
       };
@@ -250,10 +249,10 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return absl::OkStatus();
   }
 
-  // As a stage does with its source, so that what reads ahead there ends.
+  // As a stage does with its source, so that its read-ahead ends.
   absl::Status ReadToEnd(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // An input of which nothing was read may tell that it has grown.
+    // Even an input of which nothing was read may have grown.
     bool end = false;
     std::vector<Tensor> past_the_end;
     absl::Status status = MakeInput(ctx);
@@ -263,8 +262,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return status;
   }
 
-  // Reads an element that the input was told to pass over: its record on disk
-  // is damaged, or somebody has removed it meanwhile. Rare.
+  // Reads an element that the input passes over: its record on disk is damaged,
+  // or was removed since. Rare.
   absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
                          std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -307,8 +306,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         " that it should have. Use a source that is the same in every epoch."));
   }
 
-  // Of contexts without an index mapper. A thread of the input must not begin
-  // to read before the first request comes with one.
+  // For contexts without an index mapper. A thread of the input must not begin
+  // to read before the first request brings one.
   static IteratorContext::Params InputParams(IteratorContext* ctx) {
     IteratorContext::Params params(ctx);
     params.warm_start = false;
@@ -318,13 +317,13 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   absl::Mutex mu_;
-  // Where the plan begins.
+  // The position at which the plan begins.
   int64_t first_ ABSL_GUARDED_BY(mu_) = 0;
-  // The plan and the input are no longer used.
+  // Whether the plan and the input must be made again.
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
-  // Whose threads run the functions of the input, if it has some of its own.
-  // Made when a function of the source is first to run.
+  // The input's own threads, if any, which run its functions. Made when the
+  // first function runs.
   std::once_flag has_pool_;
   std::unique_ptr<tensorflow::thread::ThreadPool> pool_;
   // The context in which the input is read.

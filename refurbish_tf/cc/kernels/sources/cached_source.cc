@@ -10,7 +10,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr Generation kElementGeneration = 0;
-// Also what a user has put there by hand.
+// Includes samples that a user has put into the store.
 constexpr GenerationRange kAnyElement = {};
 
 }  // namespace
@@ -54,7 +54,7 @@ absl::Status CachedSource::Configure(int64_t num_elements,
   RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
   jobs.MakeRoomFor(num_elements);
   absl::MutexLock lock(&mu_);
-  // Unless another thread was faster.
+  // Another thread may have configured it.
   if (configured_) return absl::OkStatus();
   num_elements_ = num_elements;
   store_ = std::move(store);
@@ -67,7 +67,7 @@ bool CachedSource::Contains(uint32_t index) {
 }
 
 bool CachedSource::Get(uint32_t index, Sample* element) {
-  // Once all that there is room for is kept, nothing is put.
+  // Otherwise only puts check it; once the store is full, there are none.
   store_->store().LookAtMemory();
   Generation found;
   return store_->store().Get(index, kAnyElement, element, &found);

@@ -1,5 +1,5 @@
-// The elements of a source by index that are kept, shared by the copies of the
-// dataset op of `cached` and by all their iterators.
+// The kept elements of a source by index, shared by the copies of the dataset
+// op of `cached` and by all their iterators.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace refurbish_tf {
 
-// Found by its name, as a stage is (stage.h). An element never leaves the store
+// Found by its name, like a stage (stage.h). An element never leaves the store
 // to make room: those that come first stay. All have generation 0.
 //
 // Thread-safe. No lock is held while the store is used.
@@ -23,10 +23,10 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   explicit CachedSource(std::string id) : id_(std::move(id)) {}
 
-  // Called each time a dataset object is made, before the other methods; the
-  // first call counts. `shards`: which part of its files the source is, empty
-  // for the whole. Fails if the store is another stage's, or was filled from a
-  // source of another length. Does I/O on a store on disk.
+  // Called for each dataset object, before the other methods; the first call
+  // counts. `shards`: which part of its files the source is, empty for the
+  // whole. Fails if the store is another stage's, or was filled from a source
+  // of another length. Does I/O on a store on disk.
   absl::Status Configure(int64_t num_elements, const std::string& shards,
                          std::shared_ptr<SampleStore> store,
                          const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,13 +1,13 @@
 // The elements of a Python source, read by index.
 //
-// With one reader, the thread that asks for an element reads it, together with
-// those after it that are known to be wanted. A batch that fails is read again
-// element by element.
+// With one reader, the thread that requests an element reads it, together with
+// later elements that are known to be wanted. If a batch fails, its elements
+// are read again one by one.
 //
 // TensorFlow knows the Python function by a name and a weak reference. The
 // dataset in Python, or the graph of the function that built it, holds the
-// function; `tf.numpy_function` would hold it, and the source, as long as the
-// process lives.
+// function; `tf.numpy_function` would hold it, and the source, until the
+// process ends.
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -31,8 +31,8 @@ constexpr char kBatchReads[] = "batch_reads";
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
 
-// Gives to `elements` what a function returned: `most` elements, of which the
-// first are these.
+// Gives `elements` what a function returned: `most` elements, of which these
+// are the first.
 absl::Status Distribute(const std::vector<Tensor>& returned,
                         size_t num_components, size_t most,
                         absl::Span<IndexedElement> elements) {
@@ -55,7 +55,7 @@ absl::Status Distribute(const std::vector<Tensor>& returned,
   return absl::OkStatus();
 }
 
-// Rewords TensorFlow's error for a Python function that it does not find: a
+// Rewords TensorFlow's error for a Python function that it cannot find: a
 // source lives only as long as its dataset.
 absl::Status Explained(const absl::Status& status) {
   if (!absl::StrContains(status.message(), "Could not find callback")) {
@@ -83,7 +83,7 @@ class SourceReader : public IndexedReader {
 
   void Read(FunctionContexts* contexts,
             absl::Span<IndexedElement> elements) override {
-    // After an error of all of them each is read alone.
+    // If reading all of them fails, each is read alone.
     if (elements.size() > 1 &&
         Run(contexts, read_many_.get(), elements, reads_.most_at_once).ok()) {
       return;
@@ -95,7 +95,7 @@ class SourceReader : public IndexedReader {
     }
   }
 
-  // `cached` may have read no element, which would tell another length.
+  // Checks the length, even if `cached` has read no element.
   absl::Status AtEnd(FunctionContexts* contexts) override {
     IndexedElement end;
     end.index = reads_.num_elements;
@@ -104,7 +104,7 @@ class SourceReader : public IndexedReader {
   }
 
  private:
-  // `function` returns `most` elements, of which the first are those wanted.
+  // `function` returns `most` elements, of which `elements` are the first.
   absl::Status Run(FunctionContexts* contexts,
                    InstantiatedCapturedFunction* function,
                    absl::Span<IndexedElement> elements, int64_t most) {
@@ -161,7 +161,7 @@ class DataSourceDataset : public IndexedDataset {
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    // Not kept: it belongs to the caller's function library, which may go.
+    // Not kept: it belongs to the caller's function library, which may vanish.
     std::unique_ptr<InstantiatedCapturedFunction> function;
     TF_RETURN_IF_ERROR(read_one_->Instantiate(
         InstantiateCapturedFunctionParams(ctx), &function));
@@ -211,7 +211,7 @@ class DataSourceDatasetOp : public DatasetOpKernel {
  public:
   explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
       : DatasetOpKernel(ctx) {
-    // Python runs one thread at a time: the calling one is as good as another.
+    // Python runs one thread at a time, so this can be the calling thread.
     FunctionMetadata::Params params;
     params.use_inter_op_parallelism = false;
     OP_REQUIRES_OK(ctx,

@@ -16,7 +16,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Smaller ones are read without asking what memory there is.
+// Smaller files are read without checking the free memory.
 constexpr uint64_t kLargeFile = 1 << 28;
 
 absl::Status ReadWhole(const std::string& path, tstring* content) {

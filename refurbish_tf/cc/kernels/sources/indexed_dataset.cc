@@ -1,7 +1,7 @@
-// Reads ahead follow whatever says which element is next: the position with the
-// step between the last two (`shard` skips the same number again and again),
-// the splits of a tf.data service, or an index mapper. A mapper may wait
-// (`Epoch::Request`), so where there are workers only they ask it, never the
+// Read-ahead follows whatever determines the next element: the position and the
+// step between the last two (`shard` always skips the same number), the splits
+// of a tf.data service, or an index mapper. A mapper may wait
+// (`Epoch::Request`), so if there are workers only they ask it, never the
 // consumer.
 #include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 
@@ -34,22 +34,22 @@ constexpr char kPending[] = "pending";
 
 constexpr int64_t kMaxRequests = int64_t{1} << 62;
 
-// After a `Skip` over at most so many elements of the plan that threads have
-// begun to read, these are dropped; after a longer one the workers are started
-// anew.
+// After a `Skip` over at most this many elements of the plan that threads have
+// begun to read, these are dropped; after a longer one the workers are
+// restarted.
 constexpr int64_t kMostPassed = 16;
 
-// About how many bytes are read together, by a reader that reads several
-// elements at once.
+// About how many bytes a reader reads together, if it reads several elements at
+// once.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
 // How many positions of other sources, as in `concatenate`, are passed over to
-// find an element that could be read together with an earlier one.
+// find an element to read together with an earlier one.
 constexpr int kMostPassedAhead = 16;
 
-// Decides which element is next: sets its index, or an error. False at the end,
-// and under `AskingAhead` if it is not yet known. Never called by two threads
-// at once.
+// Decides which element is next: sets its index, or an error. Returns false at
+// the end, and under `AskingAhead` if it is not yet known. Never called by two
+// threads at once.
 using NextIndex = std::function<bool(IndexedElement*)>;
 
 // Every `step`-th index from `first` on. Never waits.
@@ -62,7 +62,7 @@ NextIndex IndicesInOrder(int64_t num_elements, int64_t first, int64_t step) {
   };
 }
 
-// The indices that a mapper asks for, from its `num_requests`-th answer on.
+// The indices that a mapper returns, from its `num_requests`-th answer on.
 NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
                            int64_t num_requests) {
   return [=](IndexedElement* element) mutable {
@@ -78,7 +78,7 @@ NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
       index = absl::OutOfRangeError("The end of the source.");
     }
     if (ahead && !index.ok()) {
-      --num_requests;  // It is asked again as the first one of a piece.
+      --num_requests;  // Asked again, as the first one of a piece.
       return false;
     }
     element->num_requests = num_requests;
@@ -88,7 +88,7 @@ NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
   };
 }
 
-// `pending`, then the indices that a tf.data service hands out.
+// `pending`, then the indices that a tf.data service assigns.
 NextIndex SplitIndices(int64_t num_elements,
                        std::shared_ptr<SplitProvider> splits,
                        std::shared_ptr<std::deque<int64_t>> pending) {
@@ -130,8 +130,8 @@ class IndexedWork : public OrderedWorkers::Work {
               size_t most_at_once)
       : reader_(reader), contexts_(contexts), most_at_once_(most_at_once) {}
 
-  // Reads what `next` says from now on; `may_wait`: whether that may wait. For
-  // when no workers run.
+  // From now on reads what `next` gives. `may_wait`: whether `next` may wait.
+  // Called when no workers run.
   void Begin(NextIndex next, bool may_wait) {
     next_ = std::move(next);
     may_wait_ = may_wait;
@@ -178,14 +178,14 @@ class IndexedWork : public OrderedWorkers::Work {
   }
 
  private:
-  // False at the end.
+  // Returns false at the end.
   bool Fill(IndexedPiece* piece) {
     auto& elements = piece->elements;
     elements.resize(1);
     if (!next_(&elements.front())) return false;
     if (most_at_once_ == 1 || !elements.front().status.ok()) return true;
-    // If it waited for more than the first element, it might wait for somebody
-    // who waits for that.
+    // If it waited for more than the first element, it might wait for a thread
+    // that waits for that element.
     const AskingAhead does_not_wait;
     const size_t size = std::min(next_size_, most_of_bytes_.load());
     for (IndexedElement more; elements.size() < size && next_(&more);) {
@@ -206,9 +206,9 @@ class IndexedWork : public OrderedWorkers::Work {
   std::atomic<bool> ended_{false};
 };
 
-// One of three things says which elements come, for the whole life of an
-// iterator: their order; the splits that a service hands out; or an index
-// mapper, which is known only when the first element is asked for.
+// One of three things determines the elements of an iterator, for its whole
+// life: their order; the splits that a service assigns; or an index mapper,
+// which is known only when the first element is requested.
 class IndexedIterator : public WorkersIterator<IndexedDataset> {
  public:
   explicit IndexedIterator(const Params& params)
@@ -343,13 +343,13 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     OrderedWorkers::Options options =
         WorkerOptions(ctx, reads().num_readers, "true", {});
     // A mapper that was asked too far ahead waits until earlier elements are
-    // taken, and it is the consumer that takes them.
+    // taken, and only the consumer takes them.
     options.consumer_helps = !may_wait;
     // A symbolic checkpoint is taken with each element: nothing may be read
     // ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     if (reads().most_at_once > 1) {
-      // Large pieces: each reader has one under way and one ready.
+      // Pieces are large: each reader has one in progress and one ready.
       options.max_pieces = 2 * std::max(1, options.max_calls);
       options.max_small_pieces = 0;
     }
@@ -421,10 +421,10 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
   const int64_t num_elements_;
 
   std::unique_ptr<IndexedReader> reader_ ABSL_GUARDED_BY(mu_);
-  // Both are made when the first element is asked for.
+  // Both are made when the first element is requested.
   std::optional<FunctionContexts> contexts_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<IndexedWork> work_ ABSL_GUARDED_BY(mu_);
-  // The elements that are handed out now, and the next of them.
+  // The piece that is being handed out, and its next element.
   std::unique_ptr<IndexedPiece> piece_ ABSL_GUARDED_BY(mu_);
   size_t next_in_piece_ ABSL_GUARDED_BY(mu_) = 0;
   // In order: the next element to hand out.
@@ -433,10 +433,10 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t plan_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t last_read_ ABSL_GUARDED_BY(mu_) = -1;
-  // By a mapper: how often it was asked up to the element handed out last.
+  // With a mapper: how often it was asked, up to the element handed out last.
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;
-  // By splits: what provides them, else null; and the elements of a checkpoint
-  // that no thread has begun to read.
+  // With splits: their provider, otherwise null; and the elements of a
+  // checkpoint that no thread has begun to read.
   std::shared_ptr<SplitProvider> splits_ ABSL_GUARDED_BY(mu_);
   const std::shared_ptr<std::deque<int64_t>> pending_ =
       std::make_shared<std::deque<int64_t>>();

@@ -15,14 +15,14 @@
 
 namespace refurbish_tf {
 
-// Those of an element. Not a vector, as it is slow to free what another thread
-// has allocated.
+// The components of an element. Not a vector, because freeing what another
+// thread has allocated is slow.
 using Components = absl::InlinedVector<Tensor, 2>;
 
 // An element that is to be read, or was.
 struct IndexedElement {
   int64_t index = -1;  // Negative if an error left it unknown.
-  // By a mapper: how often it had been asked when it returned this index.
+  // With a mapper: how often it had been asked when it returned this index.
   int64_t num_requests = 0;
   absl::Status status;
   Components tensors;
@@ -39,7 +39,7 @@ class IndexedReader {
   // as many threads at once as the source has readers.
   virtual void Read(FunctionContexts* contexts,
                     absl::Span<IndexedElement> elements);
-  // What the consumer gets at the end of the sequence.
+  // The status that the consumer gets at the end of the sequence.
   virtual absl::Status AtEnd(FunctionContexts*) { return absl::OkStatus(); }
 
  private:
@@ -47,25 +47,24 @@ class IndexedReader {
   const int64_t since_;
 };
 
-// Reads an op's argument `num_parallel_reads`.
 absl::Status GetParallelReads(OpKernelContext* ctx, int64_t* value);
 
-// How many elements are read at once. With AUTOTUNE more than there are
-// processors, as a disk or a service answers several at once.
+// How many elements are read at once. AUTOTUNE does not depend on the number of
+// CPU cores, because a disk or a service answers several requests at once.
 int64_t NumReads(int64_t num_parallel_reads);
 
 class IndexedDataset : public NamedDataset {
  public:
   struct Reads {
     int64_t num_elements;
-    // How many at once, ahead of what is asked for. 0: by the thread that asks
-    // for an element, when it asks.
+    // How many readers read ahead of the consumer. 0: the thread that requests
+    // an element reads it.
     int64_t num_readers;
     // The most elements of one read.
     int64_t most_at_once = 1;
   };
 
-  // `method` makes it in Python.
+  // `method`: the Python function that makes it.
   IndexedDataset(OpKernelContext* ctx, const char* type, const char* method,
                  DataTypeVector dtypes, std::vector<PartialTensorShape> shapes,
                  Reads reads)

@@ -158,7 +158,7 @@ bool PositionPlan::PassOver() {
       if (decision == Decision::kToRead) to_read_.NoteRead(num_begun_++);
     }
   }
-  // Its read may be under way.
+  // Its read may be in progress.
   if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
 }

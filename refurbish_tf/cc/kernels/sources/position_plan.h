@@ -1,4 +1,4 @@
-// Which positions of an order are kept elements, and which are to be read.
+// Which positions of an order have kept elements, and which must be read.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,23 @@
 
 namespace refurbish_tf {
 
-// The plan of one iterator of `cached`. Its elements come in the order that an
-// index mapper says. The source reads those that are not kept, in the same
-// order, perhaps with threads of its own that ask ahead. So what comes from
-// where is decided once for each position, by whoever asks first. Kept
-// elements on disk are read ahead, as far as the mapper can be asked without
-// waiting. What is missing then is decided at its turn: another job may read it
-// meanwhile.
+// The plan of one iterator of `cached`. Its elements come in the order of an
+// index mapper. The source reads those that are not kept, in the same order,
+// perhaps with its own threads that ask ahead. So the first caller decides,
+// once for each position, where its element comes from. Kept elements on disk
+// are read ahead, as far as the mapper can be asked without waiting. Those
+// missing at that time are decided at their turn, because another job may read
+// them first.
 //
 // Thread-safe. The mapper may wait, so no lock is held while it is asked: two
-// threads may ask it for the same position, and the decision noted first
-// counts. Lock order: `mu_`, then those of the store.
+// threads may ask it for the same position, and the decision that is noted
+// first counts. Lock order: `mu_`, then those of the store.
 class PositionPlan {
  public:
   // The index at a position. NotFound if it belongs to another source,
-  // OutOfRange at the end. Always the same answer, but for other errors.
+  // OutOfRange at the end. Always the same answer, except for other errors.
   using Mapper = std::function<absl::StatusOr<size_t>(size_t position)>;
 
-  // Begins at the position `first`.
   PositionPlan(std::shared_ptr<CachedSource> source, Mapper mapper,
                size_t first)
       : source_(std::move(source)),
@@ -44,12 +43,11 @@ class PositionPlan {
         wanted_end_(first),
         end_(first) {}
 
-  // What the source's mapper answers: the index of the `n`-th element that is
-  // to be read.
+  // What the source's mapper answers: the index of the `n`-th element to read.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
 
   enum class From {
-    kStore,   // It is kept, and to be loaded.
+    kStore,   // It is kept, and must be loaded.
     kSource,  // It is the next one that the source yields.
     kEnd,
   };
@@ -60,18 +58,18 @@ class PositionPlan {
     bool loaded = false;
     Sample element;
   };
-  // The next element that is to be handed out. With an error the plan stays
-  // where it is. For one thread at a time.
+  // The next element to hand out. After an error the plan has not moved. Called
+  // by one thread at a time.
   absl::Status GetNext(Next* next) ABSL_LOCKS_EXCLUDED(mu_);
-  // Reads the element of a `kStore`. False if it is gone, while the source
-  // passes over it.
+  // Reads the element of a `kStore`. Returns false if it is gone; the source
+  // does not yield it.
   bool Load(Next* next);
 
-  // Passes over the next position, if none belongs to another source. Returns
-  // whether the source yields its element all the same, as it was asked for.
+  // Passes over the next position; none may belong to another source. Returns
+  // whether the source still yields its element, because it was requested.
   bool PassOver() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The position of the next element that is to be handed out.
+  // The position of the next element to hand out.
   size_t position() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -83,13 +81,13 @@ class PositionPlan {
   };
 
   // Asks the mapper for a position. `element`: if not null, gets the element if
-  // it is kept in memory.
+  // that is kept in memory.
   absl::StatusOr<Decided> Ask(size_t position, Sample* element) const;
-  // Notes what the mapper has said of `end_`.
+  // Notes what the mapper has said about `end_`.
   void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides all positions before `end`, which are noted.
+  // Decides all positions before `end`, which must be noted.
   void Decide(size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Asks ahead and queues reads, as many as there is room for.
+  // Asks ahead and queues reads while there is room for them.
   void ReadAhead() ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<CachedSource> source_;
@@ -106,7 +104,7 @@ class PositionPlan {
   size_t wanted_end_ ABSL_GUARDED_BY(mu_);
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
-  // What is to be read, and how many reads were begun: all before the last of
+  // The elements to read, and how many reads were begun: all but the last of
   // these have ended.
   Requests to_read_ ABSL_GUARDED_BY(mu_);
   size_t num_begun_ ABSL_GUARDED_BY(mu_) = 0;

@@ -21,8 +21,8 @@ using tensorflow::FileStatistics;
 using tensorflow::RandomAccessFile;
 using tensorflow::WritableFile;
 
-// A file's identity is checked only so often: on a remote service each check
-// takes about ten milliseconds.
+// How often a file's identity is checked: on a remote service each check takes
+// about ten milliseconds.
 constexpr int64_t kIdentityNanos = 2000000000;
 
 absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
@@ -37,8 +37,8 @@ absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
   return identity;
 }
 
-// TensorFlow 2.19 lacks the overload with a span, for which the later ones have
-// deprecated the other.
+// TensorFlow 2.19 lacks the overload with a span; later versions have
+// deprecated the other one.
 template <class File>
 auto ReadAt(const File& file, uint64_t offset, absl::Span<char> to,
             absl::string_view* read, int /*preferred*/)
@@ -127,7 +127,6 @@ class TensorFlowFileAccess : public FileAccess {
 }  // namespace
 
 FileAccess* AccessTo(const std::string& path) {
-  // Never destroyed.
   static TensorFlowFileAccess* const others = new TensorFlowFileAccess;
   return IsLocal(path) ? &LocalFiles() : others;
 }

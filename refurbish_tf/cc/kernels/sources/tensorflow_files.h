@@ -1,5 +1,5 @@
-// Access for sources to the file systems that TensorFlow knows, such as gs://,
-// hdfs:// and ram://.
+// Gives sources access to the file systems that TensorFlow knows, such as
+// gs://, hdfs:// and ram://.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace refurbish_tf {
 
-// The access to the file system that `path` is on. It is never destroyed.
+// The access to the file system of `path`. It is never destroyed.
 FileAccess* AccessTo(const std::string& path);
 
 }  // namespace refurbish_tf

@@ -9,13 +9,13 @@
 
 namespace refurbish_tf {
 
-// A process-wide pool of memory for reuse. Samples come and go by the thousand
-// a second: memory that was just freed is still in the processor's cache, and
-// malloc would give large blocks back to the system and ask for them again, a
-// page fault for every page. Without the pool reads of 3 KiB took 4 to 19 %
-// more of the processor's time, and of 150 KiB 12 to 20 % where several threads
-// free what others have allocated and the C library has not yet learnt to keep
-// such blocks.
+// A process-wide pool of memory for reuse. Thousands of samples come and go per
+// second. Memory that was just freed is still in the CPU cache, while malloc
+// would return large blocks to the system and request them again, with a page
+// fault for every page. Without the pool, reads of 3 KiB took 4 to 19 % more
+// CPU time. Reads of 150 KiB took 12 to 20 % more if several threads free what
+// others have allocated and the C library has not yet learnt to keep such
+// blocks.
 //
 // Thread-safe.
 class BufferPool {
@@ -27,11 +27,11 @@ class BufferPool {
   static BufferPool& Global();
 
   char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
-  // `size` is that of `Allocate`.
+  // `size` must be that of `Allocate`.
   void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Four sizes between each two powers of two.
+  // There are four size classes per power of two.
   static size_t ClassOf(size_t size);
   static size_t SizeOf(size_t size_class);
 

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kLeastChange = 1 << 20;
 constexpr int64_t kCompactionsOfLive = 16;
-// Segments are emptied while the sealed ones take more than this times their
-// live bytes. Small active segments, and frequent compactions, keep the sum of
-// all segments below twice the live bytes.
+// Segments are emptied while the sealed ones take more than this many times
+// their live bytes. Small active segments and frequent compactions keep the sum
+// of all segments below twice the live bytes.
 constexpr double kMostOverhead = 1.6;
 
 }  // namespace
@@ -58,7 +58,7 @@ std::set<SegmentKey> Compaction::Choose() {
     total_live += alive;
     candidates.emplace_back(static_cast<double>(alive) / bytes, &segment);
   }
-  // Those with the least to move first.
+  // Segments with the smallest live part first.
   std::sort(candidates.begin(), candidates.end());
   for (const auto& [alive, segment] : candidates) {
     if (total <= kMostOverhead * total_live) break;
@@ -96,7 +96,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
       all_moved = Move(index, word);
       if (!all_moved) break;  // The others could not be moved either.
     }
-    // On a full disk, what could not be moved stays where it is.
+    // On a full disk, records that could not be moved stay where they are.
     if (!all_moved) continue;
     records_->segments().Delete(key);
     emptied_ += !of_segment.empty();

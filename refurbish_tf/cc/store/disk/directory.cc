@@ -31,8 +31,8 @@ absl::Status Make(const std::string& path) {
   }
 }
 
-// Who can write to a directory can replace the files in it, unless it is
-// sticky: then only their owners can.
+// Anyone who can write to a directory can replace the files in it, unless it is
+// sticky: then only the files' owners can.
 absl::Status CheckOwner(const std::string& path, const struct stat& status) {
   if (status.st_uid != geteuid()) {
     return UnusableDirectory(
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::List() const {
-  // A descriptor of its own: reading a directory moves its position.
+  // A descriptor of its own, because reading a directory moves its position.
   const int fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
   if (listing == nullptr) {

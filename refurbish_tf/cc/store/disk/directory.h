@@ -33,8 +33,8 @@ class File {
 // Thread-safe.
 class Directory {
  public:
-  // Opens the directory, or makes it. Fails if it is another user's, or if
-  // others can replace what is in it.
+  // Opens the directory, or makes it. Fails if it belongs to another user, or
+  // if others can replace what is in it.
   static absl::StatusOr<std::unique_ptr<Directory>> Open(
       const std::string& path, StoreEnv* env);
   ~Directory() { close(fd_); }
@@ -44,10 +44,9 @@ class Directory {
   const std::string& path() const { return path_; }
   StoreEnv& env() const { return *env_; }
 
-  // The names in it.
   absl::StatusOr<std::vector<std::string>> List() const;
 
-  // OK if `name` is a regular file of this user; else an error that names it.
+  // OK if `name` is a regular file of this user, or an error that names it.
   absl::Status CheckFile(const std::string& name) const;
 
   // Opens a file to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (not
@@ -72,7 +71,7 @@ class Directory {
   uint64_t FileBytes(const std::string& name) const;
   uint64_t DiskBytes(const std::string& name) const;
 
-  // Whether its path still leads to it.
+  // Whether its path still leads to this directory.
   bool IsInPlace() const;
 
   // The error that this directory cannot be used, and why.

@@ -19,7 +19,6 @@
 namespace refurbish_tf {
 namespace {
 
-// The bytes of a payload.
 size_t PayloadOf(const iovec* parts, int num_parts) {
   size_t bytes = 0;
   for (int i = 0; i < num_parts; ++i) bytes += parts[i].iov_len;
@@ -42,8 +41,8 @@ bool ShareWhole(int fd) {
   return false;
 }
 
-// The byte of the lock file that a process has locked which opens the store, or
-// asks whether it is alone. The first byte is for the settings.
+// The byte of the lock file that a process locks while it opens the store or
+// checks whether it is alone. The first byte is for the settings.
 constexpr uint64_t kOpeningByte = 1;
 
 absl::Status CannotLock(const Directory& directory) {
@@ -68,10 +67,10 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   RTF_ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory,
                        Directory::Open(path, options.env));
   const Directory& opened = *directory;
-  // Before anything is made in it.
+  // Checked before any file is made in the directory.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // Another package may use other files.
+    // Another version of the package may use other files.
     const absl::Status other = SettingsFile(&opened).Read().status();
     return absl::IsUnimplemented(other) ? other : names.status();
   }
@@ -80,8 +79,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   std::unique_ptr<DiskStore> store(
       new DiskStore(std::move(directory), std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
-  // Two locks. Processes open the store one at a time, so one that is alone
-  // stays alone until it is done, and one that is not finds the store complete.
+  // Two locks: processes open the store one at a time, so a process that is
+  // alone stays alone until it is done, and any other finds the store complete.
   bool alone = false;
   if (!LockByte(lock_fd, F_OFD_SETLKW, kOpeningByte, F_WRLCK).has_value() ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
@@ -161,7 +160,7 @@ absl::Status DiskStore::Agree(const Settings& settings, bool replace,
   RTF_ASSIGN_OR_RETURN(const Settings agreed,
                        SettingsFile(directory_.get())
                            .Agree(settings, replace, kLockFile, patience));
-  // Agreed settings only change by `replace`, so the order of concurrent calls
+  // Agreed settings change only by `replace`, so the order of concurrent calls
   // does not matter.
   std::lock_guard<std::mutex> lock(settings_mu_);
   for (const auto& [name, value] : agreed) settings_[name] = value;
@@ -174,7 +173,7 @@ Settings DiskStore::settings() const {
 }
 
 void DiskStore::MakeRoomFor(uint64_t num_samples) {
-  // The put tries again, and reports why it fails.
+  // If this fails, the put tries again and reports why.
   (void)records_->index().ReserveFirst(num_samples);
   (void)claims_->ReserveFirst(num_samples);
 }
@@ -215,7 +214,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
     if (stored > generation) return PutResult::kNewerKept;
-    // A generation of a sample is the same whoever prepares it.
+    // A generation of a sample is the same, whichever process prepares it.
     if (stored == generation) return PutResult::kStored;
   }
   absl::Status reserved = records_->index().Reserve(index);
@@ -228,7 +227,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (record.data() == nullptr) return PutResult::kFailed;
   const PutResult result = writer_->buffer().Put(
       index, generation, sizeof(RecordHeader) + payload, std::move(record));
-  // What it was to replace is of an older generation.
+  // The stored sample that it should have replaced is of an older generation.
   if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
   return result;
 }
@@ -271,19 +270,19 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
 
 absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   std::lock_guard<std::mutex> lock(plan_mu_);
-  // What is kept by an earlier agreement stays.
+  // Samples that are kept by an earlier agreement stay.
   if (max_bytes_ != kUnlimited) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
   if (bytes <= 0 || ring_->IsOpen()) return absl::OkStatus();
   const int lock_fd = lock_file_->fd();
-  // Who opens the store meanwhile waits, so who is alone stays so until the
-  // ring is there. Who is opening it now, and may be suspended, is not waited
-  // for.
+  // Other processes now wait to open the store, so a process that is alone
+  // stays alone until the ring is there. A process that is already opening the
+  // store, and may be suspended, is not waited for.
   const bool asked = directory_->env().TryLock(lock_fd, kOpeningByte);
   const bool alone = asked && LockWhole(lock_fd, LOCK_EX | LOCK_NB);
   absl::Status planned = ring_->Plan(bytes, record_bytes, alone);
-  // The shared lock is lost also where the exclusive one was refused.
+  // The shared lock is lost even if the exclusive one was refused.
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
@@ -318,7 +317,7 @@ PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
 }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
-  // What is put there next may be of another source.
+  // The next sample at this index may come from another source.
   if (!evict) source_sums_->Forget(index);
   const bool was_in_memory = writer_->buffer().Drop(index);
   const uint64_t word = records_->Remove(index, evict);
@@ -334,7 +333,7 @@ bool DiskStore::Remove(uint64_t index, bool evict) {
 void DiskStore::Clear() {
   writer_->buffer().DropAll();
   ring_->Clear();
-  Flush();  // None of it is written any more.
+  Flush();  // Waits for writes under way.
   source_sums_->ForgetAll();
   records_->index().ForEach([this](uint64_t index, uint64_t) {
     records_->Remove(index, /*evict=*/false);
@@ -394,7 +393,7 @@ std::pair<int64_t, int64_t> DiskStore::Verify() {
   records_->index().ForEach([&](uint64_t index, uint64_t word) {
     RecordBuffer record;
     bool foreign;
-    // `anew`, as a segment of that name may have been deleted and another made.
+    // `anew`, because the segment may have been deleted and made again.
     switch (records_->Read(index, word, /*anew=*/true, &record, &foreign)) {
       case Records::ReadResult::kRight:
         ++counts.first;

@@ -1,6 +1,6 @@
 // The cache store on disk (Lee et al., USENIX ATC 2021, section 5.1), which
 // several processes may have open at once (Kakaraparthi et al., HotCloud 2019):
-// what one of them has put, the others get.
+// each gets what the others have put.
 #pragma once
 
 #include <sys/uio.h>
@@ -32,11 +32,11 @@
 namespace refurbish_tf {
 
 struct DiskStoreOptions {
-  // Limit on the live records. The files may take twice as much for a while.
+  // The limit on live records. The files may take twice as much for a while.
   int64_t max_bytes = kUnlimited;
   // Delete what the directory holds.
   bool overwrite = false;
-  // Fail if there is no store, or a damaged one, instead of beginning anew.
+  // Fail if there is no store, or a damaged one, instead of starting empty.
   bool must_exist = false;
   uint64_t small_segment = kMaxSmallSegment;
   uint64_t large_segment = kMaxLargeSegment;
@@ -57,32 +57,33 @@ struct DiskStoreOptions {
 //   store     format version, settings; text.
 //   state     what the processes share in memory: counts, epochs (SharedState).
 //   index     a word for each sample: where its record is (Index).
-//   claims    a word for each sample: who is preparing it (SharedState).
+//   claims    a word for each sample: which job prepares it (SharedState).
 //   sources   a word for each sample: a checksum of what it was prepared from
 //             (MappedSums); only if a stage has noted one.
 //   small-N, large-N   records (Segments).
-//   ring      a word for each slot of the ring of samples in transit, and
+//   ring      a word for each unit of the ring of samples in transit, and
 //   transit   their records (TransitRing); only if a ring is planned.
-//   lock      all processes that have the store open hold it shared, one that
-//             makes it exclusively; single bytes: the owners of segments.
+//   lock      held shared by all processes that have the store open, and
+//             exclusively by one that makes it; a byte per segment: its owner.
 //
 // A process writes a record to a segment of its own and then sets the sample's
-// word in the index by compare-and-swap. So it may die at any moment, and there
-// is nothing to repair. Only `store` is synchronised with the disk; all else is
-// left to the page cache, which is the memory tier. After a loss of power the
-// checksums decide, and the store's id, which is in every record and changes
-// when a store begins anew: deleted files may be there again. A record that is
-// torn, corrupt, of another sample or of an earlier store counts as missing.
+// word in the index by compare-and-swap. So it may die at any moment, and
+// nothing has to be repaired. Only `store` is synchronised with the disk; the
+// rest is left to the page cache, which is the memory tier. After a power
+// failure, the checksums and the store's id decide. The id is in every record
+// and changes when a store starts empty, because deleted files may reappear. A
+// record that is torn, corrupt, of another sample or of an earlier store counts
+// as missing.
 //
-// A large sample has no file of its own: to open and close it would cost two
-// more system calls a read, and a punched hole frees its space as exactly.
-// There is no compression: LZ4 shrinks augmented photographs to 0.7, but
-// decompressing (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes more CPU time than
-// the read, and CPU time is what is scarce.
+// A large sample has no file of its own: opening and closing it would cost two
+// more system calls per read, and a punched hole frees its space just as
+// exactly. There is no compression: LZ4 shrinks augmented photographs to 0.7 of
+// their size, but decompressing (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes
+// more CPU time than the read, and CPU time is the scarce resource.
 //
-// Thread-safe. No lock is held over I/O but that of planning the ring, and only
-// opening the store and adding settings wait for another process. A child made
-// by fork() may get what is stored; what it puts is not stored.
+// Thread-safe. Only planning the ring and opening `sources` hold a lock during
+// I/O, and only opening the store and adding settings wait for another process.
+// A child made by fork() can get stored samples, but its puts fail.
 //
 // Lock order: `plan_mu_`, then MappedFile's; WriteBuffer's or DiskReadAhead's,
 // then MappedFile's or BufferPool's; all others are taken alone.
@@ -98,7 +99,7 @@ class DiskStore {
     int64_t transit_bytes_put = 0;  // Into the ring, by this process.
     int64_t ring_bytes = 0;
     int64_t corrupt = 0;          // Records that failed their check.
-    int64_t from_other_jobs = 0;  // On records that others have written.
+    int64_t from_other_jobs = 0;  // Hits on records of other processes.
     int64_t failed_writes = 0;
     int64_t epochs = 0;  // Begun by any job, ever.
   };
@@ -116,8 +117,8 @@ class DiskStore {
   // Fails if the directory was deleted or replaced.
   absl::Status CheckDirectory() const;
 
-  // Compares `settings` with those the store was written under, and adds the
-  // missing ones. Where some differ it replaces them (`replace`), or fails and
+  // Compares `settings` with those that the store was written with, and adds
+  // the missing ones. If some differ, replaces them (`replace`), or fails and
   // names them. Unavailable if another process is writing settings for longer
   // than `patience`.
   absl::Status Agree(const Settings& settings, bool replace = false,
@@ -129,32 +130,32 @@ class DiskStore {
   Records& records() { return *records_; }
   MappedSums& source_sums() { return *source_sums_; }
 
-  // Registers a training job. The store must outlive it.
+  // Registers a training job. The store must outlive the job.
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
     return state().Join(claims_.get());
   }
 
   // Extends the index and the claims to `num_samples` samples, as far as there
-  // is room, so that no claim or put need do it.
+  // is room, so that no claim or put has to.
   void MakeRoomFor(uint64_t num_samples);
 
-  // Sets the room of the samples in transit: `bytes`, of `max_bytes()`, in
-  // records of `record_bytes`, or -1 if they vary. The rest is for what is
-  // kept. With 0 bytes nothing is in transit. Every stage that uses the store
-  // calls this, once it knows. If others have the store open, the room that
-  // they have agreed on stays; what an earlier run has left does not. Does I/O.
+  // Sets the size of the ring: `bytes` of `max_bytes()`, in records of
+  // `record_bytes`, or -1 if they vary. The rest is for samples that are kept.
+  // With 0 bytes there is no ring. Every stage that uses the store calls this
+  // once it knows the sizes. If others have the store open, the ring that they
+  // agreed on stays; one that an earlier run has left does not. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
       ABSL_LOCKS_EXCLUDED(plan_mu_);
-  // Null if nothing is in transit.
+  // Null if there is no ring.
   TransitRing* transit() { return ring_->IsOpen() ? ring_.get() : nullptr; }
   // Puts a sample that is not kept into the ring, for other processes. Does no
   // I/O and never waits: kNoRoom if too much is still to be written. Releases
-  // its claim when it is there or given up.
+  // the sample's claim when it is in the ring or given up.
   PutResult PutInTransit(uint64_t index, Generation generation,
                          const iovec* parts, int num_parts);
 
-  // As those of CacheStore.
-  // `*foreign`: whether another process has written it.
+  // Like CacheStore's methods. `*foreign`: whether another process has written
+  // the record.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
            bool* foreign);
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) {
@@ -164,21 +165,21 @@ class DiskStore {
   bool Contains(uint64_t index, GenerationRange wanted);
   Generation StoredGeneration(uint64_t index) const;
   // `parts` are the payload. A stored record is in memory at first, and is lost
-  // if it then cannot be written. No I/O, except that it extends the index,
-  // once in 65,536 samples, where `MakeRoomFor` has not.
+  // if it cannot be written later. Does no I/O, except that it extends the
+  // index, once in 65,536 samples, if `MakeRoomFor` has not.
   PutResult Put(uint64_t index, Generation generation, const iovec* parts,
                 int num_parts);
   bool Remove(uint64_t index, bool evict);
   void Clear();
-  // The indices of the stored samples, in memory or on disk; some may come
+  // The indices of the stored samples, in memory or on disk. Some may be listed
   // twice.
   std::vector<uint64_t> Indices() const;
-  // Does not look at the files.
+  // Does not access the files.
   CacheStoreStats StoreStats() const;
   Counts Stats() const;
 
-  // Removes the record of a sample, if it is of this generation, as the caller
-  // cannot use it. Counts it as corrupt.
+  // Removes the record of a sample if it is of this generation, because the
+  // caller cannot use it. Counts it as corrupt.
   void Discard(uint64_t index, Generation generation);
 
   // Writes what is still in memory, for other processes to see.
@@ -187,8 +188,8 @@ class DiskStore {
   // Deletes or empties segments, as the writer does from time to time.
   void Compact() { writer_->Compact(/*all=*/false); }
 
-  // Reads every record. Returns how many are intact and how many were damaged
-  // and are missing from now on.
+  // Reads every record. Returns how many are intact, and how many are damaged
+  // and count as missing from now on.
   std::pair<int64_t, int64_t> Verify();
 
  private:
@@ -205,12 +206,11 @@ class DiskStore {
   // open.
   absl::Status OpenFiles(DiskStoreOptions options, bool alone);
 
-  // Whether there can be a record of a payload of so many bytes. Else says so,
-  // once.
+  // Whether a payload of this size fits into a record. If not, warns once.
   bool CanStore(uint64_t index, Generation generation, size_t payload);
   RecordBuffer MakeRecord(uint64_t index, Generation generation,
                           const iovec* parts, int num_parts, size_t payload);
-  // Leaves the room of the ring to it.
+  // Lowers the limit on kept samples by the bytes of the ring.
   void LimitKept();
 
   const int64_t max_bytes_;
@@ -225,7 +225,7 @@ class DiskStore {
   Warning refused_warning_;
   Warning no_ring_warning_;
 
-  // Held over I/O while the ring is planned: two at once would both be alone.
+  // Held during I/O while the ring is planned: two threads would both be alone.
   std::mutex plan_mu_;
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);

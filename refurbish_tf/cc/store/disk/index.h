@@ -56,7 +56,7 @@ class Index {
     return reserved;
   }
 
-  // Sets the word of a sample to `desired` if it is `*expected`; else sets
+  // Sets the word of a sample to `desired` if it is `*expected`; otherwise sets
   // `*expected` to the word. There must be room for it.
   bool CompareExchange(uint64_t sample, uint64_t* expected, uint64_t desired) {
     return Find(sample)->compare_exchange_strong(*expected, desired,
@@ -79,7 +79,7 @@ class Index {
     }
   }
 
-  // As those of MappedFile.
+  // See MappedFile.
   bool WasCut() const { return file_->WasCut(); }
   absl::Status Mend() { return file_->Mend(); }
 

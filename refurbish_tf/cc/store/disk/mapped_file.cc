@@ -70,7 +70,7 @@ void MappedFile::HandleBusErrors() {
       return;
     }
     errno = error;
-    // From Python's faulthandler, if it was enabled later and called first: it
+    // From Python's faulthandler, which was enabled later and called first. It
     // has restored this handler, and the address is touched again.
     if (info->si_code == SI_TKILL && info->si_pid == getpid()) return;
     if ((before.sa_flags & SA_SIGINFO) != 0) {
@@ -78,8 +78,8 @@ void MappedFile::HandleBusErrors() {
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
       before.sa_handler(signal);
     } else {
-      // When the address is touched, or the signal sent, again, it ends the
-      // process as it would have without us.
+      // Touching the address again, or the next such signal, ends the process,
+      // as it would have without us.
       struct sigaction none{};
       none.sa_handler = SIG_DFL;
       sigaction(signal, &none, nullptr);
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
           ? absl::OkStatus()
           : absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   if (grown.ok()) {
-    // If somebody made it longer than ours can be, the rest is left as it is.
+    // If somebody made it longer than ours can be, the rest stays as it is.
     const uint64_t size =
         std::min<uint64_t>(status.st_size, max_chunks * chunk_bytes);
     grown = mapped->Grow((size + chunk_bytes - 1) / chunk_bytes * chunk_bytes,
@@ -177,8 +177,8 @@ absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
 }
 
 absl::Status MappedFile::Mend() {
-  // First, as it may be cut again. It reads what the signal handler has set, so
-  // that all chunks that were mapped before are seen here: on aarch64 too.
+  // Cleared first, because the file may be cut again. The exchange reads what
+  // the handler has set, so all chunks mapped before are seen, also on aarch64.
   cut_.exchange(false);
   absl::Status mended = MapAgain();
   // Not a store, which would hide what the signal handler has set since.
@@ -197,8 +197,8 @@ absl::Status MappedFile::MapAgain() {
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
-    // In one step: others go on using the memory. (To the thread sanitizer the
-    // C library's call looks like a write to it.)
+    // In one step, because others go on using the memory. (To the thread
+    // sanitizer, the C library's call looks like a write to it.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {

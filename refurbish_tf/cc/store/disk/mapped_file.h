@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// A file that all processes map, chunk by chunk as they need it: what one of
-// them sets the others see at once, and it stays when one dies.
+// A file that all processes map, chunk by chunk as they need it. What one
+// process sets, the others see at once, and it stays when that process dies.
 //
 // If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
 // system would end processes that touch what was lost (SIGBUS). A signal
@@ -58,9 +58,9 @@ class MappedFile {
         mappings_(new Mapping*[max_chunks]()) {}
 
   char* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Extends the file to `bytes`, with all its blocks: on a full disk touching a
-  // hole raises SIGBUS, too. `whole`: also allocates missing blocks before its
-  // present end.
+  // Extends the file to `bytes`, with all its blocks: on a full disk, touching
+  // a hole also raises SIGBUS. `whole`: also allocates missing blocks before
+  // its current end.
   absl::Status Grow(uint64_t bytes, bool whole);
   // Maps all mapped chunks again, after extending the file to their end.
   absl::Status MapAgain() ABSL_LOCKS_EXCLUDED(mu_);

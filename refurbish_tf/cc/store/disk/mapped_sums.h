@@ -12,12 +12,12 @@
 
 namespace refurbish_tf {
 
-// The checksums in a file that all processes map. A word is the checksum and 32
-// bits that tie it to the store's id, the sample and the platform. A word that
-// is torn, damaged or foreign is not tied so, and counts as unknown.
+// Checksums in a file that all processes map. A word is a checksum and 32 bits
+// that tie it to the store's id, the sample and the platform. If these do not
+// match, the word is torn, damaged or foreign, and counts as unknown.
 //
-// The file is made when the first checksum is noted. Where there is no room for
-// it nothing is known.
+// The file is made when the first checksum is stored. If there is no room for
+// it, no checksum is known.
 //
 // Thread-safe.
 class MappedSums : public SourceSums {
@@ -33,7 +33,7 @@ class MappedSums : public SourceSums {
   void ForgetAll();
 
  private:
-  // Null if there is no file, and none can be made or is to be.
+  // Null if there is no file, and none can be made or `make` is false.
   Index* Words(bool make);
   uint32_t SumOf(uint64_t index, uint64_t platform, uint64_t word) const;
   uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const;

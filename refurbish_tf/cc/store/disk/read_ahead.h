@@ -19,27 +19,27 @@
 
 namespace refurbish_tf {
 
-// Begins reads before their samples are asked for: the order of an epoch is
-// known, so the next reads are always under way. A claim only queues them
-// (`Want`); a thread that fetches or runs a piece begins them first (`Start`),
-// with no lock held.
+// Begins reads before their samples are needed: the order of an epoch is known,
+// so the next reads are always under way. A claim only queues them (`Want`). A
+// thread that fetches or runs a piece first begins them (`Start`), with no lock
+// held.
 //
 // Thread-safe.
 class DiskReadAhead {
  public:
   explicit DiskReadAhead(DiskStore* store) : store_(store) {}
-  // Waits for reads that were started and not got.
+  // Waits for started reads that no `Get` has waited for.
   ~DiskReadAhead();
 
-  // How many more samples `Want` takes; 0 while there are enough.
+  // How many more samples `Want` accepts; 0 while there are enough.
   size_t Room() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Queues them. Does no I/O.
+  // Queues the reads of samples. Does no I/O.
   void Want(const std::vector<WantedSample>& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   // Begins the next few of the queued reads, unless another thread is doing so.
-  // Opens files and copies from the page cache: to be called with no lock held.
+  // Opens files and copies from the page cache: call it with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
-  // As `DiskStore::Get`, once for each wanted sample, in any order. If its read
-  // has not begun, reads it now. Of a sample in transit a miss is final.
+  // Like `DiskStore::Get`, once for each wanted sample, in any order. If the
+  // read has not begun, reads the sample now. A miss in transit is final.
   bool Get(const WantedSample& wanted, RecordBuffer* record, bool* foreign)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -48,7 +48,7 @@ class DiskReadAhead {
   struct Entry {
     WantedSample wanted;
     State state = State::kWanted;  // Guarded by `mu_`.
-    // While it is starting, only the thread that starts it looks at the rest.
+    // While the read is starting, only the thread that starts it uses the rest.
     uint64_t word = 0;  // In the index.
     bool foreign = false;
     std::shared_ptr<File> file;
@@ -71,13 +71,14 @@ class DiskReadAhead {
   std::condition_variable started_;
   // By ticket.
   Entries entries_ ABSL_GUARDED_BY(mu_);
-  // Queued tickets, in order; some may have been got since.
+  // Queued tickets, in order. `Get` may have removed the entries of some.
   std::deque<uint64_t> wanted_ ABSL_GUARDED_BY(mu_);
-  // Whether `wanted_` has any. Written under the lock, read also without it.
+  // Whether `wanted_` is not empty. Written with the lock, read also without
+  // it.
   std::atomic<bool> any_wanted_{false};
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the entries that are starting or have started.
+  // The bytes of the entries that are starting or have started.
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -24,7 +24,7 @@ bool Done(const Read& read) {
   return read.done.load(std::memory_order_acquire);
 }
 
-// Reads what is missing after the first `bytes`. Returns as Wait does.
+// Reads what is missing after the first `bytes`. Returns the same as Wait.
 int64_t ReadRest(const Read& read, size_t bytes) {
   do {
     const ssize_t more = pread(read.fd, read.data + bytes, read.size - bytes,
@@ -39,10 +39,10 @@ int64_t ReadRest(const Read& read, size_t bytes) {
   return bytes;
 }
 
-// Reads by pread. Start reads what is in the page cache: to hand it to another
-// thread would cost several times what it costs to copy a small sample. The
-// rest is left to the threads of the pool; a read that none has begun when it
-// is waited for is done by the thread that waits.
+// Reads with pread. Start reads what is in the page cache, because passing it
+// to another thread would cost several times as much as copying a small sample.
+// The rest is left to the threads of the pool. If Wait is called for a read
+// that none of them has begun, the thread that waits does it.
 class PoolReadQueue : public ReadQueue {
  public:
   explicit PoolReadQueue(int depth) : depth_(std::max(depth, 1)) {}
@@ -86,12 +86,12 @@ class PoolReadQueue : public ReadQueue {
   }
 
  private:
-  // ReadCached has made the disk begin what it did not find, so few threads
-  // do: more cost a read of 150 KB 15 % more of the processor's time.
+  // ReadCached has made the disk begin what it did not find, so few threads are
+  // enough: with more, a read of 150 KB cost 15 % more CPU time.
   static constexpr size_t kFewThreads = 8;
 
   // Reads what is in the page cache. False if that is not all; `result` is then
-  // how much it was.
+  // the number of bytes read.
   bool ReadCached(Read* read) {
     read->result = 0;
     if (!can_read_cached_.load(std::memory_order_relaxed)) return false;
@@ -115,8 +115,8 @@ class PoolReadQueue : public ReadQueue {
   }
 
   // Wakes or starts one thread, which calls the next one if there is more to
-  // read: where files are read fast, few are started. If the system refuses,
-  // those that wait do the reading.
+  // read, so few threads are started if reads are fast. If the system refuses
+  // to start one, the threads that wait do the reading.
   void CallThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (turns_.empty()) return;
     const size_t most = can_read_cached_ ? kFewThreads : depth_;
@@ -161,7 +161,7 @@ class PoolReadQueue : public ReadQueue {
 
   std::mutex mu_;
   std::condition_variable work_;                  // For idle threads.
-  std::deque<Read*> turns_ ABSL_GUARDED_BY(mu_);  // That wait for a thread.
+  std::deque<Read*> turns_ ABSL_GUARDED_BY(mu_);  // Waiting for a thread.
   int idle_ ABSL_GUARDED_BY(mu_) = 0;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   // Written under mu_. Once closing, it does not change.

@@ -10,9 +10,9 @@
 
 namespace refurbish_tf {
 
-// A read of a file. From Start until Wait has returned for it, it must stay
-// alive at its address, with its buffer and its open file. Then it may be
-// changed and started again.
+// A read of a file. From Start until its Wait has returned, it must stay alive
+// at its address, with its buffer and its open file. Then it may be changed and
+// started again.
 struct Read {
   int fd = -1;
   uint64_t offset = 0;
@@ -30,12 +30,12 @@ struct Read {
 // does not disturb the parent's.
 class ReadQueue {
  public:
-  // A queue that uses system calls, in the threads that start and wait for
-  // reads and, for what is not in the page cache, in at most `depth` threads of
-  // its own: without RWF_NOWAIT each read under way takes one. (io_uring saved
-  // 5 to 8 % of the processor's time for a read of 3 KiB in the page cache,
-  // nothing for 150 KiB, and was slower for reads of a disk; containers often
-  // forbid it.)
+  // A queue that reads by system calls, in the threads that call Start and Wait
+  // and, for what is not in the page cache, in at most `depth` threads of its
+  // own. Without RWF_NOWAIT, each read under way takes one of these. (io_uring
+  // saved 5 to 8 % of the CPU time of a read of 3 KiB in the page cache and
+  // nothing for 150 KiB, was slower for reads from a disk, and is often
+  // forbidden in containers.)
   static std::unique_ptr<ReadQueue> Create(int depth);
 
   ReadQueue() = default;

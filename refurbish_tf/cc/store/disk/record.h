@@ -11,8 +11,8 @@
 
 namespace refurbish_tf {
 
-// The version of the format described here and of the files' names. To be
-// increased for whatever another package would not read right.
+// The version of the format described here and of the file names. Increase it
+// for any change that another version of the package would misread.
 inline constexpr int kFormatVersion = 1;
 
 // Precedes the payload of a record, with the memory layout of a little-endian
@@ -22,11 +22,11 @@ struct RecordHeader {
   uint32_t index;
   Generation generation;
   uint32_t payload_size;
-  // Changes each time the store begins anew: after a loss of power deleted
-  // files may be there again.
+  // Changes whenever the store starts empty: after a power failure, deleted
+  // files may reappear.
   uint64_t store_id;
   uint32_t payload_crc;
-  uint32_t header_crc;  // Of all before it.
+  uint32_t header_crc;  // Of all fields before it.
 };
 static_assert(sizeof(RecordHeader) == 32, "");
 
@@ -70,44 +70,44 @@ class RecordBuffer {
   std::unique_ptr<char, Free> data_;
 };
 
-// Where a record is. Small records are packed closely. Large ones are in
-// segments of their own and begin on whole pages, so that a punched hole gives
-// back all the space of one.
+// Where a record is. Small records are packed closely. Large ones have their
+// own segments and begin at page boundaries, so that a punched hole frees all
+// the space of one.
 struct Location {
   bool large = false;
   uint32_t segment = 0;
   uint64_t offset = 0;
   uint64_t size = 0;  // Up to where the next record can begin.
-  // What a word has room for of the generation: see `kNumTags`.
+  // The part of the generation that fits into a word: see `kNumTags`.
   uint32_t tag = 0;
 };
 
 inline constexpr uint64_t kSmallUnit = 64;
 inline constexpr uint64_t kLargeUnit = 4096;
-inline constexpr uint64_t kLargeRecord = 16 << 10;  // From here on it is large.
+inline constexpr uint64_t kLargeRecord = 16 << 10;  // Large from here on.
 inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
 inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
-// A word has room for fifteen bits of a generation, its tag. It tells which
-// generation it is, as long as that is within half of the tags of the one asked
-// for; the record has all of it.
+// A word has room for fifteen bits of a generation, its tag. The tag identifies
+// the generation if that is within half of the tags of the wanted one. The
+// record has the whole generation.
 inline constexpr uint32_t kNumTags = 1 << 15;
 
-// The space that a record of so many bytes takes, header included.
+// The space that a record of this many bytes takes, header included.
 uint64_t RecordSpace(uint64_t record_size);
 
 // A location packed into a word, from the highest bit on: tag (15 bits), large
-// (1), segment (15), offset in units (20), size (13): in units for small ones,
-// for large ones ten bits of units and three of how far to shift them. 0 is no
-// location.
+// (1), segment (15), offset in units (20), size (13). The size of a small
+// record is in units; that of a large one has ten bits of units and a shift of
+// three bits. 0 is not a location.
 uint64_t EncodeLocation(const Location& location);
 Location DecodeLocation(uint64_t word);
 
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
 // The generation with this tag that is nearest to `to`. It is the record's own,
-// unless the sample was left alone for half of all tags; only the record says.
+// unless that is half of all tags away from `to`; only the record is certain.
 Generation NearestGeneration(uint32_t tag, Generation to);
 // Whether a generation with this tag may be wanted.
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);

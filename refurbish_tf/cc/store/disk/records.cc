@@ -31,7 +31,7 @@ bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
         counts_.from_other_jobs += *foreign;
         return true;
       }
-      // So old that its tag looks like a newer one's: nobody wants it.
+      // It is so old that its tag looks like a newer one's. Nobody wants it.
       if (ClearWord(index, word)) Dispose(word);
       return false;
     }
@@ -103,8 +103,8 @@ PutResult Records::Publish(uint64_t index, Generation generation,
                                     : PutResult::kNewerKept;
       }
     }
-    // Growth is counted before and shrinkage after, so that the store never has
-    // more than is counted.
+    // Growth is counted before the exchange and shrinkage after it, so that the
+    // store never holds more than is counted.
     const int64_t entries = old == 0;
     const int64_t bytes = static_cast<int64_t>(location.size) -
                           static_cast<int64_t>(DecodeLocation(old).size);
@@ -146,8 +146,8 @@ uint64_t Records::Remove(uint64_t index, bool evict,
 }
 
 void Records::MakeAbsent(uint64_t index, uint64_t word) {
-  // Its space is not given back: if it is the word that is damaged, other
-  // records are there.
+  // The space is not given back: if the word is damaged, other records are
+  // there.
   if (!ClearWord(index, word)) return;
   ++counts_.corrupt;
   corrupt_warning_.Say(

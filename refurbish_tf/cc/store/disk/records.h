@@ -17,10 +17,10 @@
 
 namespace refurbish_tf {
 
-// The records on the disk: finds them by the index, reads and checks them,
-// publishes and removes them. A word of the index is set by compare-and-swap
-// when its record has been written, and is believed only when the record has
-// been read and checked.
+// Finds the records on the disk by the index, reads and checks them, publishes
+// and removes them. A word of the index is set by compare-and-swap when its
+// record has been written, and is trusted only when the record has been read
+// and checked.
 //
 // Thread-safe.
 class Records {
@@ -55,8 +55,8 @@ class Records {
   // The index word of a record that may be wanted; 0 if there is none.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
-  // As CacheStore's, for what is on the disk. Counts hits, but no misses.
-  // `*foreign`: whether another process has written it.
+  // Like CacheStore's, for records on the disk. Counts hits, but not misses.
+  // `*foreign`: whether another process has written the record.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
            bool* foreign);
 
@@ -73,7 +73,7 @@ class Records {
   Generation StoredGeneration(uint64_t index);
 
   // Writes parts, of `space` bytes, to the end of a segment. For the writer's
-  // thread. The tag of the location is 0.
+  // thread. The tag of the returned location is 0.
   absl::StatusOr<Location> Append(bool large, uint64_t space,
                                   std::vector<iovec> parts) {
     absl::StatusOr<Location> location =
@@ -87,13 +87,13 @@ class Records {
   PutResult Publish(uint64_t index, Generation generation,
                     const Location& location, int64_t max_bytes,
                     uint64_t* dead);
-  // Points the index to where the record was moved. False if it was replaced
-  // meanwhile.
+  // Points the index to where the record was moved. False if the record has
+  // been replaced.
   bool Move(uint64_t index, uint64_t from, uint64_t to) {
     return index_->CompareExchange(index, &from, to);
   }
-  // Removes the sample's word, if it has one, and returns it. Returns 0 if it
-  // is not older than `newer`.
+  // Removes the sample's word, if it has one, and returns it. Returns 0 if
+  // there is none, or if it is not older than `newer`.
   uint64_t Remove(uint64_t index, bool evict,
                   std::optional<Generation> newer = std::nullopt);
   // Clears the word of a record that failed its check, if the index still has
@@ -106,7 +106,7 @@ class Records {
   void Recount();
 
  private:
-  // Sets the index from `word` to 0. False if it was something else.
+  // Sets the word of a sample from `word` to 0. False if it was something else.
   bool ClearWord(uint64_t index, uint64_t word);
 
   const Directory* const directory_;

@@ -18,11 +18,11 @@ constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
 
 constexpr uint64_t kLeastSegment = 1 << 20;
-// The limit of a segment is the live bytes divided by this, so that active
+// A segment is limited to the live bytes divided by this, so that active
 // segments, which are not compacted, count little.
 constexpr uint64_t kSegmentsOfLive = 16;
 
-// In the lock file: a byte for each name that a segment may have.
+// Where the bytes of segments begin in the lock file, one per possible name.
 constexpr uint64_t kSegmentLocks = 1 << 20;
 
 std::optional<SegmentKey> ParseName(const std::string& name) {
@@ -67,9 +67,9 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 }  // namespace
 
-// Numbers begin at a random one, so that a number that one process has just
-// given up is not soon taken by another: a third one, yet to punch a hole
-// there, would hit a new record.
+// Numbers begin at random, so that another process does not soon reuse a number
+// that was just given up: a third process that is yet to punch a hole there
+// would hit a new record.
 Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file,
                    uint64_t small_segment, uint64_t large_segment)
     : directory_(directory),
@@ -147,8 +147,8 @@ std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
 }
 
 void Segments::CloseDeleted() {
-  // Only others' segments. Ours only we delete; if somebody else did, they can
-  // still be read.
+  // Only others' segments. Only we delete our own; if somebody else did, they
+  // can still be read.
   std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -196,14 +196,14 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   }
   if (!file.ok()) {
     Unlock(key);
-    // The same if somebody planted something under that name.
+    // The same error if somebody planted something under that name.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();
   }
   std::vector<std::shared_ptr<File>> to_close;
   std::lock_guard<std::mutex> lock(mu_);
-  // Replaces a file that was open to read, and was deleted and made again.
+  // Replaces a file that was open for reading, but was deleted and made again.
   to_close = NoteOpen(key, *std::move(file));
   Own& own = own_[key];
   // The last record may be torn.
@@ -242,7 +242,7 @@ absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
                                           int64_t live,
                                           std::vector<iovec> parts) {
   if (!std::exchange(adopted_, true)) Adopt();
-  // The count of live bytes is below 0 while the file with it is cut.
+  // The count of live bytes may be below 0 while its file is cut.
   const uint64_t part = std::max(live, int64_t{0}) / kSegmentsOfLive;
   RTF_RETURN_IF_ERROR(MakeActive(
       large, size, std::min(most_[large], std::max(kLeastSegment, part))));
@@ -274,7 +274,7 @@ absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
     std::lock_guard<std::mutex> lock(mu_);
     own_[key].end = offset;
   }
-  // The part that was written takes no space.
+  // Frees the space of the part that was written.
   struct stat status;
   if (fstat(fd, &status) == 0 &&
       static_cast<uint64_t>(status.st_size) > offset) {
@@ -320,7 +320,7 @@ void Segments::Delete(const SegmentKey& key) {
     own_.erase(key);
     to_close = ForgetOpen(key);
   }
-  // From here on any process may make it anew.
+  // From here on, any process may make it again.
   Unlock(key);
 }
 

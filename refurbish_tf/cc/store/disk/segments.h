@@ -24,21 +24,21 @@ using SegmentKey = std::pair<bool, uint32_t>;
 
 // The log segments of a store: files of records. A segment belongs to the
 // process that has locked its byte of the store's lock file. Only that process
-// appends to it, moves live records out of it and deletes it. When it dies the
-// kernel frees the lock, and another process adopts the segment. All processes
-// read it.
+// appends to it, moves live records out of it and deletes it. When that process
+// dies, the kernel frees the lock, and another process adopts the segment. All
+// processes may read it.
 //
-// As a process may only have so many open files, `kMostOpen` segments are open
-// at a time; the others are opened when they are needed.
+// The number of open files per process is limited, so `kMostOpen` segments are
+// kept open; the others are opened when they are needed.
 //
-// The first part of the methods is thread-safe, the second for one thread at a
+// The first group of methods is thread-safe, the second is for one thread at a
 // time. No file is opened, closed, made or deleted with `mu_` held.
 class Segments {
  public:
-  // How many are kept open; those being read may be more.
+  // How many are kept open. While segments are being read there may be more.
   static constexpr size_t kMostOpen = 256;
 
-  // `directory` must outlive it. The others: the most bytes of a segment.
+  // `directory` must outlive it. `*_segment`: the most bytes of a segment.
   Segments(const Directory* directory, std::shared_ptr<File> lock_file,
            uint64_t small_segment, uint64_t large_segment);
 
@@ -46,14 +46,14 @@ class Segments {
 
   // Thread-safe --------------------------------------------------------------
 
-  // Opens the segment of a record to read. `anew`: opens the file again, as it
-  // may have been replaced. `*foreign`: whether another process has written the
-  // record.
+  // Opens the segment of a record for reading. `anew`: opens the file again,
+  // because it may have been replaced. `*foreign`: whether another process has
+  // written the record.
   absl::StatusOr<std::shared_ptr<File>> OpenToRead(const Location& location,
                                                    bool anew, bool* foreign)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Closes segments that others have deleted: their space is not free while
+  // Closes segments that others have deleted, whose space is not freed while
   // they are open here.
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -65,7 +65,7 @@ class Segments {
     int64_t segments = 0;
     int64_t disk_bytes = 0;
   };
-  // Of all processes.
+  // The segments of all processes.
   Usage TotalUsage() const;
 
   // For one thread at a time -------------------------------------------------
@@ -76,8 +76,8 @@ class Segments {
                                   std::vector<iovec> parts)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes over the segments of dead processes, and goes on with one that they
-  // left unsealed.
+  // Takes over the segments of dead processes. If no segment is active, appends
+  // to one of these from now on.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Our own segments.
@@ -88,7 +88,7 @@ class Segments {
   };
   std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DiskBytes(const SegmentKey& key) const;
-  // Appends no more to any of the present segments.
+  // From now on, appends only to new segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes a segment of our own.
   void Delete(const SegmentKey& key) ABSL_LOCKS_EXCLUDED(mu_);
@@ -96,14 +96,14 @@ class Segments {
  private:
   struct Own {
     uint64_t end = 0;
-    uint64_t own_from = 0;  // Before it: the dead process's records.
+    uint64_t own_from = 0;  // Records before it are a dead process's.
     bool sealed = false;
   };
 
   bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes an open file. Returns those that the caller must close without the
+  // Adds an open file. Returns those that the caller must close without the
   // lock.
   std::vector<std::shared_ptr<File>> NoteOpen(const SegmentKey& key,
                                               std::shared_ptr<File> file)

@@ -25,8 +25,8 @@ constexpr char kFormat[] = "format";
 constexpr char kChecksum[] = "crc32c";
 constexpr char kId[] = "id";
 constexpr char kTemporaryName[] = "store.new";
-// Much longer than any real one. Somebody may have made the file longer than
-// memory.
+// Much longer than any real settings. Somebody may have made the file longer
+// than memory.
 constexpr size_t kLongestSettings = 16 << 20;
 
 std::string Checksum(const std::string& text) {
@@ -111,7 +111,7 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
     absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
-  // Not into an existing file, which may be another file's hard link.
+  // Not into an existing file, which may be a hard link to another file.
   (void)directory_->Delete(kTemporaryName);
   RTF_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
                        directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL));

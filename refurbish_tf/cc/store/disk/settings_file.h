@@ -12,23 +12,23 @@ namespace refurbish_tf {
 
 // The contents of the file.
 struct StoreContents {
-  // Changes each time the store begins anew; it is in every record.
+  // Changes whenever the store starts empty. Every record contains it.
   uint64_t id = 0;
   Settings settings;
 };
 
 // The file that makes a directory a cache store and says how it was written,
-// for people to read, too:
+// also for people to read:
 //
 //   refurbish_tf cache store
 //   format 1
 //   id 0123456789abcdef
-//   reuse_factor 3
+//   r 3
 //   ...
 //   crc32c 89abcdef
 //
-// It is on the disk before a record is written that depends on it: after a loss
-// of power there may be records whose settings file was not written out.
+// It is on the disk before any record that depends on it is written. Otherwise,
+// a power failure could leave records whose settings were not written.
 class SettingsFile {
  public:
   static constexpr char kName[] = "store";

@@ -12,13 +12,13 @@
 namespace refurbish_tf {
 namespace {
 
-// Each living job locks a byte of the file, from here on, beyond its contents.
+// From this offset on, beyond its contents, each living job locks a byte.
 constexpr off_t kJobLocks = (1 << 20) + 1;
 
 constexpr uint64_t kValueBits = 48;
 
-// A claim expires after this. It is much longer than from a claim until the
-// sample is in the store, even if training is slow to take samples.
+// A claim expires after this time. From a claim until the sample is in the
+// store takes much less, even if training consumes samples slowly.
 constexpr uint64_t kClaimSeconds = 10;
 
 // A claim, from the highest bit on: generation + 1 (32 bits), whether it was
@@ -26,8 +26,8 @@ constexpr uint64_t kClaimSeconds = 10;
 constexpr uint64_t kReleased = uint64_t{1} << 31;
 constexpr uint64_t kSeconds = (1 << 15) - 1;
 
-// A claim that says more is damaged: the tags of so many generations could not
-// be told apart.
+// A claim that is further ahead is damaged: tags could not distinguish so many
+// generations.
 constexpr uint64_t kMostAhead = kNumTags / 2;
 
 uint64_t WithChecksum(uint64_t value) {
@@ -111,9 +111,9 @@ SharedState::Job::Job(SharedState* state, Index* claims,
 }
 
 uint64_t SharedState::Job::BeginFirstEpoch() {
-  // Without a lock: a suspended process that held it would block the others. Of
-  // two jobs that begin at once both may take seats, but only one advances
-  // `next_epoch`; the other then sees it.
+  // Without a lock, because a suspended process that held it would block the
+  // others. If two jobs begin at once, both may take seats, but only one
+  // advances `next_epoch`, and the other then sees the first.
   while (true) {
     uint64_t next = state_->contents_->next_epoch.load();
     uint64_t furthest = 0;
@@ -192,7 +192,7 @@ std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
   Generation next;
   do {
     if (!also_claimed && IsOthers(word)) return std::nullopt;
-    // One after that which was begun last.
+    // The generation after the last one that was begun.
     const uint64_t after = word >> 32;
     next = after <= least + kMostAhead && after < kNoGeneration
                ? std::max<Generation>(after, least)

@@ -16,20 +16,20 @@
 
 namespace refurbish_tf {
 
-// What the processes that have a store open tell each other, beside the index:
-// how much is in the store, and which epoch each training job is in. A small
+// What the processes that have a store open share in addition to the index: how
+// much is in the store, and which epoch each training job is in. It is a small
 // file that all of them map.
 //
-// How jobs share a store: a job takes any generation from the one it wants on
-// (`UsedGenerations` bounds the uses of a newer one), so jobs at different
-// epochs do not disturb each other. Before a job prepares a sample it claims
-// it; a sample that another job has claimed is deferred to the end of the
-// epoch, when it is most likely in the store. A job that joins begins in the
-// epoch of the furthest living job, or, if none lives, in the one after the
-// last that was begun.
+// How jobs share a store: a job uses the generation that it wants or any newer
+// one (`UsedGenerations` bounds the uses of these), so jobs in different epochs
+// do not disturb each other. Before a job prepares a sample, it claims it. A
+// sample that another job has claimed is deferred to the end of the epoch, when
+// it is most likely in the store. A job that joins begins in the epoch of the
+// furthest living job or, if there is none, in the epoch after the last one
+// that was begun.
 //
-// A sample that is not kept has no generation that the schedule wants: its
-// claim says which one was begun last, and who prepares it now, if anybody.
+// For a sample that is not kept, the schedule wants no particular generation.
+// Its claim says which one was begun last and which job, if any, prepares it.
 //
 // Thread-safe.
 class SharedState {
@@ -45,7 +45,7 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
-  // Adds, unless the bytes would exceed `most`; then false.
+  // Adds, or returns false if the bytes would exceed `most`.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
   // For a process that is alone, or has counted what was lost.
   void SetCounts(int64_t entries, int64_t bytes) {
@@ -65,30 +65,30 @@ class SharedState {
   class Job {
    public:
     // Begins the job's first epoch and returns its number: that of the furthest
-    // living job, whose samples it can use; if there is none, the one after all
-    // that were ever begun.
+    // living job, whose samples it can use, or, if there is none, the one after
+    // all epochs that were ever begun.
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
     // Whether other jobs have begun an epoch and not ended.
     bool OthersAreAlive() const;
 
-    // Claims the preparation of a sample. False while another living job
-    // prepares this generation or a newer one, so that the sample is likely to
-    // be in the store soon. Does no I/O: if there is no room for the claim, the
+    // Claims the preparation of a sample. False while another living job is
+    // preparing this generation or a newer one: the sample is then likely to be
+    // in the store soon. Does no I/O: if there is no room for the claim, the
     // others do not see it.
     bool Claim(uint64_t sample, Generation generation);
 
-    // Claims the preparation of a sample that is not kept: of `least` or the
-    // generation after the last that was begun, whichever is later. Nothing
-    // while another living job prepares it, unless `also_claimed`.
+    // Claims the preparation of a sample that is not kept, in generation
+    // `least` or the one after the last that was begun, whichever is later.
+    // Nothing while another living job is preparing it, unless `also_claimed`.
     std::optional<Generation> ClaimNext(uint64_t sample, Generation least,
                                         bool also_claimed);
-    // Notes that a generation was begun, and claims nothing: while the job is
+    // Notes that a generation was begun, without a claim. For a job that is
     // alone.
     void NoteBegun(uint64_t sample, Generation generation);
 
-    // How many samples of its epoch the job has handed out, for people to see.
+    // For people to read: how much of its epoch the job has handed over.
     void NoteHandedOut(uint64_t count) {
       if (seat_ >= 0) state_->contents_->handed_out[seat_] = count;
     }
@@ -99,21 +99,21 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Publish the epoch begun: `PublishInSlot` to the living jobs, `Publish`
-    // also to later ones.
+    // Publish that an epoch was begun: `PublishInSlot` to the living jobs,
+    // `Publish` also to later ones.
     void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int seat) const { return state_->IsAlive(*file_, seat); }
     // What the job writes into the claims.
     uint64_t OwnClaim(Generation generation) const;
-    // Whether a word says that another living job prepares the sample.
+    // Whether a word says that another living job is preparing the sample.
     bool IsOthers(uint64_t word) const;
 
     SharedState* const state_;
     Index* const claims_;
     // A descriptor of its own, which the lock on the job's seat belongs to.
     const std::shared_ptr<File> file_;
-    int seat_ = -1;  // -1 if all are taken: others do not see it.
+    int seat_ = -1;  // -1 if all are taken: others do not see this job.
     uint64_t turn_ = 0;
     // One after the last epoch that was begun.
     std::atomic<uint64_t> begun_{0};
@@ -122,20 +122,20 @@ class SharedState {
   // share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
-  // Of the ring of samples in transit (TransitRing): its head, and its geometry
+  // The head of the ring of samples in transit (TransitRing), and its geometry
   // as a number; 0 if it was not set or is damaged.
   enum RingWord { kHead, kGeometry };
   uint64_t Ring(RingWord which) const;
-  // Sets it to `desired`, below 2^48, if it is `*expected`; else sets
-  // `*expected` to what it is.
+  // Sets the word to `desired`, below 2^48, if it is `*expected`; otherwise
+  // sets `*expected` to what it is.
   bool ExchangeRing(RingWord which, uint64_t* expected, uint64_t desired);
 
-  // The generation of a sample is in the ring, or will never be: whoever has
-  // claimed it prepares it no more.
+  // Releases the claim of a generation that is now in the ring, or will never
+  // be.
   static void Release(Index* claims, uint64_t sample, Generation generation);
 
-  // A living job: its process, the epoch it is in and how much of it it has
-  // handed out.
+  // A living job: its process, its epoch, and how many samples of that it has
+  // handed over.
   struct LivingJob {
     int64_t process;
     uint64_t epoch;
@@ -143,7 +143,7 @@ class SharedState {
   };
   absl::StatusOr<std::vector<LivingJob>> LivingJobs() const;
 
-  // As those of MappedFile. Zeros replace what was cut.
+  // See MappedFile. Zeros replace what was cut.
   bool WasCut() const { return file_->WasCut(); }
   absl::Status Mend() { return file_->Mend(); }
 
@@ -154,15 +154,15 @@ class SharedState {
     std::atomic<int64_t> entries;
     std::atomic<int64_t> bytes;
     std::atomic<uint64_t> changed;
-    // Both have a checksum; a bad one counts as unset. One after the last epoch
-    // begun, by any job ever ...
+    // One after the last epoch that any job has begun, with a checksum. A word
+    // with a wrong checksum counts as unset.
     std::atomic<uint64_t> next_epoch;
-    // ... and by each living job.
+    // The same for the job in each seat.
     std::atomic<uint64_t> jobs[kSeats];
-    // How many jobs have had each seat, which tells the claims of a job from
-    // those of the one that had its seat before.
+    // How many jobs have had each seat. This distinguishes the claims of a job
+    // from those of the previous job in its seat.
     std::atomic<uint64_t> turns[kSeats];
-    // For people to see: of each job its process, and what it has handed out.
+    // For people to read: each job's process, and what it has handed over.
     std::atomic<int64_t> processes[kSeats];
     std::atomic<uint64_t> handed_out[kSeats];
     // By `RingWord`, each with a checksum.
@@ -177,7 +177,7 @@ class SharedState {
         file_(std::move(file)),
         contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
 
-  // Whether a job has the seat. `file` is this file, opened once more.
+  // Whether a living job has the seat. `file` is this file, opened once more.
   bool IsAlive(const File& file, int seat) const;
 
   const Directory* const directory_;

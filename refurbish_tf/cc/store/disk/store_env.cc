@@ -63,8 +63,8 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset,
 }
 
 absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
-  // Not posix_fallocate: without support by the file system it writes zeros to
-  // what it has seen to be holes, where another process may have written since.
+  // Not posix_fallocate: without support by the file system, it writes zeros
+  // where it has found holes, and another process may have written there since.
   while (fallocate(fd, 0, offset, size) != 0) {
     if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
     if (errno != EINTR) return absl::ErrnoToStatus(errno, kCannotGrow);
@@ -73,7 +73,7 @@ absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
 }
 
 void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
-  // Where the file system cannot, the space is free when the file is deleted.
+  // If the file system cannot, the space is freed when the file is deleted.
   (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
 }
 

@@ -11,7 +11,7 @@
 
 namespace refurbish_tf {
 
-// The system calls by which the cache store makes and changes files. Tests
+// The system calls with which the cache store makes and changes files. Tests
 // override them to make them fail, to act in between or to record them.
 // `directory` is an open descriptor. Errors carry the system's message.
 //
@@ -27,15 +27,15 @@ class StoreEnv {
 
   virtual ~StoreEnv() = default;
 
-  // As openat(2), with mode 0600. Unavailable if too many files are open.
+  // Like openat(2), with mode 0600. Unavailable if too many files are open.
   virtual absl::StatusOr<int> Open(int directory, const std::string& name,
                                    int flags);
-  // Writes all, or fails; then a part may have been written.
+  // Writes everything, or fails; a part may then have been written.
   virtual absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts);
   // Allocates the blocks of a range, so that they can be written. For a file
   // that was opened with O_APPEND.
   virtual absl::Status Allocate(int fd, uint64_t offset, uint64_t size);
-  // Punches a hole, where the file system can.
+  // Punches a hole, if the file system can.
   virtual void Free(int fd, uint64_t offset, uint64_t size);
   virtual absl::Status Truncate(int fd, uint64_t size);
   // Returns when the file, or the directory, is on the disk.
@@ -44,23 +44,23 @@ class StoreEnv {
                               const std::string& to);
   virtual absl::Status Unlink(int directory, const std::string& name);
   // Locks a byte of a file for the open file description of `fd`. False if
-  // another one has it locked. The kernel frees it when that is closed or its
-  // process dies.
+  // another description has locked it. The kernel frees the lock when the
+  // description is closed or its process dies.
   virtual bool TryLock(int fd, uint64_t byte);
   virtual void Unlock(int fd, uint64_t byte);
   // A monotonic clock.
   virtual uint64_t Seconds();
-  // Called before each write to memory that processes share, on the way of a
-  // sample in transit and of its claim: where tests stop or kill a process.
+  // Called before each write to shared memory for a sample in transit or its
+  // claim. Tests stop or kill a process here.
   virtual void BeforeSharedWrite() {}
 };
 
-// Calls fcntl(2) for a lock of this type on a byte of a file. The type that it
-// has told, or nothing if it failed.
+// Calls fcntl(2) for a lock of this type on a byte of a file. Returns the type
+// that fcntl has set, or nothing if it failed.
 std::optional<short> LockByte(int fd, int command, uint64_t byte, short type);
 
 // Extends a file that was opened with O_APPEND to at least `size` bytes by
-// appending zeros, which overwrite nothing that others write meanwhile.
+// appending zeros, which overwrite nothing that others write at the same time.
 absl::Status AppendZeros(int fd, uint64_t size);
 
 }  // namespace refurbish_tf

@@ -59,7 +59,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make) {
   const SettingsFile file(&directory);
   absl::StatusOr<StoreContents> contents = file.Read();
-  // Other errors stay: a newer format, a planted file, a failed read.
+  // Other errors are returned: a newer format, a planted file, a failed read.
   if (!absl::IsNotFound(contents.status()) &&
       !absl::IsDataLoss(contents.status())) {
     return contents;

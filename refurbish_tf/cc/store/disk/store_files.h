@@ -1,5 +1,5 @@
-// The files of a cache store on disk as a whole: which are its own, and how a
-// store begins anew. `DiskStore` says what each is for.
+// The files of a cache store on disk as a whole: which are its own, and how an
+// empty store is made. `DiskStore` says what each is for.
 #pragma once
 
 #include <string>
@@ -23,14 +23,14 @@ inline constexpr char kSourceSumsFile[] = "sources";
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(
     const Directory& directory);
 
-// The settings file, which says how the samples were prepared, goes last, when
-// the other deletions are on the disk: otherwise a loss of power could leave
-// samples of unknown origin.
+// Deletes the settings file, which says how the samples were prepared, last,
+// when the other deletions are on the disk. Otherwise, a power failure could
+// leave samples of unknown origin.
 absl::Status DeleteFiles(const Directory& directory,
                          const std::vector<std::string>& names);
 
-// Reads the settings file. If it is missing or damaged a new store begins,
-// unless there are records to lose.
+// Reads the settings file. If it is missing or damaged, makes an empty store,
+// unless there are records to lose or `may_make` is false.
 absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make);
 

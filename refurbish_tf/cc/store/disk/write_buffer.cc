@@ -44,7 +44,7 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
     entry->record_size = record_size;
     entry->record = std::move(record);
     entry->being_written = entry->dropped = false;
-    // An entry that is being written is replaced only when it has been.
+    // An entry that is being written is replaced only after that.
     const bool is_written =
         before != newest_.end() && before->second->being_written;
     if (before != newest_.end() && !is_written) Forget(before->second);
@@ -129,8 +129,7 @@ void WriteBuffer::DropAll() {
 }
 
 std::pair<int64_t, int64_t> WriteBuffer::Live() const {
-  // With the lock, so that no record moves from one count to the other
-  // meanwhile.
+  // With the lock held, so that no record moves from one count to the other.
   std::lock_guard<std::mutex> lock(mu_);
   return {records_->state().entries() + new_entries_,
           records_->state().bytes() + new_bytes_};
@@ -162,14 +161,14 @@ bool WriteBuffer::WasDropped(const Entry& entry) const {
 std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
                                            const Location& location) {
   const uint64_t word = EncodeLocation(location);
-  // With the lock, so that it is always counted exactly once.
+  // With the lock held, so that the record is always counted exactly once.
   std::lock_guard<std::mutex> lock(mu_);
   if (entry.dropped) return {word};
   uint64_t dead;
   std::vector<uint64_t> all_dead;
   if (records_->Publish(entry.index, entry.generation, location, max_bytes_,
                         &dead) == PutResult::kNoRoom) {
-    // Other processes have used up the limit meanwhile.
+    // Other processes have used up the limit since the put.
     all_dead.push_back(
         records_->Remove(entry.index, /*evict=*/true, entry.generation));
   }

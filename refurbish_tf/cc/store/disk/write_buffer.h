@@ -20,9 +20,9 @@
 
 namespace refurbish_tf {
 
-// Records that were put and are not on the disk yet. Any thread puts and gets
+// Records that were put but are not on the disk yet. Any thread puts and gets
 // them; the writer's thread takes them in batches and publishes them when they
-// are written. A put does no I/O, and waits only where `kMostBatches` batches
+// are written. A put does no I/O, and waits only while `kMostBatches` batches
 // are in memory.
 //
 // Thread-safe.
@@ -58,21 +58,21 @@ class WriteBuffer {
 
   // For any thread -----------------------------------------------------------
 
-  // As CacheStore's. A record that is stored may still fail to be written.
+  // Like CacheStore's. Writing a stored record may still fail.
   PutResult Put(uint32_t index, Generation generation, size_t record_size,
                 RecordBuffer record) ABSL_LOCKS_EXCLUDED(mu_);
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Contains(uint64_t index, GenerationRange wanted) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The newest, or kNoGeneration.
+  // The newest generation in memory, or kNoGeneration.
   Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether there was one.
+  // Drops the records of a sample. False if there are none.
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Lowers the limit on what is kept. What is stored already stays.
+  // Lowers the limit on what is kept. Records that are stored already stay.
   void Limit(int64_t max_bytes) {
     int64_t old = max_bytes_;
     while (max_bytes < old &&
@@ -89,20 +89,20 @@ class WriteBuffer {
 
   // For the writer -----------------------------------------------------------
 
-  // When the next batch is due; `max()` where there is none.
+  // When the next batch is due; `max()` if there is none.
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes all that is in memory. `Get` still finds it. `EndBatch` must follow
-  // before the next one.
+  // Takes all records in memory, which `Get` still finds. `EndBatch` must
+  // follow before the next call.
   const Batch& BeginBatch() ABSL_LOCKS_EXCLUDED(mu_);
   bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
   // Publishes a record that has been written. Returns the words of the records
   // that are now dead.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // A record could not be written.
+  // Called if a record could not be written.
   void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
   void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  // The writer has ended: puts fail, and nobody waits for it.
+  // Called when the writer has ended: from now on puts fail, and none waits.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -130,7 +130,7 @@ class WriteBuffer {
   // Only the writer changes it.
   Batch batch_ ABSL_GUARDED_BY(mu_);
   size_t batch_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // The newest of each sample.
+  // The newest entry of each sample.
   std::unordered_map<uint64_t, Entry*> newest_ ABSL_GUARDED_BY(mu_);
   // Sums over the entries that are not dropped, published or failed.
   int64_t new_entries_ ABSL_GUARDED_BY(mu_) = 0;

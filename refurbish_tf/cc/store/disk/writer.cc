@@ -11,9 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often an idle process looks for work that others have left it: only it
-// can empty its segments, and the space of those that others have deleted is
-// not free while they are open here.
+// How often an idle process looks for work that others have left it. Only it
+// can empty its segments, and the space of segments that others have deleted is
+// not freed while they are open here.
 constexpr std::chrono::seconds kLookAfter(5);
 
 }  // namespace
@@ -146,8 +146,8 @@ void Writer::RunCompaction() {
   int64_t written_at = compaction_.bytes_moved();
   int64_t batch_bytes = 0;
   compaction_.Run([&] {
-    // What is put meanwhile is written, too, but half as fast as records are
-    // moved: otherwise it might not end.
+    // Records put in the meantime are also written, but only half as fast as
+    // records are moved. Otherwise the compaction might never end.
     const int64_t moved = compaction_.bytes_moved();
     if (moved - written_at >= 2 * batch_bytes && DueAt() <= Clock::now()) {
       const int64_t before = records_->counts().bytes_put;
@@ -186,7 +186,7 @@ void Writer::WriteBatch() {
 void Writer::WriteBatchOfKept() {
   const WriteBuffer::Batch& batch = buffer_.BeginBatch();
   if (batch.empty()) return;
-  // Small ones several at a time.
+  // Small records are written together.
   Entries together;
   Entries alone;
   uint64_t space = 0;
@@ -240,15 +240,15 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
 }
 
 absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
-  // Writes all of its space, so that the file's length says where the next one
-  // may begin.
+  // Writes all of its space, so that the file's length says where the next
+  // record may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
   const absl::StatusOr<Location> location =
       records_->Append(entry.large(), entry.space(), parts);
   if (!location.ok()) {
     if (StoreEnv::IsFull(location.status())) {
-      // As at `max_bytes`: the older generation has had its uses, and once it
-      // is gone the disk may have room again.
+      // As at `max_bytes`, the older generation is removed: it is used up, and
+      // the disk may then have room again.
       records_->Dispose(
           records_->Remove(entry.index, /*evict=*/true, entry.generation));
     }

@@ -21,9 +21,9 @@
 
 namespace refurbish_tf {
 
-// The only thread of a store that writes: what was put, in batches; compaction,
-// between the batches; and mapped files that somebody has cut. It holds no lock
-// while it writes.
+// The only thread of a store that writes. It writes records in batches,
+// compacts segments between the batches, and mends mapped files that somebody
+// has cut. It holds no lock while it writes.
 class Writer {
  public:
   struct Options {
@@ -36,7 +36,7 @@ class Writer {
          TransitRing* ring, const Options& options);
   // Writes what is still in memory.
   ~Writer();
-  // Starts the thread. Fails if the system has none.
+  // Starts the thread. Fails if the system refuses to.
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
@@ -44,14 +44,14 @@ class Writer {
   const Compaction& compaction() const { return compaction_; }
   int64_t failed_writes() const { return failed_writes_; }
 
-  // Records have died: compaction may be due.
+  // Called when records have died: compaction may be due.
   void RecordsDied() {
     if (compaction_.IsDue()) Wake();
   }
   // Returns when all that was put before has been written or has failed.
   void Flush() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns when a compaction that began after the call has ended. `all`: also
-  // of segments that are not full.
+  // compacts segments that are not full.
   void Compact(bool all) ABSL_LOCKS_EXCLUDED(mu_);
   // Counts `times` failed writes. Prints a warning, once.
   void WriteFailed(const absl::Status& status, int64_t times);
@@ -73,7 +73,6 @@ class Writer {
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes small records with one call. If it fails, adds them to `left`.
   void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
-  // Writes one record.
   absl::Status WriteOne(const WriteBuffer::Entry& entry);
   void Publish(const WriteBuffer::Entry& entry, Location location);
   void RunCompaction();
@@ -98,10 +97,10 @@ class Writer {
   std::condition_variable compacted_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Flushes that were asked for, and how many of them have ended; ...
+  // Flushes that were requested, and how many of them have ended.
   uint64_t flushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t flushed_ ABSL_GUARDED_BY(mu_) = 0;
-  // ... the same of compactions.
+  // The same for compactions.
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   bool all_asked_ ABSL_GUARDED_BY(mu_) = false;

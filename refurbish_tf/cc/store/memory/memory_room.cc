@@ -8,9 +8,9 @@ namespace refurbish_tf {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
-// By how much a pause is longer than what it took to look.
+// A pause is at least this many times as long as the reading before it.
 constexpr int kPause = 10;
-// A part of what is free may be put before memory is read again.
+// Memory is read again after puts of 1 / kPart of what was free.
 constexpr int64_t kPart = 16;
 
 }  // namespace
@@ -22,8 +22,8 @@ std::optional<Memory> MemoryRoom::Read() {
   if (looking_.exchange(true)) return std::nullopt;
   put_ = 0;
   Memory memory = read_();
-  // What was freed in pieces is still the allocator's. Where that is enough,
-  // nothing else need be done.
+  // The allocator still holds memory that was freed in pieces. Returning that
+  // may be enough.
   if (bytes_ > 0 && memory.free < memory.reserve() / (is_short_ ? 2 : 1)) {
     ReturnFreedMemory();
     memory = read_();

@@ -15,12 +15,12 @@
 
 namespace refurbish_tf {
 
-// When less than the reserve is free, the bytes held then become the limit,
-// until twice the reserve is free. Below half of the reserve samples must go.
+// When less than the reserve is free, the bytes then held become the limit,
+// until twice the reserve is free. Below half of it, samples are dropped.
 //
-// No thread watches: a reading is due at first, after puts of a part of what
-// was free, and, as others use memory too, after a tenth of a second. The next
-// user of the store does it.
+// No thread watches the memory. A reading is due at first, after puts of a
+// certain part of what was free, and, because others also use memory, after a
+// tenth of a second. The next user of the store does it.
 class MemoryRoom {
  public:
   using ReadFunction = std::function<Memory()>;
@@ -32,20 +32,20 @@ class MemoryRoom {
         warn_(std::move(warn)),
         bytes_(max_bytes) {}
 
-  // To be called with no lock of the store held.
+  // Call these without holding the lock of the store.
 
   bool due() const { return due_.load(kRelaxed); }
-  // How much memory is left, unless it is early after all. Does I/O. Until
-  // `Rest` nobody else reads: samples that were dropped but not freed yet would
-  // seem to be short again.
+  // How much memory is left; nothing if it is too early to read. Does I/O. No
+  // other thread reads until `Rest`: samples that were dropped but not freed
+  // yet would look like another shortage.
   std::optional<Memory> Read();
   void Rest();
-  // Warns, the first time that memory is short for a sample.
+  // Warns once, if a sample was dropped or not kept because memory is short.
   void Warn(const Memory& memory, const CacheStoreStats& held);
 
-  // To be called with the store's lock held.
+  // Call these with the store's lock held.
 
-  // Counts a use of the store. The clock takes longer than that.
+  // Counts a use of the store, which is faster than reading the clock.
   void Count() {
     if (++uses_ % kUsesForAClock == 0) due_.store(true, kRelaxed);
   }
@@ -54,14 +54,14 @@ class MemoryRoom {
     put_.store(put_.load(kRelaxed) + bytes, kRelaxed);
     if (IsEnoughPut()) due_.store(true, kRelaxed);
   }
-  // Whether the store may hold so many bytes, with those of a new sample.
+  // Whether the store may hold `bytes`, which include a new sample.
   PutResult Offer(int64_t bytes) {
     if (bytes <= bytes_.load(kRelaxed)) return PutResult::kStored;
     if (bytes > max_bytes_) return PutResult::kNoRoom;
     lost_ = true;
     return PutResult::kMemoryShort;
   }
-  // Takes note of a reading. Returns which part of the bytes held must go.
+  // Updates the limit after a reading. Returns what part of `held` must go.
   double Adjust(const Memory& memory, int64_t held);
 
  private:
@@ -77,18 +77,18 @@ class MemoryRoom {
   const ReadFunction read_;
   const WarnFunction warn_;
   std::atomic<bool> due_{true};
-  // Bytes since the last reading, and how many make one due.
+  // Bytes put since the last reading, and how many make another one due.
   std::atomic<int64_t> put_{0};
   std::atomic<int64_t> enough_{0};
   std::atomic<Clock::rep> next_{0};
   std::atomic<bool> looking_{false};
-  // How long reading took. Of who looks.
+  // How long the last reading took. Only for the thread that reads.
   Clock::duration took_{0};
   // Whether a sample was dropped, or not kept, because memory is short.
   std::atomic<bool> lost_{false};
   std::atomic<bool> warned_{false};
   uint32_t uses_ = 0;
-  // The limit now. Changes, like `is_short_`, with the store's lock held.
+  // The current limit. Like `is_short_`, changes with the store's lock held.
   std::atomic<int64_t> bytes_;
   std::atomic<bool> is_short_{false};
 };

@@ -21,12 +21,12 @@
 namespace refurbish_tf {
 
 // Holds the samples themselves: with a reference-counted `Sample` nothing is
-// copied. Beside them it takes sizeof(Sample) + 4 bytes an entry, in pages of
+// copied. Each entry takes another sizeof(Sample) + 4 bytes, in pages of
 // consecutive indices.
 //
-// A hit costs three misses of the processor's caches, one after the other: the
-// entry, its tensor, its buffer. So the epoch decides sixteen places at a time,
-// and `LookUp` prefetches all of this for all of them at once.
+// A hit costs three CPU cache misses, one after the other: the entry, its
+// tensor and its buffer. So the epoch decides sixteen places at a time, and
+// `LookUp` prefetches these three for all of them at once.
 template <class Sample>
 class MemoryStore : public CacheStore<Sample> {
  public:
@@ -136,13 +136,13 @@ class MemoryStore : public CacheStore<Sample> {
   }
 
  protected:
-  // The part of memory in which a sample is. Memory goes back to the system in
-  // whole parts, so samples that must go do so by region.
+  // The region of memory that holds a sample. Memory goes back to the system in
+  // whole regions, so samples are also dropped by region.
   virtual uint64_t Region(const Sample& sample) const {
     return reinterpret_cast<uintptr_t>(&sample);
   }
   // Gives the pages of a sample that is about to be freed back to the system,
-  // if nobody else has it. Called with no lock held.
+  // if nobody else uses them. Called with no lock held.
   virtual void ReturnPages(const Sample& /*sample*/) const {}
 
  private:
@@ -243,8 +243,8 @@ class MemoryStore : public CacheStore<Sample> {
     }
   }
 
-  // Returns those that must go: those of regions that are spread evenly over
-  // the memory, and so over the order of an epoch.
+  // Removes and returns the samples that must be dropped: those in some
+  // regions, spread evenly over the memory and so over the order of an epoch.
   std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<Sample> dropped;
     std::lock_guard<std::mutex> lock(mu_);

@@ -40,7 +40,7 @@ bool DiskSamples::Decode(RecordBuffer record, bool in_transit, Sample* sample,
       (types == nullptr || types->Allow(*sample))) {
     return true;
   }
-  // Whole, but not written by a stage like this one.
+  // The record is intact, but another kind of stage wrote it.
   if (!in_transit) disk_->Discard(index, *found);
   Records::Counts& counts = disk_->records().counts();
   --counts.hits;
@@ -60,7 +60,7 @@ void DiskSamples::LookUp(Lookup* lookups, size_t count) {
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
                            Sample sample) {
   EncodedSample encoded;
-  // What cannot be encoded was refused when the stage was built.
+  // Types that cannot be encoded were refused when the stage was built.
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts().data(),
                     encoded.parts().size());
@@ -87,7 +87,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
   options.must_exist = must_exist;
   auto disk = DiskStore::Open(directory, std::move(options));
   if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
-  // To the user any of these is a wrong argument.
+  // To the user, each of these errors is a wrong argument.
   return absl::FailedPreconditionError(Printable(disk.status().message()));
 }
 
@@ -143,7 +143,7 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
         "index must be below 2**28 for a cache store on disk, got ", index,
         ". It is the position of the sample in the source."));
   }
-  // Else it would keep a stored sample of the same generation.
+  // Otherwise the put would keep a stored sample of the same generation.
   Remove(index, /*evict=*/false);
   const PutResult result = disk_->Put(index, generation, encoded.parts().data(),
                                       encoded.parts().size());

@@ -21,7 +21,7 @@ class DiskSamples : public SampleStore, private CacheStore<Sample> {
       : disk_(std::move(disk)), shared_(disk_.get()) {}
   ~DiskSamples() override { delete types_.load(); }
 
-  // As a SampleStore.
+  // Implements SampleStore.
   CacheStore<Sample>& store() override { return *this; }
   Cooperation& cooperation() override { return shared_; }
   Shard Keys(const Shard& shard) const override { return shard; }
@@ -50,7 +50,7 @@ class DiskSamples : public SampleStore, private CacheStore<Sample> {
  private:
   class SamplesAhead;
 
-  // As a CacheStore.
+  // Implements CacheStore.
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
   void LookUp(Lookup* lookups, size_t count) override;
@@ -72,14 +72,14 @@ class DiskSamples : public SampleStore, private CacheStore<Sample> {
   absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,
                                    Sample sample) override;
 
-  // Decodes a record that was a hit. Where it cannot be used, which then is a
-  // miss, removes it from the store, unless it was `in_transit`.
+  // Decodes a record that was counted as a hit. If it cannot be used, counts a
+  // miss instead, and removes it from the store unless it was `in_transit`.
   bool Decode(RecordBuffer record, bool in_transit, Sample* sample,
               Generation* found);
 
   const std::unique_ptr<DiskStore> disk_;
   SharedCooperation shared_;
-  // From the first `Reserve` on, what these do not allow is missing. Set once.
+  // Set by the first `Reserve`. Stored samples of other types are then missing.
   std::atomic<const SampleTypes*> types_{nullptr};
 };
 

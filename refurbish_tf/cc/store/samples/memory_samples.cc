@@ -52,7 +52,7 @@ absl::Status MemorySamples::Reserve(const std::string& stage,
 
 PutResult MemorySamples::PutElement(uint64_t index, Generation generation,
                                     Sample* element) {
-  // Before buffers are copied in vain.
+  // Checked first, so that no buffers are copied in vain.
   if (!store_.HasRoom(SampleBytes(*element))) return PutResult::kNoRoom;
   OwnBuffers(element);
   return store_.PutShared(index, generation, *element);

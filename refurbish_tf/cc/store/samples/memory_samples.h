@@ -1,4 +1,4 @@
-// The cache store in memory, of a stage's own.
+// The cache store in memory, used by one stage.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace refurbish_tf {
 
-// Small samples are kept in memory of their own.
+// Keeps small tensors in PackedMemory.
 class PackedSamples : public MemoryStore<Sample> {
  public:
   explicit PackedSamples(int64_t max_bytes);
   ~PackedSamples() override { Clear(); }
 
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
-  // Shares the memory of the sample.
+  // Shares the sample's memory instead of copying it.
   PutResult PutShared(uint64_t index, Generation generation, Sample sample) {
     return MemoryStore<Sample>::Put(index, generation, std::move(sample));
   }

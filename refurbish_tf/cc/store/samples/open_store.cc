@@ -1,4 +1,4 @@
-// The stores that there are, by their names.
+// Opens the stores, and finds them by name.
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/store/samples/disk_samples.h"

@@ -20,21 +20,21 @@ using tensorflow::Tensor;
 namespace {
 
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
-// A smaller tensor is no larger than what is noted of it.
+// A smaller tensor takes no more memory than its bookkeeping.
 constexpr size_t kLeastPacked = 512;
-// Larger tensors, if pages are large, are packed if they have few sizes. Where
-// they have many, the C library fills holes, and slots of each would be empty.
+// Larger tensors, if pages are large, are packed if they have few sizes. If
+// they have many, the C library fills holes, and most slots would stay empty.
 constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 static_assert(kRegionBytes % kSlabBytes == 0);
 
-// Memory of a slab that lies in one region, or null.
+// Memory for a slab within one region, or null.
 char* MapSlab() {
   void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
-  // The second half at most, so that the next one finds the first.
+  // If aligned, uses the second half: the next slab then fits into the first.
   const size_t before =
       kSlabBytes - reinterpret_cast<uintptr_t>(mapped) % kSlabBytes;
   munmap(begin, before);
@@ -51,7 +51,7 @@ struct PackedMemory::Slab {
       : slot_bytes(slot_bytes), memory(MapSlab()) {}
   ~Slab() {
     if (memory == nullptr) return;
-    // Even if the mapping is not to be divided, as the system allows so many.
+    // Even if munmap fails, which it does if the process has too many mappings.
     ReturnPages(memory, kSlabBytes);
     munmap(memory, kSlabBytes);
   }
@@ -61,11 +61,11 @@ struct PackedMemory::Slab {
   const size_t slot_bytes;
   char* const memory;
   size_t num_used = 0;
-  // Slots that were ever used: the others have no pages yet.
+  // How many slots were ever used. The others have no pages yet.
   size_t num_begun = 0;
-  // The first free one of these, which holds the address of the next.
+  // The first free slot among these. It holds the address of the next one.
   char* free = nullptr;
-  // In `with_room_`.
+  // Its index among the slabs of this size in `with_room_`.
   size_t place = 0;
 };
 
@@ -151,7 +151,7 @@ void PackedMemory::Return(Slab* slab, char* slot) {
   std::memcpy(slot, &slab->free, sizeof(slab->free));
   slab->free = slot;
   if (--slab->num_used > 0 || slabs.size() == 1) return;
-  // One slab that is free is kept.
+  // An empty slab is kept if it is the only one with room.
   slabs.back()->place = slab->place;
   slabs[slab->place] = slabs.back();
   slabs.pop_back();

@@ -14,11 +14,11 @@
 
 namespace refurbish_tf {
 
-// Slabs of slots of one size. The C library can use a freed block of aligned
-// memory, as TensorFlow's is, only together with a neighbour. Where small
-// samples of one size come and go, up to half of all memory is such holes.
-// A slab goes back to the system when its last slot is returned.
-// Thread-safe. Must be held by a shared pointer.
+// Slabs, each divided into slots of one size. The C library can reuse a freed
+// block of aligned memory, such as TensorFlow's, only together with a
+// neighbour. If small samples of one size come and go, such holes take up to
+// half of all memory. A slab goes back to the system when its last slot is
+// returned. Thread-safe. Must be held by a shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
   // `page_bytes`: the unit in which memory goes back to the system.
@@ -26,7 +26,7 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
       : most_packed_(2 * page_bytes) {}
   ~PackedMemory();
 
-  // The tensor, in a slot. Unchanged if it is not small.
+  // Copies a small tensor into a slot. Returns other tensors unchanged.
   tensorflow::Tensor Copy(const tensorflow::Tensor& tensor)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -34,16 +34,16 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   class Buffer;
   struct Slab;
 
-  // Null if there is no memory, or it is one size too many.
+  // Null if there is no memory, or if there are too many sizes.
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A larger tensor leaves whole pages free, which go back to the system.
+  // Larger tensors leave whole pages free, which go back to the system.
   const size_t most_packed_;
 
   std::mutex mu_;
-  // By the size of a slot: those that have one to give. Others are known to the
-  // tensors in them.
+  // The slabs that have a free slot, by slot size. Only their tensors refer to
+  // full slabs.
   std::map<size_t, std::vector<Slab*>> with_room_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -30,10 +30,10 @@ using tensorflow::VariantTensorDataProto;
 // aligned as TensorFlow requires.
 constexpr size_t kInPlace = 512;
 constexpr size_t kAlignment = RecordBuffer::kAlignment;
-// How deep tensors can be in variants.
+// How deeply tensors can be nested in variants.
 constexpr int kMostNested = 16;
 
-// For each component, followed by the sizes of its dimensions.
+// One per component, followed by the sizes of its dimensions.
 struct ComponentHeader {
   uint32_t dtype;
   uint32_t rank;
@@ -41,16 +41,15 @@ struct ComponentHeader {
   uint64_t size;
 };
 
-// Where something that must be aligned in memory can begin, at or after
-// `offset` in the payload.
+// The first offset in the payload, from `offset` on, that is aligned in memory.
 size_t Aligned(size_t offset) {
   const size_t in_record = sizeof(RecordHeader) + offset;
   return (in_record + kAlignment - 1) / kAlignment * kAlignment -
          sizeof(RecordHeader);
 }
 
-// The offsets of components of the given sizes after a header; `*end` is the
-// end of the last.
+// The offsets of components of the given sizes after a header. `*end` is the
+// end of the last component.
 std::vector<size_t> Layout(size_t header, const std::vector<size_t>& sizes,
                            size_t* end) {
   std::vector<size_t> offsets(sizes.size());
@@ -86,8 +85,8 @@ absl::Status CheckVariants(const Tensor& tensor) {
   return absl::OkStatus();
 }
 
-// Whether a tensor, and each one in its variants, has at least a byte for each
-// of its elements: TensorFlow allocates as many as the shape claims.
+// Whether a tensor, and each one in its variants, has at least one byte per
+// element: TensorFlow allocates as many elements as the shape claims.
 bool HoldsItsElements(const TensorProto& proto, int depth = 0) {
   if (depth > kMostNested || !TensorShape::IsValid(proto.tensor_shape())) {
     return false;
@@ -212,7 +211,7 @@ absl::Status EncodedSample::Encode(const Sample& sample,
       append(&size, sizeof(size));
     }
   }
-  // The small components follow at once.
+  // The small components follow the header directly.
   for (size_t i = 0; i < sample.size(); ++i) {
     if (sizes[i] < kInPlace) append(contents[i].data(), contents[i].size());
   }
@@ -236,7 +235,7 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
   const auto owner = std::make_shared<RecordBuffer>(std::move(record));
   const char* const payload = owner->payload();
   size_t position = 0;
-  // The checksum was right, but another program may have written the record.
+  // The checksum is correct, but another program may have written the record.
   const auto read = [&](void* to, size_t size) {
     if (size > payload_size - position) return false;
     std::memcpy(to, payload + position, size);

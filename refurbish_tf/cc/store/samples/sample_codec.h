@@ -13,19 +13,19 @@
 
 namespace refurbish_tf {
 
-// Whether samples of these types can be encoded. Resources cannot, and of
-// variants only tensors, ragged and sparse ones.
+// Whether samples of these types can be encoded. Resources cannot, and variants
+// only if they hold dense, ragged or sparse tensors.
 absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
 
-// The bytes of every sample of these types, or -1 if they vary.
+// The encoded bytes of each sample of these types, or -1 if they vary.
 int64_t FixedEncodedBytes(const SampleTypes& types);
 
-// The payload of a record: a header that tells type, shape and offset of each
+// The payload of a record: a header with the type, shape and offset of each
 // component, then the small components and, aligned, the others. Tensor data is
-// not copied where possible, so the sample must outlive this.
+// not copied if possible, so the sample must outlive this.
 class EncodedSample {
  public:
-  // Fails for what cannot be encoded.
+  // Fails if the sample cannot be encoded.
   static absl::Status Encode(const Sample& sample, EncodedSample* encoded);
   const std::vector<iovec>& parts() const { return parts_; }
 
@@ -35,8 +35,8 @@ class EncodedSample {
   std::vector<iovec> parts_;
 };
 
-// Decodes the sample of a record. Its larger components keep the record's
-// memory and use it. False if the payload is not a sample.
+// Decodes the sample of a record. Its larger components share the record's
+// memory and keep it alive. False if the payload is not a sample.
 bool DecodeSample(RecordBuffer record, Sample* sample);
 
 }  // namespace refurbish_tf

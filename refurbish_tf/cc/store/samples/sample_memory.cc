@@ -17,11 +17,11 @@ using tensorflow::TensorBuffer;
 using tensorflow::tstring;
 using tensorflow::Variant;
 
-// Less comes from the C library, which returns what is free of a region.
+// The C library allocates smaller buffers, and returns free parts of a region.
 constexpr size_t kLeastReturned = 1 << 15;
 
-// Calls the function with a tensor, and with those within it if it returns
-// true.
+// Calls the function with a tensor and, if it returns true, with the tensors in
+// it.
 template <class Function>
 void ForEachTensor(const Tensor& tensor, const Function& function) {
   if (!function(tensor) || tensor.dtype() != tensorflow::DT_VARIANT) return;
@@ -38,8 +38,8 @@ void ForEachTensor(const Tensor& tensor, const Function& function) {
   }
 }
 
-// Whether its memory is ordinary: that of devices and files may be in use, or
-// come from elsewhere.
+// Whether its memory is ordinary. Memory of devices or files may still be in
+// use, or come from elsewhere.
 bool IsOfProcessor(const TensorBuffer& buffer) {
   tensorflow::AllocationDescription description;
   buffer.FillAllocationDescription(&description);

@@ -8,14 +8,14 @@
 
 namespace refurbish_tf {
 
-// The memory of a huge page.
+// The size of a huge page.
 inline constexpr uint64_t kRegionBytes = 1 << 21;
 
 // The region in which the sample's largest part begins.
 uint64_t RegionOf(const std::vector<tensorflow::Tensor>& sample);
 
-// Gives the pages of what only this sample has back to the system before it is
-// freed. TensorFlow's pool of large tensors would keep them.
+// Before a sample is freed, gives the pages that only it uses back to the
+// system. TensorFlow's pool of large tensors would keep them.
 void ReturnPagesOf(const std::vector<tensorflow::Tensor>& sample);
 
 }  // namespace refurbish_tf

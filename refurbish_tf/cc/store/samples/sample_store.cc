@@ -52,10 +52,10 @@ bool IsHeldByOthers(const Tensor& tensor) {
          tensor.NumElements() > 0 && !tensor.RefCountIsOne();
 }
 
-// Copies the tensor, or those that it consists of, where `is_to_copy`.
+// Copies the tensor, or the tensors in it, if `is_to_copy`.
 void CopyIf(bool (*is_to_copy)(const Tensor&), Tensor* tensor) {
   if (tensor->dtype() == tensorflow::DT_VARIANT) {
-    // A copy, as others may hold the elements that are changed here.
+    // Copied first, because others may hold the elements that are changed here.
     *tensor = tensorflow::tensor::DeepCopy(*tensor);
     auto flat = tensor->flat<Variant>();
     for (int64_t i = 0; i < flat.size(); ++i) {

@@ -82,7 +82,7 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
   const Entry* const end = batch.data() + batch.size();
   bool together = true;
   for (const Entry* first = batch.data(); first < end;) {
-    // Others may have been faster by a whole round.
+    // Other processes may be ahead by a whole round of the ring.
     if (!ring_->IsOwn(first->span)) {
       EndWrite(*first++, /*written=*/false);
       continue;
@@ -94,7 +94,7 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
     }
     absl::Status written = Write(first, next);
     if (!written.ok() && next - first > 1) {
-      // Some may fit.
+      // Some of the records may fit.
       together = false;
       next = first + 1;
       written = Write(first, next);

@@ -18,16 +18,16 @@
 
 namespace refurbish_tf {
 
-// Records in transit that were put and are not in the file of the ring yet. Any
-// thread puts them; the writer's thread writes them in batches. Unlike the
-// WriteBuffer it never makes a put wait: a sample in transit is worth no more
-// than preparing it again, so what a busy disk cannot take is given up. Nor
-// does it look at what is kept, or make room for itself.
+// Records in transit that were put but are not in the file of the ring yet. Any
+// thread puts them; the writer's thread writes them in batches. Unlike in
+// WriteBuffer, a put never waits: a sample in transit only saves preparing it
+// again, so what a busy disk cannot take is given up. Nor does a put check what
+// is kept, or make room for itself.
 //
 // Thread-safe.
 class TransitPuts {
  public:
-  // As those of WriteBuffer.
+  // The last three arguments are those of WriteBuffer.
   TransitPuts(TransitRing* ring, Index* claims, StoreEnv* env, size_t enough,
               std::chrono::milliseconds delay, std::function<void()> wake)
       : ring_(ring),
@@ -39,14 +39,14 @@ class TransitPuts {
 
   // For any thread -----------------------------------------------------------
 
-  // Puts the record of `space` bytes that `make` makes, or null. Its claim is
-  // released when it is there or given up; at once if it is not kStored.
+  // Puts the record of `space` bytes that `make` returns, or null. Its claim is
+  // released when it is in the ring or given up; at once if not kStored.
   PutResult Put(uint32_t index, Generation generation, uint64_t space,
                 const std::function<RecordBuffer()>& make)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Release(uint32_t index, Generation generation);
 
-  // Of the records that this process has put into the ring.
+  // The bytes of the records that this process has put into the ring.
   int64_t bytes_put() const { return bytes_put_; }
 
   // For the writer -----------------------------------------------------------
@@ -55,7 +55,7 @@ class TransitPuts {
   // Writes all that is in memory. Returns how many records could not be
   // written, and why.
   std::pair<int64_t, absl::Status> WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  // The writer has ended: puts fail.
+  // Called when the writer has ended: from now on puts fail.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -67,19 +67,19 @@ class TransitPuts {
   };
   using Entries = std::vector<Entry>;
 
-  // What is in memory is bounded by these bytes, or by this number if that is
-  // more.
+  // The limit on the bytes in memory. There is always room for this many
+  // records.
   static constexpr size_t kMostBytes = 8 << 20;
   static constexpr size_t kLeastRecords = 4;
 
-  // Counts a record that is to be in memory. False if there is no room.
+  // Reserves room in memory for a record. False if there is none.
   bool Reserve(uint64_t space) ABSL_LOCKS_EXCLUDED(mu_);
   void Unreserve(size_t records, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     records_ -= records;
     bytes_ -= bytes;
   }
-  // Writes records that lie side by side, with one call.
+  // Writes adjacent records with one call.
   absl::Status Write(const Entry* begin, const Entry* end);
   void EndWrite(const Entry& entry, bool written);
 
@@ -95,7 +95,7 @@ class TransitPuts {
   Entries filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of all that are in memory, also those that are being made or written.
+  // Of all records in memory, including those being made or written.
   size_t records_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

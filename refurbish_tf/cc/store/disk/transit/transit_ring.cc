@@ -12,8 +12,8 @@ namespace refurbish_tf {
 namespace {
 
 // A word, from the highest bit on: tag (15 bits), index (28), units (15), lap
-// (5), published (1). The lap tells an entry from those that were in its unit
-// before, should whoever took the position have died before it was marked.
+// (5), published (1). The lap distinguishes an entry from earlier ones in its
+// unit, in case a process took the position and died before it marked the word.
 constexpr int kLapBits = 5;
 constexpr int kUnitsBits = 15;
 constexpr int kIndexBits = 28;
@@ -24,16 +24,16 @@ constexpr uint64_t kMostSlots = (uint64_t{1} << kNumUnitsBits) - 1;
 static_assert(kMostSlots < Index::kMaxSamples, "");
 static_assert(kMaxRecord / kSmallUnit < uint64_t{1} << 21, "");
 
-// A head beyond it is damaged.
+// A larger head is damaged.
 constexpr uint64_t kMostHead = uint64_t{1} << 47;
 
-// A record takes at most this part of the ring.
+// A record takes at most 1 / kPartsOfRing of the ring.
 constexpr uint64_t kPartsOfRing = 8;
 
 constexpr uint64_t kMostUnits = (uint64_t{1} << kUnitsBits) - 1;
 
-// Records that vary take units of this part of the ring, so that the most that
-// one may take is also as many units as a word can tell.
+// If records vary in size, a unit is this part of the ring. The largest
+// possible record then takes as many units as fit into a word.
 constexpr uint64_t kUnitsOfRing = kPartsOfRing * (kMostUnits + 1);
 
 constexpr uint64_t Low(uint64_t word, int bits) {
@@ -82,7 +82,7 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   uint64_t number = state_->Ring(SharedState::kGeometry);
   if (alone && number != own.number() &&
       state_->ExchangeRing(SharedState::kGeometry, &number, 0)) {
-    // What lies there is where nobody looks for it.
+    // In another geometry, nobody finds the old records.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
   absl::Status reserved = files->words->ReserveFirst(Agree(own).num_units);
@@ -128,7 +128,7 @@ TransitRing::Entry TransitRing::At(uint64_t position) const {
   word >>= kLapBits;
   const uint64_t units = Low(word, kUnitsBits);
   word >>= kUnitsBits;
-  // Else it was never marked, or is damaged.
+  // Otherwise it was never marked, or is damaged.
   if (lap != Lap(position, geometry.num_units) || units == 0 ||
       units > geometry.MostUnits() || first_unit + units > geometry.num_units) {
     return entry;
@@ -167,7 +167,7 @@ std::optional<TransitRing::Span> TransitRing::Append(uint32_t index,
   if (!files->words->Reserve(span.first_unit).ok()) return std::nullopt;
   uint64_t word = files->words->Load(span.first_unit);
   do {
-    // Another one has come round meanwhile: its word stays.
+    // Another process has taken the unit in the next round: its word stays.
     if (!IsOwn(span)) return std::nullopt;
     directory_->env().BeforeSharedWrite();
   } while (!files->words->CompareExchange(span.first_unit, &word, span.word));
