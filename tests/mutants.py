@@ -138,10 +138,20 @@ MUTANTS = [
         "next_epoch=0)",
         "refurbish/test_pipeline_shapes.py"),
     Mutant(
-        "a captured dataset reads elements again", "_internal/positions.py",
-        "if stage.read_again_by]",
-        "if False]",
-        "refurbish/test_pipeline_shapes.py::test_every_shape_resumes_exactly_or_is_refused"),
+        "an operation after a stream reads elements again", "_internal/positions.py",
+        "if stage.read_again_by and",
+        "if False and",
+        "refurbish/test_pipeline_shapes.py"),
+    Mutant(
+        "what shard has skipped of an interleave is not saved", "_internal/positions.py",
+        "if stage.skipped_by:",
+        "if False:",
+        "refurbish/test_pipeline_shapes.py"),
+    Mutant(
+        "a dataset that a captured one has captured is not known", "cc/kernels/refurbish/stages_in_graph.cc",
+        "        VisitDataset(*dataset, after);\n",
+        "",
+        "refurbish/test_pipeline_shapes.py"),
     Mutant(
         "a repetition is lost by a checkpoint", "cc/kernels/echo/echo_dataset_op.cc",
         "writer->WriteScalar(prefix(), kLeft, left_));",

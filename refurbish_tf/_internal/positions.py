@@ -26,10 +26,6 @@ _PASSES_ON = frozenset({
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
 
-# A symbolic checkpoint of these has how far they are in an element, which they read again.
-_READ_AGAIN = frozenset({"_FlatMapDataset", "_InterleaveDataset", "_ParallelInterleaveDataset", "_UnbatchDataset"})
-
-
 class RefurbishStage:
   """A refurbish stage, which the ops know by its `stage_name`."""
 
@@ -56,19 +52,25 @@ class RefurbishStage:
 
 
 class _CapturedStage(RefurbishStage):
-  """A stage of a dataset that a function has captured. `read_again_by` is the type of a dataset in the function, or nothing."""
+  """A stage of a dataset, or of a dataset that its functions have captured.
 
-  def __init__(self, name, read_again_by):
-    self.stage_name, self.read_again_by = name, read_again_by.decode()
+  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong; empty if there are none.
+  """
+
+  def __init__(self, name, read_again_by, skipped_by):
+    self.stage_name, self.read_again_by, self.skipped_by = name, read_again_by.decode(), skipped_by.decode()
+
+
+def _in_graph(dataset):
+  if not hasattr(dataset, "_refurbish_tf_stages"):
+    rows = native.ops().refurbish_tf_refurbish_stages(dataset._variant_tensor)
+    dataset._refurbish_tf_stages = list(map(_CapturedStage, *(row.numpy().tolist() for row in rows)))
+  return dataset._refurbish_tf_stages
 
 
 def _captured_by(dataset):
-  stages = []
-  for function in dataset._functions():
-    for captured in getattr(function.function, "captured_inputs", ()):
-      if captured.dtype == tf.variant and not tf.is_symbolic_tensor(captured):
-        stages += map(_CapturedStage, *(output.numpy().tolist() for output in native.ops().refurbish_tf_refurbish_stages(captured)))
-  return stages
+  captured = [each for function in dataset._functions() for each in getattr(function.function, "captured_inputs", ())]
+  return _in_graph(dataset) if any(each.dtype == tf.variant for each in captured) else []
 
 
 def _state(output):
@@ -82,12 +84,11 @@ def stages_of(dataset):
 
   Their names differ between processes, their order does not.
   """
-  stages = []
+  stages = {}
   for each in dataset_graph.upstream_first(dataset):
-    if hasattr(each, "saved_state"):
-      stages.append(each)
-    stages += _captured_by(each)
-  return list({getattr(stage, "stage_name", id(stage)): stage for stage in stages}.values())
+    for stage in ([each] if hasattr(each, "saved_state") else []) + _captured_by(each):
+      stages.setdefault(getattr(stage, "stage_name", id(stage)), stage)
+  return list(stages.values())
 
 
 def of(stages):
@@ -181,17 +182,17 @@ def _not_movable(dataset, symbolic):
   return next(filter(None, (_not_movable(upstream, symbolic) for upstream in dataset._inputs())), None)
 
 
-def _check_elements_read_again(dataset):
-  for each in dataset_graph.upstream_first(dataset):
-    read_again = [(stage, stage.read_again_by) for stage in _captured_by(each) if stage.read_again_by]
-    if type(each).__name__ in _READ_AGAIN:
-      read_again += [(stage, type(each).__name__) for upstream in each._inputs() for stage in stages_of(upstream)]
-    for stage, by in read_again:
-      if isinstance(stage, RefurbishStage) and not stage.is_random_access():
-        method = dataset_graph.method_name(by)
-        raise ValueError(
-            f"A symbolic checkpoint of {method} after refurbish reads an element again, and a stream may yield another one. Put {method} "
-            "before refurbish, read the source by index (rtf.sources), or leave options.experimental_symbolic_checkpoint out.")
+def _check_symbolic(dataset):
+  for stage in _in_graph(dataset):
+    by, skipped_by = map(dataset_graph.method_name, (stage.read_again_by, stage.skipped_by))
+    if stage.read_again_by and not stage.is_random_access():
+      raise ValueError(
+          f"A symbolic checkpoint of {by} after refurbish reads an element again, and a stream may yield another one. Put {by} before "
+          "refurbish, read the source by index (rtf.sources), or leave options.experimental_symbolic_checkpoint out.")
+    if stage.skipped_by:
+      raise ValueError(
+          f"A symbolic checkpoint of {skipped_by} after interleave lacks what it has skipped of a refurbish stage. Put {skipped_by} before "
+          "refurbish, or leave options.experimental_symbolic_checkpoint out.")
 
 
 def _save(iterator, serialize):
@@ -211,7 +212,7 @@ def _save(iterator, serialize):
     before, position = position["stages"], of(stages)
   symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
   if symbolic:
-    _check_elements_read_again(iterator._dataset)
+    _check_symbolic(iterator._dataset)
   restored = getattr(iterator, "_refurbish_tf_restored", None)
   position["between"] = symbolic  # Unless an element was read.
   for i, stage in enumerate(stages):

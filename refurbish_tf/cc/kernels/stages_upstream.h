@@ -9,7 +9,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "refurbish_tf/cc/kernels/names.h"
@@ -29,11 +28,8 @@ class StageDataset {
 
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 
-// Returns each stage once. Does not search functions. `read_again` gets for
-// each stage the type of a dataset after it that, with symbolic checkpoints,
-// may read an element again, or an empty string.
-std::vector<std::shared_ptr<Stage>> StagesUpstream(
-    const DatasetBase& dataset, std::vector<std::string>* read_again = nullptr);
+// Returns each stage once. Does not search functions.
+std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset);
 
 absl::Status SaveNextEpoch(IteratorStateWriter* writer, const Stage& stage);
 

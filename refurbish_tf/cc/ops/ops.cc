@@ -167,18 +167,20 @@ OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
 
-// The names of the refurbish stages that a dataset reads, upstream first.
+// The names of the refurbish stages that a dataset and its functions read,
+// upstream first.
 //
-// read_again: for each, the type of a dataset after it that, with symbolic
-// checkpoints, may read an element again, or nothing.
+// read_again_by: for each, an operation after it that, with symbolic
+// checkpoints, reads an element again, or nothing; skipped_by: one whose
+// symbolic checkpoint lacks what it has skipped, or nothing.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")
     .Output("stages: string")
-    .Output("read_again: string")
+    .Output("read_again_by: string")
+    .Output("skipped_by: string")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(c->UnknownDim()));
-      c->set_output(1, c->Vector(c->UnknownDim()));
+      for (int i = 0; i < 3; ++i) c->set_output(i, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
     });
 

@@ -9,6 +9,7 @@
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/refurbish/position_checkpoint.h"
+#include "refurbish_tf/cc/kernels/refurbish/stages_in_graph.h"
 #include "refurbish_tf/cc/kernels/stages_upstream.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/data/serialization_utils.h"
@@ -129,16 +130,18 @@ absl::Status NamesOfStages(OpKernelContext* ctx) {
   DatasetBase* dataset;
   TF_RETURN_IF_ERROR(
       tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
-  std::vector<std::string> read_again;
-  const auto stages = StagesUpstream(*dataset, &read_again);
+  const auto stages = StagesInGraph(ctx, *dataset);
   const TensorShape shape({static_cast<int64_t>(stages.size())});
-  Tensor names(DT_STRING, shape), types(DT_STRING, shape);
+  Tensor names(DT_STRING, shape), read_again(DT_STRING, shape),
+      skipped(DT_STRING, shape);
   for (size_t i = 0; i < stages.size(); ++i) {
-    names.vec<tstring>()(i) = stages[i]->id();
-    types.vec<tstring>()(i) = read_again[i];
+    names.vec<tstring>()(i) = stages[i].name;
+    read_again.vec<tstring>()(i) = stages[i].read_again_by;
+    skipped.vec<tstring>()(i) = stages[i].skipped_by;
   }
   ctx->set_output(0, names);
-  ctx->set_output(1, types);
+  ctx->set_output(1, read_again);
+  ctx->set_output(2, skipped);
   return absl::OkStatus();
 }
 
