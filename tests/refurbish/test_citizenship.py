@@ -289,6 +289,9 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
   assert autotune(with_options(STAGES[kind](Dataset.range(3)), "autotune", enabled=True))[0] is True
   assert autotune(STAGES[kind](with_options(Dataset.range(3), "autotune", initial_parallelism=3))) == (False, 3)
 
+
+@pytest.mark.parametrize("kind", ["echo", "adaptive echo"])
+def test_an_echo_in_a_function_reads_the_autotuners_options(kind):
   @tf.function
   def count():
     total = tf.constant(0, tf.int64)

@@ -146,33 +146,6 @@ def test_a_stage_keeps_the_store_alive():
   assert stage.stats.total.fresh == N
 
 
-def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
-  """A function that builds a stage makes a new one at each call, which is refused while another stage has the store."""
-  store = rtf.CacheStore()
-  calls = tf.Variable(0)
-
-  def partial_fn(index):
-    calls.assign_add(1)
-    return index
-
-  @tf.function
-  def one_epoch():
-    total = tf.constant(0, tf.int64)
-    for index in tf.data.Dataset.range(N).refurbish(partial_fn, r=100, store=store):
-      total += index
-    return total
-
-  for call in range(1, 4):
-    assert int(one_epoch()) == sum(range(N))
-    assert int(calls) == call * N
-  stage = Stage(store, offset=1, r=100)
-  stage.epoch()
-  with pytest.raises(tf.errors.FailedPreconditionError, match="another refurbish stage"):
-    one_epoch()
-  stage.epoch()
-  assert stage.stats.total.fresh == N
-
-
 def test_max_bytes_smaller_than_a_sample():
   """Refused when the stage is built if the size is known, otherwise when the sample comes, with both numbers and a remedy."""
   with pytest.raises(ValueError, match="8 bytes.*max_bytes=7"):
