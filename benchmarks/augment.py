@@ -8,6 +8,7 @@ import augment_peers as peers
 import common
 import numpy as np
 import tensorflow as tf
+import tensorflow_layers
 
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
@@ -136,7 +137,7 @@ def _section(quick, side, batched, absent):
     calls[name] = feed(large if is_large else images, _composed(sequence, side, batched))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
-    for name, (sequence, _) in policies(common.tensorflow_layers(), side).items():
+    for name, (sequence, _) in policies(tensorflow_layers, side).items():
       calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
   absent = _add_peers(calls, peers.Inputs(side, count, **inputs), batched, absent)
   return _measured(

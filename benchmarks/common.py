@@ -152,13 +152,6 @@ class Report:
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def tensorflow_layers():
-  """The policies as TensorFlow operations, which the tests compare ours with."""
-  sys.path.append(str(ROOT / "tests"))
-  from support import tensorflow_layers as layers
-  return layers
-
-
 def quotients(measured, baseline):
   """The quotient of every round, as a slow round affects both."""
   return [m / b for m, b in zip(measured, baseline)]

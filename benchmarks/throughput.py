@@ -11,6 +11,7 @@ import common
 import samples
 import numpy as np
 import tensorflow as tf
+import tensorflow_layers
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
@@ -23,7 +24,7 @@ LIKE_DECODE = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}
 REUSE_FACTORS = (1, 2, 3, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
-MODULES = rtf.augment, common.tensorflow_layers()
+MODULES = rtf.augment, tensorflow_layers
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
 REFURBISHED, CACHED = "refurbish, r = {}", "cache after augmentation"

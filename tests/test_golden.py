@@ -1,6 +1,7 @@
 """What the native layers return by seed, byte for byte, as it was recorded in support/golden.json.
 
-The other tests compare the layers with references that can change with them. This one does not let the bytes change.
+The other tests compare the layers with other libraries and definitions, often within a level. This one does not let the bytes
+change.
 `python tests/test_golden.py` records them again: only after the version of a layer was raised on purpose.
 """
 import functools

@@ -12,6 +12,7 @@ import tensorflow as tf
 import common
 import epochs
 import refurbish_tf as rtf
+import tensorflow_layers
 import throughput
 from refurbish_tf._internal import dataset_graph
 
@@ -40,7 +41,7 @@ def large(files):
 
 
 def _rand_augment():
-  return (common.tensorflow_layers() if IN_OPS else rtf.augment).rand_augment()
+  return (tensorflow_layers if IN_OPS else rtf.augment).rand_augment()
 
 
 def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):

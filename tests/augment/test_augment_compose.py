@@ -303,18 +303,6 @@ def _images(count, height, width, channels=3):
 
 class TestBatches:
 
-  @pytest.mark.parametrize("known", [True, False])
-  def test_is_what_compose_makes_of_each_image(self, known):
-    mean, std = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
-    batched, images = batched_layers(4, mean, std), _images(30, 8, 9)
-    single = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.normalize(mean, std)])
-    function = tf.function(batched, autograph=False).get_concrete_function(
-        tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
-    np.testing.assert_array_equal(
-        function(tf.constant(images), seed=tf.constant([7, 0])),
-        [single(image, seed=augment.seed_at([7, 0], i)) for i, image in enumerate(images)])
-    np.testing.assert_array_equal(batched.pixels(images, batched.draws([7, 0], 30)), batched(images, seed=[7, 0]))
-
   def test_without_seed_draws_anew_for_each_batch_and_epoch(self):
     tf.random.set_seed(3)
     images = np.stack([IMAGES["noise"]] * 8)
@@ -346,14 +334,3 @@ class TestBatches:
     batched = batched_layers(4, *normalisation)
     spec = tf.function(batched).get_concrete_function(tf.TensorSpec(shape, tf.uint8)).structured_outputs
     assert spec.shape.as_list() == shape and spec.dtype == (tf.float32 if normalisation else tf.uint8)
-
-  def test_passes_labels_and_dicts_on(self):
-    batched = batched_layers(2)
-    images = _images(4, 8, 8)
-    alone = batched(images, seed=[7, 0])
-    result, labels = batched(images, [1, 2, 3, 4], seed=[7, 0])
-    assert labels == [1, 2, 3, 4]
-    np.testing.assert_array_equal(result, alone)
-    result = batched({"image": images, "label": 3}, seed=[7, 0])
-    assert result["label"] == 3
-    np.testing.assert_array_equal(result["image"], alone)

@@ -9,7 +9,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment.native_layers import HalfAugmented
 from support import cases
-from support.images import IMAGES, TELLING, by_pillow, make_seeds, mapped
+from support.images import IMAGES, TELLING, by_pillow
 
 # The tables as in the authors' TensorFlow code: operation, probability, magnitude, twice a line. Even operations without
 # a magnitude are given one there.
@@ -124,14 +124,6 @@ PIPELINE = [*augment.auto_augment("cifar10"), augment.random_crop(padding=2), au
 
 
 class TestSplit:
-
-  # test_augment_compose.py tests the seeds of the parts; here what is passed between them is not just an image.
-  @pytest.mark.parametrize("at", cases.some([2, 3, 1], 1))
-  def test_parts_make_up_the_whole(self, at):
-    whole = mapped(augment.compose(PIPELINE), TELLING, make_seeds(40))
-    partial_fn, final_fn = augment.split(PIPELINE, at)
-    parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, make_seeds(40))
-    np.testing.assert_array_equal(parts, whole)
 
   @pytest.mark.parametrize("on_disk", cases.some([False, True], 1))
   def test_sub_policy_travels_through_the_cache_store(self, on_disk, tmp_path):

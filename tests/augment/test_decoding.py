@@ -1,7 +1,7 @@
 """`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
-import collections
 import functools
 import io
+import itertools
 import math
 import pickle
 import resource
@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import final_reference as reference
-from support.images import DECODES_WEBP, decoded, make_seeds
+from support.images import DECODES_WEBP, decoded, make_seeds, window
 
 augment = rtf.augment
 # Height and width: common ones, one pixel, and some that no window of the ratios fits into.
@@ -33,32 +32,29 @@ decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEG
 decode_and_crop_jpeg = functools.partial(tf.io.decode_and_crop_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
 
 
-@functools.lru_cache
-def _places(height, width):
-  """A file without losses, in which each pixel is its own number."""
-  numbers = np.arange(height * width, dtype=np.int32).reshape(height, width)
-  return tf.io.encode_png(np.stack([numbers % 256, numbers // 256 % 256, numbers // 65_536], axis=-1).astype(np.uint8))
-
-
-def _window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
-  part = augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
-  top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
-  return [top, left, *part.shape[:2]]
-
-
 @pytest.mark.parametrize("scale, ratio", [
     ((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))])
-def test_windows_are_those_of_the_reference(scale, ratio):
-  attempts = collections.Counter()
-  for height, width in SIZES:
-    for seed in make_seeds(20):
-      layer = reference.ResizedCrop(1, 1, scale, ratio)
-      expected = list(layer.box(height, width, layer.draws(seed)))
-      assert _window(height, width, seed, scale, ratio) == expected
-      top, left, h, w = expected
-      assert 0 <= top <= top + h <= height and 0 <= left <= left + w <= width and h > 0 and w > 0
-      attempts[expected[2:] == [height, width]] += 1
-  assert attempts[False]
+def test_windows_are_torchvisions_for_what_is_drawn(scale, ratio):
+  """Its `RandomResizedCrop.get_params`, and without a window that fits the largest part in the middle."""
+  attempts = set()
+  for (height, width), seed in itertools.product(SIZES, make_seeds(20)):
+    drawn = (augment.random_resized_crop(1, scale, ratio).draws(seed).numpy() / 2**31).tolist()
+    w, h = width, height
+    if width < height * ratio[0]:
+      h = max(1, min(height, round(width / ratio[0])))
+    elif width > height * ratio[1]:
+      w = max(1, min(width, round(height * ratio[1])))
+    expected = [(height - h) // 2, (width - w) // 2, h, w]
+    for share, at in zip(drawn[:20:2], drawn[1:20:2]):
+      area = height * width * (scale[0] + share * (scale[1] - scale[0]))
+      aspect = math.exp(math.log(ratio[0]) + at * math.log(ratio[1] / ratio[0]))
+      w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+      if 0 < w <= width and 0 < h <= height:
+        expected = [int(drawn[20] * (height - h + 1)), int(drawn[21] * (width - w + 1)), h, w]
+        break
+    assert window(height, width, seed, scale, ratio) == expected
+    attempts.add(expected[2:] == [height, width])
+  assert False in attempts
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -68,7 +64,7 @@ def test_it_is_that_part_of_the_decoded_image(height, width, channels):
   decoded = decode_jpeg(file).numpy()
   layer = augment.decode_random_resized_crop()
   for seed in make_seeds(10):
-    top, left, h, w = _window(height, width, seed)
+    top, left, h, w = window(height, width, seed)
     part = layer(file, seed=seed).numpy()
     np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
 
@@ -103,7 +99,7 @@ def test_pixels_are_pillows(mode, options):
     decoded = augment.decode(apply_exif_orientation=True)(file)
     assert np.abs(_levels(decoded, expected)).max() <= (mode == "CMYK")
     for seed in make_seeds(8):
-      top, left, h, w = _window(*expected.shape[:2], seed)
+      top, left, h, w = window(*expected.shape[:2], seed)
       part = augment.decode_random_resized_crop(apply_exif_orientation=True)(file, seed=seed)
       np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
 
@@ -117,9 +113,9 @@ class TestSize:
     for ramp in np.mgrid[:301, :403] * 0.6:
       file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
       for seed in make_seeds(12):
-        window = _window(301, 403, seed)
-        scaled = window[2] >= 2 * size[0] and window[3] >= 2 * size[1]
-        part = decode_and_crop_jpeg(file, window)
+        box = window(301, 403, seed)
+        scaled = box[2] >= 2 * size[0] and box[3] >= 2 * size[1]
+        part = decode_and_crop_jpeg(file, box)
         difference = _levels(layer(file, seed=seed), tf.image.resize(part, size, antialias=True))
         assert difference.shape == (*size, 3)
         assert scaled or np.abs(difference).max() < 1
@@ -153,14 +149,14 @@ class TestSize:
     else:
       file = tf.io.encode_jpeg(image, **options)
     for seed in make_seeds(3):
-      part = decode_and_crop_jpeg(file, _window(203, 300, seed))
+      part = decode_and_crop_jpeg(file, window(203, 300, seed))
       for size in (24, 150):
         expected = tf.image.resize(part, [size, size], antialias=True)
         assert np.abs(_levels(augment.decode_random_resized_crop(size)(file, seed=seed), expected)).mean() <= 2
 
   def test_of_four_colours(self):
     file = _saved(Image.fromarray(_photograph(60, 80)).convert("CMYK"), "JPEG")
-    part = decode_and_crop_jpeg(file, _window(60, 80, [1, 2]))
+    part = decode_and_crop_jpeg(file, window(60, 80, [1, 2]))
     np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=[1, 2]), part)
     assert augment.decode((30, 40))(file).shape == [30, 40, 3]
 
@@ -241,7 +237,7 @@ class TestOtherFormats:
     resized = tf.image.resize(whole, [25, 30], antialias=True)
     assert np.abs(_levels(augment.decode((25, 30))(file), np.rint(resized))).max() <= 1
     for seed in make_seeds(4):
-      top, left, h, w = _window(60, 80, seed)
+      top, left, h, w = window(60, 80, seed)
       part = whole[top:top + h, left:left + w]
       np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=seed), part)
       resized = tf.image.resize(part, [25, 30], antialias=True)

@@ -87,14 +87,6 @@ class TestPixels:
     np.testing.assert_array_equal(made, image[..., COLOURS[channels]])
 
 
-def test_a_window_is_that_of_8_bits():
-  """It is drawn from the seed and the size alone."""
-  high, low = (_noise(33, 47) // 256 * 257), (_noise(33, 47) // 256).astype(np.uint8)
-  for seed in make_seeds(5):
-    made = augment.decode_random_resized_crop(dtype=tf.uint16)(_png(high), seed=seed)
-    np.testing.assert_array_equal(made.numpy() // 257, augment.decode_random_resized_crop()(_png(low), seed=seed))
-
-
 @pytest.mark.parametrize("layer, name", [
     (augment.decode, "decode"), (lambda *size, **options: lambda file: augment.decode_random_resized_crop(*size, **options)(file, seed=[1, 2]),
                                  "decode_random_resized_crop")], ids=["decode", "decode_random_resized_crop"])

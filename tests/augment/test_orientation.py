@@ -141,31 +141,6 @@ class TestIsPillows:
         assert np.abs(difference).max() <= 3 and np.abs(difference[1:-1, 1:-1].mean()) < 0.4
 
 
-def _damaged_blocks():
-  exif = Image.Exif()
-  exif[TAG] = 6
-  whole = exif.tobytes()
-  value = whole.index(b"\1\x12\0\3") + 8
-  random = np.random.default_rng(0)
-  yield whole[:value]
-  yield whole[:6]
-  yield whole[:10] + b"\xff\xff\xff\xff" + whole[14:]
-  yield whole[:value - 4] + b"\xff\xff\xff\xff" + whole[value:]
-  yield whole[:value] + b"\0\x09" + whole[value + 2:]
-  for _ in range(10):
-    yield whole[:6] + random.bytes(random.integers(1, 60))
-
-
-@pytest.mark.parametrize("kind", decoded(KINDS))
-def test_a_damaged_block_says_nothing(kind):
-  image = _noise(24, 33)
-  expected = augment.decode()(_saved(image, kind))
-  for exif in _damaged_blocks():
-    file = _saved(image, kind, exif=exif)
-    assert exif[6:] in file
-    np.testing.assert_array_equal(augment.decode()(file), expected)
-
-
 @needs_webp
 class TestWebp:
 
@@ -219,25 +194,15 @@ def _with_sides(kind, place, form, *sides, **options):
   return bytes(file)
 
 
-def _webp(chunks):
-  return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WEBP" + chunks
-
-
+# One of each format, as image_file_test.cc has their forms, and one whose number of pixels an int64 does not hold.
 HUGE = {
     "PNG": (_png(8115, 27_845), "8115 x 27845"),
     "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
-    # libpng passes over it.
-    "PNG with another chunk before": (_png(8115, 27_845, _chunk(b"aaAa", bytes(13))), "8115 x 27845"),
     "JPEG": (_with_sides("JPEG", lambda file: file.index(b"\xff\xc0") + 5, ">HH", 65_000, 64_000), "65000 x 64000"),
-    "GIF": (_with_sides("GIF", 6, "<HH", 64_000, 65_000), "65000 x 64000"),
     "GIF of a larger frame": (
         _with_sides("GIF", lambda file: file.index(b",\0\0\0\0") + 5, "<HH", 64_000, 65_000), "65000 x 64000"),
-    "BMP": (_with_sides("BMP", 18, "<ii", 64_000, 65_000), "65000 x 64000"),
     "BMP from the top": (_with_sides("BMP", 18, "<ii", 64_000, -65_000), "65000 x 64000"),
-    "WebP, lossy": (_with_sides("lossy WEBP", 26, "<HH", 16_000, 15_000), "15000 x 16000"),
-    "WebP, lossless": (_with_sides("WEBP", 21, "<I", 15_999 | 14_999 << 14), "15000 x 16000"),
-    "WebP, extended": (
-        _with_sides("WEBP", 24, "<HBHB", 16_000 - 1, 0, 15_000 - 1, 0, exif=b"Exif\0\0II"), "15000 x 16000")}
+    "WebP, lossless": (_with_sides("WEBP", 21, "<I", 15_999 | 14_999 << 14), "15000 x 16000")}
 
 
 @contextlib.contextmanager
@@ -285,17 +250,6 @@ class TestMaxPixels:
     many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7:-1] + one[begin:-1] * 600 + b";"
     with _bounded_memory():
       np.testing.assert_array_equal(augment.decode()(many), augment.decode()(one))
-
-  def test_is_also_of_what_libwebp_finds_without_a_chunk(self):
-    for options in ({"lossless": True}, {"quality": 80}):
-      bare = _webp(_saved(_noise(20, 30), "WEBP", **options)[20:])
-      with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG, PNG, GIF, BMP or WebP file"):
-        augment.decode(max_pixels=599)(bare)
-
-  def test_is_not_of_a_chunk_behind_the_image(self):
-    file = _webp(_saved(_noise(20, 30), "lossy WEBP")[12:] + b"VP8X" + struct.pack("<I", 10) + bytes(10))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="=599 pixels, got a WebP file of .* 20 x 30 pixels"):
-      augment.decode(max_pixels=599)(file)
 
 
 @pytest.mark.parametrize("before", [b"", _chunk(b"aaAa", b"")])

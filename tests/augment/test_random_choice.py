@@ -7,44 +7,29 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from support import ROOT
-from support import choice_reference as reference
-from support import final_reference as final
 from support.images import chi_square, make_seeds, noise
 
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_detection.json").read_text(encoding="utf-8"))
 SEED, UNIT = [7, 0], 2**31
-FLIP, CROP, CUTOUT = (augment.random_flip(), final.Flip()), (augment.random_crop(padding=3), final.Crop(3)), (augment.cutout(4), final.Cutout(4))
+FLIP, CROP, CUTOUT = augment.random_flip(), augment.random_crop(padding=3), augment.cutout(4)
 
 
-def ours(chains):
-  return [[layer for layer, _ in chain] if len(chain) > 1 else chain[0][0] for chain in chains]
-
-
-def choice(p, *chains):
-  weights = p or [1] * len(chains)
-  parts = tuple(weight / sum(weights) for weight in weights)
-  return augment.random_choice(ours(chains), p), reference.Choice(tuple(tuple(each for _, each in chain) for chain in chains), parts)
-
-
-def order(*chains):
-  return augment.random_order(ours(chains)), reference.Order(tuple(tuple(each for _, each in chain) for chain in chains))
-
-
-LAYERS = [
-    choice(None, [FLIP], [CROP, CUTOUT], [CUTOUT]), choice([2, 0, 5], [CROP], [FLIP], [order([CUTOUT], [FLIP, CROP])]), choice([3], [FLIP]),
-    order([CROP], [FLIP], [CUTOUT]), order([FLIP, CROP], [choice([1, 4], [CUTOUT], [FLIP, choice(None, [CROP], [FLIP])])]), order([CROP])]
-
-
-@pytest.mark.parametrize("number", range(len(LAYERS)))
-def test_is_as_its_reference(number):
-  layer, expected = LAYERS[number]
-  images = noise(40, 9, 13, 3)
-  draws = layer.draws(SEED, 40).numpy()
-  for k, image in enumerate(images):
-    seed = final.seed_at(SEED, k)
-    np.testing.assert_array_equal(draws[k], expected.draws(seed))
-    np.testing.assert_array_equal(layer(image, seed), expected.pixels(image, expected.draws(seed)))
+def test_draws_are_those_of_the_layers_at_their_positions():
+  """Which go on from one choice, or one layer of an order, to the next; with choices in orders and orders in choices."""
+  images, identity = noise(40, 9, 13, 3), augment.random_flip(p=0)
+  inner = augment.random_order([[CUTOUT], [FLIP, CROP]])
+  layer = augment.random_choice([CROP, [CUTOUT, FLIP], inner], [2, 0, 5])
+  draws, first, last = layer.draws(SEED, 40).numpy(), augment.compose([CROP]), augment.compose([identity] * 3 + [inner])
+  for image, drawn, seed in zip(images, draws, (augment.seed_at(SEED, k) for k in range(40))):
+    np.testing.assert_array_equal(drawn, layer.draws(seed))
+    np.testing.assert_array_equal(layer(image, seed), (first if drawn[0] < UNIT * 2 / 7 else last)(image, seed=seed))
+  assert 0 < (draws[:, 0] < UNIT * 2 / 7).sum() < 40
   np.testing.assert_array_equal(layer(images, SEED), layer.pixels(images, draws))
+  nested = augment.random_order([[FLIP, layer], CUTOUT])
+  steps = [augment.compose([FLIP, layer]), augment.compose([identity, identity, CUTOUT])]
+  for image, seed in zip(images, make_seeds(20)):
+    first, second = reversed(steps) if nested.draws(seed)[0] else steps
+    np.testing.assert_array_equal(nested(image, seed), second(first(image, seed=seed), seed=seed))
 
 
 @pytest.mark.parametrize("case", RIVALS["order"], ids=range(6))
@@ -122,7 +107,7 @@ def test_a_policy_is_one_choice():
     chosen = layer.draws(SEED, 30).numpy()[:, 0] * np.int64(3) // UNIT == k // 2
     assert chosen.any()
     for number in np.flatnonzero(chosen):
-      np.testing.assert_array_equal(made[number], fn(images[number], seed=final.seed_at(SEED, int(number))))
+      np.testing.assert_array_equal(made[number], fn(images[number], seed=augment.seed_at(SEED, int(number))))
 
 
 def test_static_sizes():

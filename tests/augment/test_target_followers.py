@@ -11,8 +11,8 @@ from refurbish_tf import augment
 from refurbish_tf._internal import native
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.policy_layer import PolicyLayer
-from support import cases, final_reference
-from support.images import make_seeds, noise
+from support import cases
+from support.images import make_seeds, noise, window
 
 SIZE = (24, 30)
 
@@ -109,10 +109,9 @@ class TestImage:
 
   def test_of_larger_ones_resizes_and_blurs_are_larger(self):
     small, large = noise(*SIZE, 3), noise(96, 120, 3)
-    expected = final_reference.ResizedCrop(10, 15)
     crop = augment.compose([augment.random_resized_crop((10, 15), antialias=True)], {1: "image"})
     for seed in make_seeds(8):
-      y, x, height, width = np.array(expected.box(*SIZE, expected.draws(final_reference.seed_at(seed, 0)))) * 4
+      y, x, height, width = np.multiply(window(*SIZE, augment.seed_at(seed, 0)), 4)
       np.testing.assert_array_equal(crop(small, large, seed=seed)[1], augment.resize((40, 60))(large[y:y + height, x:x + width]))
     blur = augment.compose([augment.gaussian_blur(7, (2, 2))], {1: "image"})
     np.testing.assert_array_equal(blur(small, large, seed=[7, 0])[1], augment.gaussian_blur(25, (8, 8))(large, [7, 0]))

@@ -9,6 +9,7 @@ from PIL import ImageOps
 import pytest
 import tensorflow as tf
 
+from refurbish_tf import augment
 from support import ROOT
 
 GREY = (128, 128, 128)
@@ -106,6 +107,20 @@ def mapped(layer, image, seeds):
   """The results of `layer` for one image and each of `seeds`, in one dataset."""
   dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(tf.constant(image), seed=seed))
   return np.stack(list(dataset.as_numpy_iterator()))
+
+
+@functools.lru_cache
+def _places(height, width):
+  """A file without losses, in which each pixel is its own number."""
+  numbers = np.arange(height * width, dtype=np.int32).reshape(height, width)
+  return tf.io.encode_png(np.stack([numbers % 256, numbers // 256 % 256, numbers // 65_536], axis=-1).astype(np.uint8))
+
+
+def window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
+  """The part of an image that a resized crop takes: y, x, height and width."""
+  part = augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
+  top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
+  return [top, left, *part.shape[:2]]
 
 
 def chi_square(counts):

@@ -236,19 +236,6 @@ TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
   }
 }
 
-TEST(GeometryTest, RefusesImagesOfTwoSizes) {
-  const auto behind = [](const std::string& text, ImageSize size) {
-    return LayerChain::Parse({text})->Behind({size, {ValueType::kUint8, 3}});
-  };
-  for (const char* const text : {"random_rotate90 position=-1", "random_transpose position=-1 below=1073741824"}) {
-    EXPECT_FALSE(behind(text, {4, 5}).ok());
-    EXPECT_TRUE(behind(text, {5, 5}).ok());
-    EXPECT_TRUE(behind(text, {5, kUnknown}).ok());
-  }
-  EXPECT_EQ(behind("random_transpose position=-1 below=2147483648", {4, 5})->size, (ImageSize{5, 4}));
-  EXPECT_EQ(behind("random_transpose position=-1 below=0", {4, 5})->size, (ImageSize{4, 5}));
-}
-
 TEST(GeometryTest, PadsWithinTheLimits) {
   const auto behind = [](const std::string& rest, ImageSize size) {
     return LayerChain::Parse({absl::StrCat("pad position=-1 left=3 top=0 right=4 bottom=0 fill=0 mode=", rest)})

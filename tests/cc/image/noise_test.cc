@@ -63,6 +63,33 @@ void ExpectNoise(const std::vector<Value>& values, const AddedNoise& noise, Valu
   }
 }
 
+// Each sum of four bytes with each fraction, by how probable it is.
+TEST(NoiseTest, IsNormal) {
+  std::vector<double> sums = {1};
+  for (int byte = 0; byte < 4; ++byte) {
+    std::vector<double> next(sums.size() + 255);
+    for (size_t i = 0; i < sums.size() * 256; ++i) next[i / 256 + i % 256] += sums[i / 256] / 256;
+    sums = next;
+  }
+  const NoisePlan plan({0, 1, false, {}}, ValueType::kFloat32);
+  double below = 0, squares = 0, fourths = 0, last = -6;
+  for (size_t i = 0; i < sums.size() * 256; ++i) {
+    const double at = (static_cast<double>(i) - 130687.5) / 131072, probability = sums[i / 256] / 256;
+    double noise = 0;
+    for (int k = 4; k >= 0; --k) noise = noise * at * at + plan.factors[k];
+    noise *= at;
+    ASSERT_GT(noise, last);
+    last = noise;
+    ASSERT_NEAR(below + probability / 2, 0.5 * std::erfc(-noise / std::sqrt(2)), 1.1e-4) << i;
+    below += probability;
+    squares += probability * noise * noise;
+    fourths += probability * noise * noise * noise * noise;
+  }
+  EXPECT_NEAR(last, 5.25, 0.05);
+  EXPECT_NEAR(squares, 1, 3e-4);
+  EXPECT_NEAR(fourths, 3, 0.01);
+}
+
 TEST(NoiseTest, IsAsItsDefinition) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 600; ++round) {

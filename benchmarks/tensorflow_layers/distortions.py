@@ -1,7 +1,7 @@
 """The distortions of AutoAugment and RandAugment, each a plain deterministic function of an image.
 
 >>> import tensorflow as tf
->>> from support.tensorflow_layers import distortions
+>>> from tensorflow_layers import distortions
 >>> image = tf.constant([[[10, 20, 30], [40, 50, 60]]], tf.uint8)
 >>> distortions.brightness(image, factor=2.0).numpy().tolist()
 [[[20, 40, 60], [80, 100, 120]]]

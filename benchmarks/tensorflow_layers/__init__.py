@@ -1,4 +1,4 @@
-"""The policies as TensorFlow operations: the reference of the native layers, value for value.
+"""The policies as TensorFlow operations, which the native layers are compared with: value for value the same.
 
 The functions are named as those of `rtf.augment`, and return layers, `layer(image, seed)`, for `compose` and `split`.
 """

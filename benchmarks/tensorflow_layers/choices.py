@@ -1,4 +1,4 @@
-"""What the references of the policies share: draws, and the choice of a function."""
+"""What the policies share: draws, and the choice of a function."""
 import functools
 
 import tensorflow as tf
