@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.drawing import figure as figures
+from refurbish_tf.plotting import figure as figures
 
 DOCS = pathlib.Path(__file__).parent
 SIDE, EPOCHS, SEED = 192, 6, 23

@@ -17,14 +17,14 @@ import tensorflow as tf
 from refurbish_tf import augment, diversity, keras, sources
 from refurbish_tf._internal import native, positions, shared_seeds
 from refurbish_tf._internal.method import as_method as _as_method
-from refurbish_tf._internal.mistakes import PipelineWarning
+from refurbish_tf._internal.pipeline_warnings import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
 from refurbish_tf.advice.advise import advise
 from refurbish_tf.advice.report import Advice, AdviceLayer
 from refurbish_tf.advice.strategies import Strategy
 from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
-from refurbish_tf.drawing.show import show
+from refurbish_tf.plotting.show import show
 from refurbish_tf.echo_op import AUTOTUNE, echo
 from refurbish_tf.epoch_position import EpochPosition
 from refurbish_tf.offload_op import as_offloaded, offload

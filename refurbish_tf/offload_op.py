@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import batches, checks, dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
-from refurbish_tf.augment import composition, device_layers, target_kinds, unnamed_targets
+from refurbish_tf.augment import composition, device_layers, target_kinds, target_hints
 from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment.native_layers import LayerChain
 from refurbish_tf.augment.targets import Following
@@ -359,7 +359,7 @@ def _check_others(spec, path, targets, moves):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
       raise ValueError(f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
-  others = [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image]
+  others = [(name, each) for name, each in target_hints.leaves(spec) if each is not image]
   for _, each in others:
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
@@ -372,8 +372,8 @@ def _check_others(spec, path, targets, moves):
   if len(path) > 1:
     others = [(name[1:] if name[0] == 0 else name, each) for name, each in others]
   others = [(name, each) for name, each in others if not any(name[:len(stays)] == stays for stays in targets or {})]
-  unnamed_targets.check_sizes(others, image.shape[:-1].as_list())
+  target_hints.check_sizes(others, image.shape[:-1].as_list())
   if moves:
     lead = image.shape.rank - 3
-    unnamed_targets.check_names(others, lead)
-    unnamed_targets.warn_of_companions(others, lead)
+    target_hints.check_names(others, lead)
+    target_hints.warn_of_companions(others, lead)

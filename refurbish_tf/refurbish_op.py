@@ -11,7 +11,7 @@ from typing import Any, Callable, Literal, Sequence, get_args
 import tensorflow as tf
 
 from refurbish_tf import stats
-from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, mistakes, native, positions, tracing
+from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, pipeline_warnings, native, positions, tracing
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
@@ -128,8 +128,8 @@ def refurbish(
         {True: "true", False: "false", None: "default"}[deterministic], name, num_partial_layers)
     if on_disk:
       fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
-    mistakes.check_source(source)
-    mistakes.check_distribution()
+    pipeline_warnings.check_source(source)
+    pipeline_warnings.check_distribution()
     return dataset
 
   return transformation

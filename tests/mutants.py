@@ -176,12 +176,12 @@ MUTANTS = [
         "result = room_.Offer(stats_.bytes)",
         "refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
     Mutant(
-        "a store grows until memory runs out", "cc/store/memory/memory_room.cc",
+        "a store grows until memory runs out", "cc/store/memory/memory_pressure_limit.cc",
         "!is_short_ && memory.free < reserve",
         "memory.free < 0",
         "cc/test_cc.py::test_cc[address_undefined-memory_store_test]"),
     Mutant(
-        "what is dropped is spread over all regions", "cc/store/samples/memory_samples.h",
+        "what is dropped is spread over all regions", "cc/sample_store/memory_samples.h",
         "    return RegionOf(sample);\n",
         "    return MemoryStore<Sample>::Region(sample);\n",
         "store/test_memory_short.py::test_what_is_dropped_is_what_is_short"),
@@ -212,7 +212,7 @@ MUTANTS = [
         "bytes >= 64",
         "cc/test_cc.py::test_cc[address_undefined-transit_attack_test]"),
     Mutant(
-        "samples of another shape come out of a store", "cc/store/samples/sample_store.cc",
+        "samples of another shape come out of a store", "cc/sample_store/sample_store.cc",
         "        !shapes[i].IsCompatibleWith(sample[i].shape())) {",
         "        shapes[i].unknown_rank()) {",
         "store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import dataset_graph, mistakes, version
+from refurbish_tf._internal import dataset_graph, pipeline_warnings, version
 from refurbish_tf._internal.processes import worker
 from refurbish_tf._internal.tensorflow_internals import context, script_ops
 
@@ -25,12 +25,12 @@ PREPARED_WITH = "prepared_with"
 OTHER_FUNCTION = (
     "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is evicted. To "
     "start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If you mean "
-    f"to use these samples, silence this: {mistakes.SILENCE}.")
+    f"to use these samples, silence this: {pipeline_warnings.SILENCE}.")
 OTHER_FILES = (
     "store {path} holds samples of other files or labels than the source finds now: files were added, removed, renamed or "
     "put into another class. A sample is identified by its position, so refurbish may take the sample of one file for another. "
     "To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If the "
-    f"samples are right, silence this: {mistakes.SILENCE}.")
+    f"samples are right, silence this: {pipeline_warnings.SILENCE}.")
 
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
@@ -236,9 +236,9 @@ def check_store(store, r, stage):
   # The others prepared nothing, or nothing that is still in use.
   live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2]
   if any(function_differs(what, stage) for _, what in live):
-    mistakes.warn(OTHER_FUNCTION.format(path=store.path))
+    pipeline_warnings.warn(OTHER_FUNCTION.format(path=store.path))
   if any(what["files"] and stage["files"] and what["files"] != stage["files"] for _, what in live):
-    mistakes.warn(OTHER_FILES.format(path=store.path))
+    pipeline_warnings.warn(OTHER_FILES.format(path=store.path))
   if not live or live[-1][1] != stage:
     live.append((stats.epochs, stage))
   # ValueError: on a full disk it cannot be recorded.

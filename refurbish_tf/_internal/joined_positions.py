@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes, positions
+from refurbish_tf._internal import pipeline_warnings, positions
 
 # Functions that return the position in what a loader or a callback has saved, None for anything else.
 READERS = []
@@ -19,7 +19,7 @@ def joined(saved):
   found = [read(each) for each in saved]
   value, lost = join(found)
   if lost:
-    mistakes.warn(
+    pipeline_warnings.warn(
         f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
         f"{', '.join(map(str, lost))}). " + (
             "All their samples come again in this epoch, and are prepared again." if value["stages"][0]["begun"] else

@@ -21,7 +21,7 @@ _MOST_TRIES = 1000
 # Datasets that yield an element as soon as they have read it, so that what has left a stage is what was handed out.
 _PASSES_ON = frozenset({
     "_BatchDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset", "_RepeatDataset", "_ZipDataset",
-    "HandOverDataset"})
+    "LoaderOutputDataset"})
 # They read ahead, but a symbolic checkpoint is of what was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 

@@ -3,13 +3,13 @@ import functools
 
 import tensorflow as tf
 
-from refurbish_tf._internal import fingerprint, mistakes
+from refurbish_tf._internal import fingerprint, pipeline_warnings
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
 SHARED_SEED = (
     "{number} refurbish stages of this pipeline have seed={seed}, the same partial_fn and different sources: sample i of each gets the "
     "same random numbers. Give each stage another seed, such as seed={seed} + k, or none, or make one stage of the concatenated "
-    f"sources. If the samples are to share their numbers, silence this: {mistakes.SILENCE}.")
+    f"sources. If the samples are to share their numbers, silence this: {pipeline_warnings.SILENCE}.")
 
 
 def check(dataset):
@@ -31,7 +31,7 @@ def check(dataset):
     if alike:
       for stage in (stages[0], *alike):
         stage.has_warned_of_seed = True
-      mistakes.warn(SHARED_SEED.format(number=1 + len(alike), seed=seed))
+      pipeline_warnings.warn(SHARED_SEED.format(number=1 + len(alike), seed=seed))
 
 
 def _merged(dataset):

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import sources
-from refurbish_tf._internal import dataset_graph, machine, mistakes
+from refurbish_tf._internal import dataset_graph, machine, pipeline_warnings
 from refurbish_tf._internal.processes import pool
 from refurbish_tf.advice import outcomes, samples
 from refurbish_tf.augment.target_kinds import checked_targets
@@ -99,7 +99,7 @@ class Measurement:
     self.costs = Costs()
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
       # The user's own pipeline will warn.
-      warnings.simplefilter("ignore", mistakes.PipelineWarning)
+      warnings.simplefilter("ignore", pipeline_warnings.PipelineWarning)
       self._folder = disk and stack.enter_context(tempfile.TemporaryDirectory(prefix=".advise-", dir=disk))
       self._read()
       self._choose_sizes(batch_size)

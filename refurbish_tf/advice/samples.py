@@ -5,7 +5,7 @@ import re
 
 import tensorflow as tf
 
-from refurbish_tf._internal import dataset_graph, mistakes, tracing
+from refurbish_tf._internal import dataset_graph, pipeline_warnings, tracing
 from refurbish_tf._internal.tensorflow_internals import none_tensor, op_def_registry
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.targets import layer_name
@@ -107,7 +107,7 @@ def check_source(source):
     raise ValueError(
         f"source must not have a stage that keeps something yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "
         "advise says which to use. Pass what stands before it, and all layers.")
-  if mistakes.yields_batches(source):
+  if pipeline_warnings.yields_batches(source):
     raise ValueError(
         f"source must yield single samples, got batches: {source.element_spec}. Leave .batch out, and pass batch_size to "
         "advise; split what cannot be read otherwise with .unbatch().")

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes
+from refurbish_tf._internal import pipeline_warnings
 from .layers import checked_real, checked_seed, checked_when_it_runs, checked_whole, looks_like_volume_of_channels, way_to_channels
 from .native_layers import of_rank
 from .target_kinds import shown
@@ -86,9 +86,9 @@ class DepthLayer:
           if image.shape.rank != 5 else
           f"image of {self.__name__} must be one volume {form}, got shape {image.shape}. Put the layer before batch.")
     if looks_like_volume_of_channels(image.shape):
-      mistakes.warn(
+      pipeline_warnings.warn(
           f"image of {self.__name__} has the shape {image.shape}, which is taken for {form}. {way_to_channels(image.shape)} If it is as it "
-          f"should be, silence this: {mistakes.SILENCE}.")
+          f"should be, silence this: {pipeline_warnings.SILENCE}.")
     chosen = self._chosen(tf.shape(image)[0], image.shape[0], seed)
     return chosen(image), [self._followed(chosen, image, *target) for target in targets]
 

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from refurbish_tf._internal import native
-from . import layers, target_kinds, unnamed_targets
+from . import layers, target_kinds, target_hints
 from .composition import image_of, with_image
 from .target_kinds import named, shown
 from .targets import replaced
@@ -155,7 +155,7 @@ class _Mixing:
     element = images
     images = self._checked_images(image_of(element))
     seed = layers.new_seed() if seed is None else layers.checked_seed(seed, self.__name__)
-    found = list(unnamed_targets.components(element, rest))
+    found = list(target_hints.components(element, rest))
     kinds = self._kinds_of(found)
     mixed, lambdas, partners = native.ops().refurbish_tf_mix_images(images=images, seed=seed, **self._arguments)
     element, rest = with_image(element, mixed), [element, *rest]
@@ -200,7 +200,7 @@ class _Mixing:
 
   def _usual_kind(self, path, value):
     place, name = path[0], str(path[-1]).lower()
-    if unnamed_targets.kind_by_name(path, value, 1) is None:
+    if target_hints.kind_by_name(path, value, 1) is None:
       if place == 1 or name in _LABEL_NAMES:
         return LABEL
       is_floating = getattr(value, "dtype", None) is not None and tf.as_dtype(value.dtype).is_floating

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes, native, tracing
+from refurbish_tf._internal import pipeline_warnings, native, tracing
 from .layers import (
     check_is_one, checked_real, checked_seed, checked_when_it_runs, looks_like_volume_of_channels, way_to_channels, way_to_dtype)
 from .target_kinds import BOXES, shown
@@ -312,10 +312,10 @@ class LayerChain:
     if told.problem:
       raise self._refusal(told, dtype, shape)
     if _has_more_channels_than_rows(shape) or self._clips and looks_like_volume_of_channels(list(sizes)):
-      mistakes.warn(
+      pipeline_warnings.warn(
           f"image of {self._whose} has the shape {shape}, which is taken for {'[frames, ' if self._clips and shape.rank == 4 else '['}"
           f"height, width, channels], {shape[-1]} of them. "
-          f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
+          f"{way_to_channels(shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}.")
     return image
 
   def _refusal(self, told, dtype, shape):

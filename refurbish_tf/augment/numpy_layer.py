@@ -18,7 +18,7 @@ import weakref
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import machine, mistakes, tracing
+from refurbish_tf._internal import machine, pipeline_warnings, tracing
 from refurbish_tf._internal.processes import pool, worker
 from .layers import checked_seed, checked_whole
 from .other_libraries import adapted, check_is_decoded, keywords
@@ -36,7 +36,7 @@ _here = threading.RLock()
 _UNSTEADY = (
     "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not seeded: a state "
     "that is made or kept inside of a library, or the clock. Draw from rng alone, or pass it on, as with "
-    f"seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: {mistakes.SILENCE}.")
+    f"seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: {pipeline_warnings.SILENCE}.")
 
 
 def numpy_layer(
@@ -182,7 +182,7 @@ class NumpyLayer:
       self._count(began, seconds)
     if is_unsteady and not self._has_warned:
       self._has_warned = True
-      mistakes.warn(_UNSTEADY.format(name=self.__name__))
+      pipeline_warnings.warn(_UNSTEADY.format(name=self.__name__))
     return made
 
   def _called_here(self, seed, names, values):

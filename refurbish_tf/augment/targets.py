@@ -7,8 +7,8 @@ import re
 
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes
-from . import target_kinds, unnamed_targets
+from refurbish_tf._internal import pipeline_warnings
+from . import target_kinds, target_hints
 from .decoding import Decoder
 from .depth_layers import DepthLayer
 from .layers import checked_when_it_runs
@@ -74,10 +74,10 @@ def warn_of_first_alone(layer, position, targets):
   room, names, inner = _known_as(layer)
   followers = [shown(path) for path, kind in targets.items() if kind == "image"]
   if followers and room and any(map(_RANDOM.search, names)):
-    mistakes.warn(
+    pipeline_warnings.warn(
         f"{layer_name(layer)} at position {position} is given the first image alone, and leaves the component {followers[0]}, 'image', as "
         "it is. Use a layer of rtf.augment for both, such as color_jitter. If the images are to differ, silence this: "
-        f"{mistakes.SILENCE}.")
+        f"{pipeline_warnings.SILENCE}.")
   for each in inner if room else ():
     warn_of_first_alone(each, position, targets)
 
@@ -121,13 +121,13 @@ class Following:
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # What nobody has named.
     self._others = [] if targets == {} else [
-        (path, value) for path, value in unnamed_targets.components(element, rest)
+        (path, value) for path, value in target_hints.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
     self._check_others(image)
     self._check_others_beside_second_images()
     if moves:
-      unnamed_targets.check_names(self._others, len(lead))
-      unnamed_targets.warn_of_companions(self._others, len(lead))
+      target_hints.check_names(self._others, len(lead))
+      target_hints.warn_of_companions(self._others, len(lead))
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
@@ -141,7 +141,7 @@ class Following:
     if not isinstance(layer, NumpyLayer):
       others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
     if isinstance(layer, DepthLayer):
-      unnamed_targets.warn_of_slices(self._others, shape_of(image), layer.__name__)
+      target_hints.warn_of_slices(self._others, shape_of(image), layer.__name__)
     image, moved = layer.with_targets(image, others + named, seed)
     for (path, kind, given), tensor in zip(named, moved[len(others):]):
       # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.
@@ -161,7 +161,7 @@ class Following:
       is_resized = shape_of(made).rank is not None and (len(before) != len(after) or any(
           side not in (None, known) for side, known in zip(after, before)))
       if is_resized:
-        unnamed_targets.check_names(self._others, len(self._lead(image)))
+        target_hints.check_names(self._others, len(self._lead(image)))
       if is_resized and self._kinds:
         raise ValueError(
             f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
@@ -238,9 +238,9 @@ class Following:
     """Raises if what is not named has the size of the image. Where that is known when it runs, the next layer looks."""
     rank = shape_of(image).rank
     if _is_file(image):
-      self._maybe_maps = unnamed_targets.check_sizes(self._others, [*self._lead(image), None, None])
+      self._maybe_maps = target_hints.check_sizes(self._others, [*self._lead(image), None, None])
     elif rank is None or rank >= 3:
-      self._maybe_maps = unnamed_targets.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
+      self._maybe_maps = target_hints.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
     else:
       self._maybe_maps = []
 
@@ -248,12 +248,12 @@ class Following:
     """The same for the sizes of second images, if need be when it runs."""
     for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
       image = self._tensors[second]
-      for path, other in unnamed_targets.check_sizes(self._others, _sides(image), second=second):
+      for path, other in target_hints.check_sizes(self._others, _sides(image), second=second):
         sides, there = tf.shape(image)[:-1], tf.shape(other)[:image.shape.rank - 1]
         is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(tf.not_equal(there, sides[:tf.size(there)]))
         self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, (
             f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but `targets` does not "
-            f"name it. {unnamed_targets.way_of_second(path)} Got the sizes:"), there, sides)
+            f"name it. {target_hints.way_of_second(path)} Got the sizes:"), there, sides)
 
 
 def replaced(value, path, tensor):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, mistakes, native
+from refurbish_tf._internal import checks, pipeline_warnings, native
 from refurbish_tf.augment import composition
 from refurbish_tf.keras.step import StepCallback
 from refurbish_tf.stats import DERIVED, EpochStats, datasets, stats
@@ -154,10 +154,10 @@ def _check_scale(model, dataset):
             not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10)
   if scales and ranges:
     low, high = ranges[0]
-    mistakes.warn(
+    pipeline_warnings.warn(
         f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low + 0.0:.3g} to {high:.3g}, which would "
         "all look nearly alike to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); "
-        f"or make the network with include_preprocessing=False, if it has that argument. Silence this otherwise: {mistakes.SILENCE}.")
+        f"or make the network with include_preprocessing=False, if it has that argument. Silence this otherwise: {pipeline_warnings.SILENCE}.")
 
 
 def _keeps_range(layer):

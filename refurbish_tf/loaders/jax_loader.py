@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf.loaders import hand_over, loader
+from refurbish_tf.loaders import loader_output, loader
 
 if TYPE_CHECKING:
   import jax
@@ -98,7 +98,7 @@ class _Mover:
     on_cpu = all(device.platform == "cpu" for device in devices)
     self.num_ahead = 0 if on_cpu else 1
     if not on_cpu:
-      hand_over.tell_of_gpu("rtf.jax_loader")
+      loader_output.tell_of_gpu("rtf.jax_loader")
 
   def begin(self, tensors):
     arrays = [self._array(tensor) for tensor in tensors]

@@ -8,9 +8,9 @@ from typing import Any, Iterator
 
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, mistakes, positions
+from refurbish_tf._internal import checks, dataset_graph, pipeline_warnings, positions
 from refurbish_tf._internal.tensorflow_internals import none_tensor
-from refurbish_tf.loaders import hand_over
+from refurbish_tf.loaders import loader_output
 from refurbish_tf.loaders import state as states
 
 
@@ -25,11 +25,11 @@ class Loader:
     """Makes a loader, as the user's `function` does, with a `mover` of tensors.
 
     Its `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of them, `state(array)` a uint8
-    array as the framework has it. `num_ahead` and `exclusive` are those of `hand_over.pipeline`.
+    array as the framework has it. `num_ahead` and `exclusive` are those of `loader_output.pipeline`.
     """
     self._function = function
     self._mover = mover
-    self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
+    self._pipeline = loader_output.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
     datasets = dataset_graph.upstream_first(dataset)
     self._stages = positions.stages_of(dataset)
     self._reads_endless_service = dataset_graph.reads_endless_service(datasets)
@@ -88,7 +88,7 @@ class Loader:
         numbers without a seed, or reads a Python generator or a tf.data service.
     """
     if self._is_read_early:
-      mistakes.warn(
+      pipeline_warnings.warn(
           f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it trains on. A "
           "state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch begins with the order "
           "of the first one. Tell the number: .apply(tf.data.experimental.assert_cardinality(number)).")
@@ -180,7 +180,7 @@ class Loader:
         self._next_number = number
         for stage, passes in zip(self._stages, dataset_graph.passes(self._pipeline, self._stages)):
           if passes == math.inf:
-            mistakes.warn(
+            pipeline_warnings.warn(
                 f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first one "
                 "again, as after .repeat() without a number nobody knows how many epochs of the source were read. Give "
                 ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")

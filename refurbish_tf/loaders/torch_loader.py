@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes
-from refurbish_tf.loaders import hand_over, loader
+from refurbish_tf._internal import pipeline_warnings
+from refurbish_tf.loaders import loader_output, loader
 
 if TYPE_CHECKING:
   import torch
@@ -77,7 +77,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
       raise RuntimeError(
           f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Give it "cpu" where '
           "torch.cuda.is_available() is false, or install a driver and a PyTorch that fit your GPU.")
-    hand_over.tell_of_gpu("rtf.torch_loader")
+    loader_output.tell_of_gpu("rtf.torch_loader")
     mover = _ToCuda(torch, device) if device.type == "cuda" else _ToDevice(torch, device)
   return loader.Loader("rtf.torch_loader", dataset, mover)
 
@@ -89,7 +89,7 @@ def _tell_of_triton():
   except metadata.PackageNotFoundError:
     return
   if "triton" not in sys.modules and tuple(map(int, triton.split(".")[:2])) >= (3, 7):
-    mistakes.warn(
+    pipeline_warnings.warn(
         f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, as TensorFlow was imported "
         "before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports Triton, before TensorFlow "
         "and refurbish_tf.")

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, dataset_graph, mistakes
+from refurbish_tf._internal import checks, dataset_graph, pipeline_warnings
 
 SUBSETS = ("training", "validation", "both")
 # Where a name has a date or a number after its dot, each file has an extension of its own.
@@ -67,13 +67,13 @@ def find(directory, class_names, validation_split, subset, seed, kind):
         f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}")
   parts = [name for name in class_names if _PART.fullmatch(name)]
   if given is None and len(parts) > 1:
-    mistakes.warn(PARTS_AS_CLASSES.format(
+    pipeline_warnings.warn(PARTS_AS_CLASSES.format(
         method=kind.method, directory=checks.printable_path(directory), names=" and ".join(map(repr, parts)),
         part=files.join(directory, parts[0])))
   if given is None and len(class_names) == 1:
     inner = {path[len(files.join(directory, class_names[0], "")):].replace("\\", "/").partition("/")[0] for path in paths}
     if len(inner) > 1 and not any(name.lower().endswith(kind.formats) for name in inner):
-      mistakes.warn(ONE_CLASS.format(
+      pipeline_warnings.warn(ONE_CLASS.format(
           method=kind.method, directory=checks.printable_path(directory), name=class_names[0], inner=", ".join(sorted(inner)[:3]),
           deeper=files.join(directory, class_names[0])))
   if seed is not None:

@@ -85,7 +85,7 @@ def test_numpy_layer_gives_albumentations_the_targets(name):
     ({"a": "yxyx"}, ("pascal_voc",), "convert the target"), ({"a": "xy"}, (), r"KeypointParams\('xy'\)")])
 def test_targets_that_albumentations_would_not_follow_are_refused(targets, more, text):
   layer = of("albumentations.core", None)
-  layer.processors = {"bboxes": types.SimpleNamespace(params=types.SimpleNamespace(format=each)) for each in more}
+  layer.processors = {"bboxes": types.SimpleNamespace(params=types.SimpleNamespace(format=more[0]))} if more else {}
   shapes = {"flow": (4, 8, 6, 2), "image": IMAGES.shape, "mask": (4, 8, 6), "xy": (4, 3, 2)}
   source = tf.data.Dataset.from_tensor_slices(
       {"image": IMAGES, **{name: np.zeros(shapes.get(kind, (4, 3, 4)), np.uint8 if kind in ("mask", "image") else np.float32)

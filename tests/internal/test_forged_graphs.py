@@ -173,10 +173,10 @@ IMAGE_FILES = {
 }
 
 
-def hand_over(**changes):
+def loader_output(**changes):
   dataset = source()
   given = {"buffer_size": 1, "num_ahead": 0, "exclusive": False, **types_of(*dataset.element_spec), **changes}
-  return native.ops().refurbish_tf_hand_over_dataset(dataset._variant_tensor, **given)
+  return native.ops().refurbish_tf_loader_output_dataset(dataset._variant_tensor, **given)
 
 
 HAND_OVER = {"so many ahead that their number overflows": {"num_ahead": 2**63 - 1}, "two ahead": {"num_ahead": 2}}
@@ -270,7 +270,7 @@ IN_STORE = {
 
 TRIED = {
     offload: OFFLOAD, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, image_files: IMAGE_FILES,
-    hand_over: HAND_OVER, named: NAMED, layers: IMAGES, store_op: IN_STORE}
+    loader_output: HAND_OVER, named: NAMED, layers: IMAGES, store_op: IN_STORE}
 
 
 def run(function):
@@ -278,7 +278,7 @@ def run(function):
     print(name, file=sys.stderr, flush=True)
     with pytest.raises(tf.errors.InvalidArgumentError):
       function(**changes)
-  if function in (offload, refurbish, augmented, data_source, image_files, hand_over):
+  if function in (offload, refurbish, augmented, data_source, image_files, loader_output):
     function()
 
 

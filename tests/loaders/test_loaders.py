@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.loaders import hand_over
+from refurbish_tf.loaders import loader_output
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
 from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader, values
@@ -35,7 +35,7 @@ def structured(dtypes):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_batches_are_the_pipelines(framework):
-  assert set(hand_over.DTYPES) == set(DTYPES)
+  assert set(loader_output.DTYPES) == set(DTYPES)
   loader, bare = loader_of(framework, structured(DTYPES)), structured(DTYPES)
   assert len(loader) == 3
   for _ in range(3):
@@ -319,16 +319,16 @@ def test_an_error_on_the_way_takes_the_place_of_its_batch():
 
 
 def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
-  monkeypatch.setattr(hand_over, "_told_of_gpu", False)
+  monkeypatch.setattr(loader_output, "_told_of_gpu", False)
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    hand_over.tell_of_gpu("rtf.torch_loader")
+    loader_output.tell_of_gpu("rtf.torch_loader")
   monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"/physical_device:{kind}:0"])
   with pytest.warns(rtf.PipelineWarning, match="rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU"):
-    hand_over.tell_of_gpu("rtf.torch_loader")
+    loader_output.tell_of_gpu("rtf.torch_loader")
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    hand_over.tell_of_gpu("rtf.jax_loader")
+    loader_output.tell_of_gpu("rtf.jax_loader")
 
 
 @pytest.mark.parametrize("version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)])

@@ -12,12 +12,12 @@ CC_MAY_INCLUDE = {
     "base": (), "plan": ("base",), "workers": (), "image": ("base",), "sources": ("base",), "store": ("base",),
     "store/memory": ("base", "store"), "store/disk": ("base", "store"), "cooperation": ("base", "plan", "store"),
     "cooperation/shared": ("base", "plan", "store", "store/disk", "cooperation"),
-    "store/samples": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
-    "refurbish": ("base", "plan", "store", "store/samples", "cooperation"),
-    "kernels": ("base", "plan", "workers", "store", "store/samples", "cooperation", "refurbish", "image", "sources"),
+    "sample_store": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
+    "refurbish": ("base", "plan", "store", "sample_store", "cooperation"),
+    "kernels": ("base", "plan", "workers", "store", "sample_store", "cooperation", "refurbish", "image", "sources"),
     "ops": ("image",)}
 # Folders within a room that are rooms of their own.
-CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk", "store/samples")
+CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk")
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
 KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source_checks"), "echo": ("",),
     "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "offload": ("",)}
@@ -25,7 +25,7 @@ KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source
 LAYERS = (
     ("_internal",), ("cache_store",), ("augment",), ("echo_op", "sources", "stats"),
     ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
-    ("diversity", "drawing"), ("advice",), ("__init__",), ("experiments",), ("cli",))
+    ("diversity", "plotting"), ("advice",), ("__init__",), ("experiments",), ("cli",))
 
 
 def includes(path):

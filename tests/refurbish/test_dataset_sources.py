@@ -102,7 +102,7 @@ def test_sources(kind, warm_start):
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
-  # Batches are warned of when the stage is built: test_mistakes_in_sources.py.
+  # Batches are warned of when the stage is built: test_pipeline_warnings_in_sources.py.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
     dataset = with_options(source.refurbish(to_text, r=2, seed=1, store=store), experimental_warm_start=warm_start)
   for _ in range(2):

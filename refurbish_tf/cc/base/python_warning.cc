@@ -24,7 +24,7 @@ namespace {
 int Warn(void* argument) {
   const std::unique_ptr<std::string> text(static_cast<std::string*>(argument));
   _object* const module =
-      PyImport_ImportModule("refurbish_tf._internal.mistakes");
+      PyImport_ImportModule("refurbish_tf._internal.pipeline_warnings");
   if (module == nullptr) return -1;
   _object* const done = PyObject_CallMethod(module, "warn", "s", text->c_str());
   Py_DecRef(module);

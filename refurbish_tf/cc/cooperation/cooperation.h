@@ -14,7 +14,7 @@
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/plan/source_shard.h"
-#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

@@ -10,7 +10,7 @@
 
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/plan/schedule.h"
-#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 
@@ -62,7 +62,7 @@ class JobEpoch {
   // Whether to keep a sample, or to pass it to other jobs now, although this
   // job does not use it again. Thread-safe.
   virtual bool KeepsForOthers(uint32_t /*index*/) const { return false; }
-  virtual bool HandsOnNow(uint32_t /*index*/) const { return false; }
+  virtual bool ShouldPublish(uint32_t /*index*/) const { return false; }
   // Called when `count` samples of the epoch have been handed over.
   virtual void NoteHandedOut(uint32_t /*count*/) {}
 
@@ -70,7 +70,7 @@ class JobEpoch {
   // any of their places. As many of them are needed as there are places left:
   // those not walked yet and those owed, minus those claimed ahead.
 
-  virtual bool HandsOn(uint32_t /*index*/) const { return false; }
+  virtual bool InRing(uint32_t /*index*/) const { return false; }
   // What to use at one of their places.
   struct Unkept {
     // Empty: the sample that a stream has claimed ahead.
@@ -91,7 +91,7 @@ class JobEpoch {
   // needed again, and a place for it is owed, before the next one of the order.
   virtual void GiveBack(uint32_t /*index*/) {}
   // Takes a place that is owed. False if there is none.
-  virtual bool TakeOwed() { return false; }
+  virtual bool TakeReturnedPlace() { return false; }
 
  protected:
   // The generation of the schedule.

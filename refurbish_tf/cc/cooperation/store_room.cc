@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 namespace {

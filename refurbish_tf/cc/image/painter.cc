@@ -10,15 +10,15 @@
 namespace refurbish_tf {
 namespace {
 
-// Each thread keeps the memory between two walks for its next image. Otherwise
+// Each thread keeps the memory between two passes for its next image. Otherwise
 // blocks of this size would go back to the system when freed, and getting them
-// again takes as long as a walk.
+// again takes as long as a pass.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 
 void Reserve(int64_t bytes, ImageMemory* memory) {
   if (memory->size >= bytes) return;
-  // Not initialized, because that would be another walk.
+  // Not initialized, because that would be another pass.
   memory->bytes.reset(new uint8_t[bytes]);
   memory->size = bytes;
 }
@@ -57,7 +57,7 @@ void Painter::Paint(const void* from, const int32_t* draws, void* to,
 void Painter::Begin(const void* from) {
   pixel_ = from_pixel_;
   normalization_ = nullptr;
-  walk_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
+  pass_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
                 kernels_);
 }
 
@@ -72,38 +72,38 @@ void Painter::End(void* to, Stores stores) {
 
 void Painter::Crop(const Box& part, Border border, FillColor color) {
   AddOrMakeFirst(
-      [&] { return walk_->Crop(Enlarged(part), border, color, times_); });
+      [&] { return pass_->Crop(Enlarged(part), border, color, times_); });
 }
 
 void Painter::Flip(bool vertically) {
-  AddOrMakeFirst([&] { return walk_->Flip(vertically); });
+  AddOrMakeFirst([&] { return pass_->Flip(vertically); });
 }
 
 void Painter::Transpose() {
   Make();
-  const ImageSize size = walk_->size();
-  const int64_t row_bytes = walk_->row_bytes();
+  const ImageSize size = pass_->size();
+  const int64_t row_bytes = pass_->row_bytes();
   uint8_t* const made = Fresh(size.height * row_bytes);
   Orientation(Orientation::kTransposed)
-      .Turn(walk_->memory(), size, row_bytes, pixel_.bytes(), made);
+      .Turn(pass_->memory(), size, row_bytes, pixel_.bytes(), made);
   BeginWith(made, {size.width, size.height});
 }
 
 void Painter::CutOut(const Box& part, FillColor color) {
-  AddOrMakeFirst([&] { return walk_->CutOut(Enlarged(part), color); });
+  AddOrMakeFirst([&] { return pass_->CutOut(Enlarged(part), color); });
 }
 
 void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
   MakeNormalized();
   Box box = Enlarged(part);
-  if (walk_->memory() == nullptr) {
+  if (pass_->memory() == nullptr) {
     // Only the part that is resized is made.
-    if (walk_->Crop(box, Border::kEmpty, kBlack)) box.y = box.x = 0;
+    if (pass_->Crop(box, Border::kEmpty, kBlack)) box.y = box.x = 0;
     Make();
   }
-  const uint8_t* const image = walk_->memory();
-  const ImageSize from = walk_->size(), made = Enlarged(size);
-  walk_.emplace(image, from, pixel_, kernels_,
+  const uint8_t* const image = pass_->memory();
+  const ImageSize from = pass_->size(), made = Enlarged(size);
+  pass_.emplace(image, from, pixel_, kernels_,
                 MakeResizer({image, from.width, pixel_}, box, WholeOf(box),
                             made, antialias, kernels_),
                 made);
@@ -111,9 +111,9 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
 
 void Painter::ResizeBicubic(const Box& part) {
   Make();
-  const ImageSize size = walk_->size();
-  const uint8_t* const image = walk_->memory();
-  uint8_t* const made = Fresh(size.height * walk_->row_bytes());
+  const ImageSize size = pass_->size();
+  const uint8_t* const image = pass_->memory();
+  uint8_t* const made = Fresh(size.height * pass_->row_bytes());
   refurbish_tf::ResizeBicubic(image, size, Enlarged(part), kernels_, made);
   BeginWith(made, size);
 }
@@ -122,9 +122,9 @@ void Painter::Blur(const Gaussian& gaussian) {
   Make();
   const Gaussian enlarged = {gaussian.sigma * static_cast<double>(times_),
                              gaussian.radius * times_};
-  const uint8_t* const image = walk_->memory();
-  const ImageSize size = walk_->size();
-  walk_.emplace(image, size, pixel_, kernels_,
+  const uint8_t* const image = pass_->memory();
+  const ImageSize size = pass_->size();
+  pass_.emplace(image, size, pixel_, kernels_,
                 MakeBlur({image, size.width, pixel_}, size, enlarged, kernels_),
                 size);
 }
@@ -133,21 +133,21 @@ void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   MakeNormalized();
   if (ReadsOtherPoints(distortion.distortion)) {
     Make();
-    walk_->Distort(
+    pass_->Distort(
         times_ == 1 ? distortion : distortion.Enlarged(times_, size()), fill);
     return;
   }
   if (PixelStep::NeedsImage(distortion.distortion)) Make();
-  const ImageSize size = walk_->size();
-  walk_->Add(PixelStep(distortion, walk_->memory(), size.height * size.width,
+  const ImageSize size = pass_->size();
+  pass_->Add(PixelStep(distortion, pass_->memory(), size.height * size.width,
                        pixel_.channels, kernels_));
 }
 
 void Painter::AddNoise(const AddedNoise& noise) {
   MakeNormalized();
-  const ImageSize size = walk_->size();
-  uint8_t* const made = Fresh(size.height * walk_->row_bytes());
-  const uint8_t* image = walk_->memory();
+  const ImageSize size = pass_->size();
+  uint8_t* const made = Fresh(size.height * pass_->row_bytes());
+  const uint8_t* image = pass_->memory();
   if (image == nullptr) {
     MakeRows(made);
     image = made;
@@ -187,12 +187,12 @@ void Painter::AddOrMakeFirst(const Step& step) {
 
 void Painter::BeginWith(const uint8_t* made, ImageSize size) {
   std::swap(memory_, other_memory_);
-  walk_.emplace(made, size, pixel_, kernels_);
+  pass_.emplace(made, size, pixel_, kernels_);
 }
 
 void Painter::MakeNormalized() {
   if (normalization_ == nullptr) return;
-  const ImageSize size = walk_->size();
+  const ImageSize size = pass_->size();
   const Pixel made_pixel = {normalization_->type, pixel_.channels};
   uint8_t* const made = Fresh(size.height * size.width * made_pixel.bytes());
   MakeNormalizedRows(made);
@@ -203,18 +203,18 @@ void Painter::MakeNormalized() {
 
 void Painter::Make() {
   MakeNormalized();
-  if (walk_->memory() != nullptr) return;
-  const ImageSize size = walk_->size();
-  uint8_t* const made = Fresh(size.height * walk_->row_bytes());
+  if (pass_->memory() != nullptr) return;
+  const ImageSize size = pass_->size();
+  uint8_t* const made = Fresh(size.height * pass_->row_bytes());
   MakeRows(made);
   BeginWith(made, size);
 }
 
 void Painter::MakeRows(uint8_t* to) {
-  const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
-  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
+  const int64_t height = pass_->size().height, row_bytes = pass_->row_bytes();
+  const int64_t at_once = std::max<int64_t>(1, FusedPass::kBand / row_bytes);
   for (int64_t row = 0; row < height; row += at_once) {
-    walk_->Rows(row, std::min(at_once, height - row), to + row * row_bytes,
+    pass_->Rows(row, std::min(at_once, height - row), to + row * row_bytes,
                 to + height * row_bytes);
   }
 }
@@ -230,24 +230,24 @@ void Painter::MakeNormalizedRows(void* to, Stores stores) {
   const Pattern& pattern = normalization_->patterns.at(pixel_.type);
   const PixelKernels::Normalize normalize =
       kernels_.NormalizeOf(pixel_.type, type, stores);
-  const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
+  const int64_t height = pass_->size().height, row_bytes = pass_->row_bytes();
   const int64_t row_values = row_bytes / BytesOf(pixel_.type);
-  if (const uint8_t* image = walk_->memory(); image != nullptr) {
+  if (const uint8_t* image = pass_->memory(); image != nullptr) {
     beyond_.normalized = std::max(
         beyond_.normalized, normalize(image, height * row_values, pattern, to));
     return;
   }
-  alignas(16) uint8_t band[Walk::kBand];
+  alignas(16) uint8_t band[FusedPass::kBand];
   uint8_t* rows = band;
-  if (row_bytes > Walk::kBand) {
+  if (row_bytes > FusedPass::kBand) {
     Reserve(row_bytes, &long_row_);
     rows = long_row_.bytes.get();
   }
   auto* made = static_cast<uint8_t*>(to);
-  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
+  const int64_t at_once = std::max<int64_t>(1, FusedPass::kBand / row_bytes);
   for (int64_t row = 0; row < height; row += at_once) {
     const int64_t count = std::min(at_once, height - row);
-    walk_->Rows(row, count, rows, rows + count * row_bytes);
+    pass_->Rows(row, count, rows, rows + count * row_bytes);
     beyond_.normalized = std::max(
         beyond_.normalized, normalize(rows, count * row_values, pattern, made));
     made += count * row_values * BytesOf(type);

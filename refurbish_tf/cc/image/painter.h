@@ -1,6 +1,6 @@
-// Applies a chain of layers to an image, with as few walks over its bytes
-// (`Walk`) as possible without changing values. Normalization is applied to a
-// band of rows while that is in the nearest cache.
+// Applies a chain of layers to an image, with as few passes over its bytes
+// (`FusedPass`) as possible without changing values. Normalization is applied
+// to a band of rows while that is in the nearest cache.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/fused_pass.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/image/walk.h"
 
 namespace refurbish_tf {
 
@@ -57,7 +57,7 @@ class Painter : private Canvas {
  private:
   // In the pixels of layers: the size of this image divided by `times_`.
   ImageSize size() const override {
-    const auto [height, width] = walk_->size();
+    const auto [height, width] = pass_->size();
     return {height / times_, width / times_};
   }
   void Crop(const Box& part, Border border, FillColor color) override;
@@ -83,16 +83,16 @@ class Painter : private Canvas {
             box.width * times_};
   }
 
-  // Adds a step to the walk or, if it cannot, to a new walk of the made image.
+  // Adds a step to the pass or, if it cannot, to a new pass of the made image.
   template <class Step>
   void AddOrMakeFirst(const Step& step);
-  // Makes the image, and begins a new walk with it.
+  // Makes the image, and begins a new pass with it.
   void Make();
   // Makes the normalized image, if a normalization is pending.
   void MakeNormalized();
-  // Begins the next walk with an image in memory from `Fresh`.
+  // Begins the next pass with an image in memory from `Fresh`.
   void BeginWith(const uint8_t* made, ImageSize size);
-  // Makes all rows of the walk, a band at a time.
+  // Makes all rows of the pass, a band at a time.
   void MakeRows(uint8_t* to);
   // The same, and normalizes the rows.
   void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
@@ -105,15 +105,15 @@ class Painter : private Canvas {
   const PixelKernels& kernels_;
   const int64_t times_;
   const int number_;
-  std::optional<Walk> walk_;
-  // The format of the walk.
+  std::optional<FusedPass> pass_;
+  // The format of the pass.
   Pixel pixel_;
-  // The normalization to apply after the walk, or null.
+  // The normalization to apply after the pass, or null.
   const Normalization* normalization_ = nullptr;
   // The normalization of the last `Rescale`.
   Normalization rescaling_;
   BeyondLimits beyond_;
-  // Images between two walks.
+  // Images between two passes.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.
   ImageMemory long_row_;

@@ -40,7 +40,7 @@ bool HasInputDataset(const std::string& op) {
 // So `kByIndex` is for datasets that are known to keep the promise.
 constexpr std::pair<unsigned, const char*> kDatasets[] = {
     {kListed,
-     "RefurbishTf>AdaptiveEchoDataset RefurbishTf>HandOverDataset "
+     "RefurbishTf>AdaptiveEchoDataset RefurbishTf>LoaderOutputDataset "
      "RefurbishTf>OffloadDataset RefurbishTf>RefurbishDataset"},
     {kByIndex, "RefurbishTf>DataSourceDataset RefurbishTf>EchoDataset"},
     {kByIndex | kSame,

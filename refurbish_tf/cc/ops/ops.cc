@@ -223,7 +223,7 @@ DATASET_OP("AugmentBatchDataset")
 // element's memory, so that the framework may write into it. Reads
 // `buffer_size` elements ahead. A checkpoint is from before the last
 // `num_ahead` elements.
-DATASET_OP("HandOverDataset")
+DATASET_OP("LoaderOutputDataset")
     .Input("input_dataset: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
@@ -381,8 +381,8 @@ OP_ON("store", "CacheStoreContains")
 
 OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 
-// The fields of refurbish_tf.CacheStoreStats by name, in one row.
-COUNTS_OP("store", "CacheStoreStats");
+// The fields of refurbish_tf.SampleMapStats by name, in one row.
+COUNTS_OP("store", "SampleMapStats");
 
 // The living jobs on a store on disk, one row per job: its process, its epoch,
 // and how many samples of the epoch were handed out.

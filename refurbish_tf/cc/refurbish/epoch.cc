@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "refurbish_tf/cc/refurbish/ask_ahead.h"
+#include "refurbish_tf/cc/refurbish/non_blocking_requests.h"
 
 namespace refurbish_tf {
 namespace {
@@ -193,7 +193,7 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
     if (bytes_ahead_ > kMostBytesAhead || reads_.many()) {
-      if (AskingAhead::OnThisThread()) {
+      if (NonBlockingRequests::OnThisThread()) {
         return absl::UnavailableError("Too much was decided ahead.");
       }
       changed_.wait(lock);

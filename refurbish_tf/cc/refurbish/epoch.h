@@ -27,7 +27,7 @@
 #include "refurbish_tf/cc/refurbish/epoch_parts.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/noted_reads.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -70,7 +70,7 @@ class Epoch {
     return Reused(index) || job_->KeepsForOthers(index);
   }
   // Whether to put a sample that is not kept into the ring, for other jobs.
-  bool ToShare(uint32_t index) const { return job_->HandsOnNow(index); }
+  bool ToShare(uint32_t index) const { return job_->ShouldPublish(index); }
   // Whether the schedule was known when the epoch began. Otherwise every sample
   // is prepared.
   bool scheduled() const { return parts_.schedule != nullptr; }
@@ -199,7 +199,7 @@ class Epoch {
                 std::optional<uint64_t> position, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantReads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  CacheStore<Sample>& store() const { return parts_.store->store(); }
+  SampleMap<Sample>& store() const { return parts_.store->store(); }
 
   absl::StatusOr<size_t> DecideRequest(size_t n, uint64_t input)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -211,7 +211,7 @@ class Epoch {
   const bool random_access_;
   const std::unique_ptr<JobEpoch> job_;
   // Null for a store in memory, where reading takes no time.
-  const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
+  const std::unique_ptr<SampleMap<Sample>::ReadAhead> read_ahead_;
 
   mutable std::mutex mu_;
   std::condition_variable changed_;

@@ -78,7 +78,7 @@ void Epoch::DecideMore() {
 void Epoch::DecideFromMemory() {
   while (!OrderIsWalked() && decided_.empty()) {
     Slot slots[kDecidedAtOnce];
-    CacheStore<Sample>::Lookup lookups[kDecidedAtOnce];
+    SampleMap<Sample>::Lookup lookups[kDecidedAtOnce];
     uint32_t num_lookups = 0;
     // At first one place, because the largest sample is not known yet.
     const int64_t most = std::clamp<int64_t>(
@@ -111,11 +111,11 @@ void Epoch::DecideFromMemory() {
 }
 
 void Epoch::DecideNext() {
-  if (job_->TakeOwed()) return DecideUnkept();
+  if (job_->TakeReturnedPlace()) return DecideUnkept();
   const uint32_t position = next_position_++;
   if (!order_.has_value()) return AddFromSource(position, /*missing=*/false);
   const Slot slot = walk_->Next();
-  if (job_->HandsOn(slot.index)) return DecideUnkept();
+  if (job_->InRing(slot.index)) return DecideUnkept();
   Place place;
   if (states_[slot.index] == SampleState::kOpen) {
     FindStored(slot.index, &place);
@@ -209,7 +209,7 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       if (!open) break;
       // An unkept sample that jobs share comes from the source, even if an
       // earlier first pass has left it in the store.
-      if (job_->HandsOn(index)) {
+      if (job_->InRing(index)) {
         job_->ClaimAhead(index);
         state = State::kAsked;
       } else if (!(order_.has_value() && IsStored(index)) &&
@@ -251,7 +251,7 @@ bool Epoch::FindStored(uint32_t index, Place* place) {
     WillRead(index, wanted, /*position=*/std::nullopt, place);
     return true;
   }
-  CacheStore<Sample>::Lookup lookup;
+  SampleMap<Sample>::Lookup lookup;
   lookup.index = key;
   lookup.wanted = wanted;
   lookup.last_use = IsLastUse(Reused(index));

@@ -11,7 +11,7 @@
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/schedule.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

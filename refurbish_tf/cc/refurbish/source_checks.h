@@ -10,7 +10,7 @@
 
 #include "refurbish_tf/cc/base/shard.h"
 #include "refurbish_tf/cc/refurbish/order_watch.h"
-#include "refurbish_tf/cc/store/source_sums.h"
+#include "refurbish_tf/cc/store/source_checksums.h"
 
 namespace refurbish_tf {
 
@@ -33,7 +33,7 @@ enum class Compared {
 
 // A checksum for each sample. Only the parts that are touched take memory.
 // Thread-safe.
-class SumsInMemory {
+class ChecksumsInMemory {
  public:
   void Set(uint32_t index, uint32_t sum) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -66,7 +66,7 @@ class SourceChecks {
   // false, and changes nothing, if it was called before. `on_disk`, the store's
   // checksums, may be null, and must outlive this. `shard`: which samples of
   // the whole source this has.
-  bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform,
+  bool Begin(SourceKind kind, SourceChecksums* on_disk, uint64_t platform,
              const Shard& shard) {
     bool first = false;
     std::call_once(once_, [&] {
@@ -121,7 +121,7 @@ class SourceChecks {
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
   // Whether an element differs only in labels and weights: parts of at most one
-  // dimension, next to something larger (`ElementSum`).
+  // dimension, next to something larger (`ElementChecksum`).
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);
@@ -156,10 +156,10 @@ class SourceChecks {
   std::atomic<bool> begun_{false};  // Set last: then all below is known.
   std::atomic<bool> warned_{false};
   std::atomic<SourceKind> kind_{SourceKind::kDraws};
-  SourceSums* on_disk_ = nullptr;
+  SourceChecksums* on_disk_ = nullptr;
   uint64_t platform_ = 0;
   Shard shard_;
-  SumsInMemory in_memory_;
+  ChecksumsInMemory in_memory_;
   OrderWatch order_;
 };
 

@@ -245,7 +245,7 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
                                 Generation generation, const Sample& sample,
                                 uint32_t source_sum) {
   SampleStore& sample_store = epoch.sample_store();
-  CacheStore<Sample>& store = sample_store.store();
+  SampleMap<Sample>& store = sample_store.store();
   const uint64_t key = epoch.keys().InWhole(index);
   const bool is_bounded = sizes_vary_ && store.max_bytes() != kUnlimited;
   if (const int64_t bytes = is_bounded ? sample_store.Bytes(sample) : 0;
@@ -287,7 +287,7 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
     if (options_.schedule.reuse_factor == 1 && schedule == nullptr)
       return false;
   }
-  CacheStore<Sample>& store = epoch.sample_store().store();
+  SampleMap<Sample>& store = epoch.sample_store().store();
   const uint64_t key = epoch.keys().InWhole(index);
   if (schedule != nullptr) {
     // Another iterator has ended its first pass.

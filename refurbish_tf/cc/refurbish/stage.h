@@ -19,9 +19,9 @@
 #include "refurbish_tf/cc/plan/source_shard.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
-#include "refurbish_tf/cc/refurbish/fitting_samples.h"
+#include "refurbish_tf/cc/refurbish/first_pass_selection.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -41,9 +41,9 @@ struct StageOptions {
 // A worker of a tf.data service makes the stage from the graph, in its own
 // process.
 //
-// Lock order: `mu_`, then those of the job or `FittingSamples`, then that of
-// the store. Nothing accesses files, waits for other processes or puts samples
-// while it holds `mu_`.
+// Lock order: `mu_`, then those of the job or `FirstPassSelection`, then that
+// of the store. Nothing accesses files, waits for other processes or puts
+// samples while it holds `mu_`.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
   static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
@@ -274,7 +274,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // epoch prepares every sample.
   std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
   // Used under a limit, until `schedule_` is made.
-  FittingSamples fitting_;
+  FirstPassSelection fitting_;
 };
 
 }  // namespace refurbish_tf

@@ -155,7 +155,7 @@ TEST_F(SharedJobTest, WorkersAskWhileOneThreadDecides) {
         EXPECT_GE(epoch->Claimed(slot.index), slot.generation);
         EXPECT_GE(epoch->Wanted(slot.index, slot.generation).least, slot.generation);
         EXPECT_FALSE(epoch->KeepsForOthers(slot.index));
-        EXPECT_FALSE(epoch->HandsOnNow(slot.index));
+        EXPECT_FALSE(epoch->ShouldPublish(slot.index));
       }
     });
   }

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 namespace {

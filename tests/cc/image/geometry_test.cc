@@ -1,4 +1,4 @@
-// Layers that move whole pixels do as their definitions, in one walk with other layers as alone, whatever they move.
+// Layers that move whole pixels do as their definitions, in one pass with other layers as alone, whatever they move.
 #include <algorithm>
 #include <array>
 #include <random>

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/refurbish/ask_ahead.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
+#include "refurbish_tf/cc/refurbish/non_blocking_requests.h"
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 #include "tests/cc/refurbish/plain_samples.h"
 
@@ -139,7 +139,7 @@ TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
   const auto epoch = Begin(1, /*random_access=*/true);
   const uint64_t input = epoch->NewInput();
   {
-    const AskingAhead does_not_wait;
+    const NonBlockingRequests does_not_wait;
     size_t n = 0;
     while (epoch->Request(n, input).ok()) ++n;
     EXPECT_TRUE(absl::IsUnavailable(epoch->Request(n, input).status()));

@@ -5,14 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "refurbish_tf/cc/store/memory/memory_store.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 
 class PlainSamples : public SampleStore {
  public:
-  CacheStore<Sample>& store() override { return store_; }
+  SampleMap<Sample>& store() override { return store_; }
   Cooperation& cooperation() override { return alone_; }
   int64_t Bytes(const Sample& sample) const override { return SampleBytes(sample); }
   int64_t FixedBytes(const SampleTypes& types) const override { return FixedSampleBytes(types); }

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
-#include "refurbish_tf/cc/store/samples/memory_samples.h"
+#include "refurbish_tf/cc/sample_store/memory_samples.h"
 
 namespace refurbish_tf {
 namespace {

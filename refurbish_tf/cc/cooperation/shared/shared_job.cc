@@ -75,7 +75,7 @@ bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
 }
 
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
-  if (HandsOn(index)) return ClaimUnkept(index, also_claimed);
+  if (InRing(index)) return ClaimUnkept(index, also_claimed);
   if (plan_.schedule == nullptr) {
     // Another job may already have agreed on a schedule, which we then use.
     shared_.used_.Use(index, plan_.number);
@@ -112,8 +112,8 @@ bool SharedJobEpoch::KeepsForOthers(uint32_t index) const {
          shared_.job_->OthersAreAlive();
 }
 
-bool SharedJobEpoch::HandsOnNow(uint32_t index) const {
-  return HandsOn(index) && shared_.job_->OthersAreAlive();
+bool SharedJobEpoch::ShouldPublish(uint32_t index) const {
+  return InRing(index) && shared_.job_->OthersAreAlive();
 }
 
 void SharedJobEpoch::NoteHandedOut(uint32_t count) {
@@ -133,7 +133,7 @@ std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
   }
   const std::optional<uint32_t> own = transit_->NextOwn(
       [this](uint32_t /*place*/) { return walk_->Next(); },
-      [&](uint32_t index) { return HandsOn(index) && needs(index); },
+      [&](uint32_t index) { return InRing(index) && needs(index); },
       [this](uint32_t index, bool also_claimed) {
         return ClaimUnkept(index, also_claimed);
       });
@@ -151,7 +151,7 @@ std::optional<JobEpoch::Unkept> SharedJobEpoch::OldestInRing(
       return false;
     }
     const auto index = static_cast<uint32_t>(plan_.keys.InShard(key));
-    if (!HandsOn(index) || !needs(index)) return false;
+    if (!InRing(index) || !needs(index)) return false;
     const Generation unused = shared_.used_.NextUnused(index);
     found.index = index;
     found.generation = NearestGeneration(tag, unused);
@@ -171,7 +171,7 @@ void SharedJobEpoch::GiveBack(uint32_t index) {
   ++num_owed_;
 }
 
-bool SharedJobEpoch::TakeOwed() {
+bool SharedJobEpoch::TakeReturnedPlace() {
   if (num_owed_ == 0) return false;
   --num_owed_;
   return true;

@@ -59,15 +59,15 @@ class SharedJobEpoch : public JobEpoch {
   bool Claim(uint32_t index, bool also_claimed) override;
   Generation Claimed(uint32_t index) const override ABSL_LOCKS_EXCLUDED(mu_);
   bool KeepsForOthers(uint32_t index) const override;
-  bool HandsOnNow(uint32_t index) const override;
+  bool ShouldPublish(uint32_t index) const override;
   void NoteHandedOut(uint32_t count) override;
-  bool HandsOn(uint32_t index) const override {
+  bool InRing(uint32_t index) const override {
     return ring_ != nullptr && !plan_.schedule->Kept(index);
   }
   std::optional<Unkept> NextUnkept(const Needs& needs) override;
   void ClaimAhead(uint32_t index) override;
   void GiveBack(uint32_t index) override;
-  bool TakeOwed() override;
+  bool TakeReturnedPlace() override;
 
  private:
   // Whether only the generations of the schedule may be used, no newer ones.

@@ -19,7 +19,7 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 namespace refurbish_tf {

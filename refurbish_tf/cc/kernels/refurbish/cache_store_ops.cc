@@ -8,7 +8,7 @@
 #include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
 
@@ -202,7 +202,7 @@ REFURBISH_TF_KERNEL("CacheStorePut", StoreOp<PutSample>);
 REFURBISH_TF_KERNEL("CacheStoreRemove", StoreOp<RemoveSample>);
 REFURBISH_TF_KERNEL("CacheStoreContains", StoreOp<ContainsSample>);
 REFURBISH_TF_KERNEL("CacheStoreClear", StoreOp<ClearStore>);
-REFURBISH_TF_KERNEL("CacheStoreStats", StoreOp<StoreStats>);
+REFURBISH_TF_KERNEL("SampleMapStats", StoreOp<StoreStats>);
 REFURBISH_TF_KERNEL("CacheStoreJobs", StoreOp<LivingJobs>);
 
 }  // namespace

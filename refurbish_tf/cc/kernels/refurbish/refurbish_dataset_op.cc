@@ -193,7 +193,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
     if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShard(facts.shard));
     OP_REQUIRES_OK(ctx, stage->Configure(options, *store, types));
-    SourceSums* const sums = (*store)->source_sums();
+    SourceChecksums* const sums = (*store)->source_sums();
     SourceChecks& checks = stage->source_checks();
     if (!facts.hinted &&
         checks.Begin(facts.kind, sums, Platform(facts.computes_floats),

@@ -135,8 +135,9 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   if (piece->index_known && (checks.checks() || watches_order)) {
     uint32_t whole;
     // A label that is drawn again must not hide that an image has moved.
-    const uint32_t own = ElementSum(piece->tensors, &whole,
-                                    /*with_labels=*/!checks.checks_order());
+    const uint32_t own =
+        ElementChecksum(piece->tensors, &whole,
+                        /*with_labels=*/!checks.checks_order());
     if (watches_order) {
       TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(),
                                     epoch_->num_samples_known(), index, whole));

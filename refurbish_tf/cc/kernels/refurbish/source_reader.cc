@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 namespace {

@@ -32,7 +32,7 @@ std::string Element(uint32_t index, const std::string& file) {
 // The samples to probe: the first one of each of kMostProbed parts that is
 // stored and has a checksum.
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
-                              const CacheStore<Sample>& store,
+                              const SampleMap<Sample>& store,
                               uint64_t num_samples) {
   std::vector<uint32_t> known;
   if (!checks.knows_any()) return known;
@@ -140,8 +140,8 @@ std::string ComesAgain(uint32_t period) {
 
 }  // namespace
 
-uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
-                    bool with_labels) {
+uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole,
+                         bool with_labels) {
   // Of labels and weights; of all else, which includes the largest tensor.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
@@ -180,7 +180,7 @@ uint32_t ElementSum(const std::vector<Tensor>& element, uint32_t* whole,
 }
 
 uint64_t Platform(bool computes_floats) {
-  // The first number is the version of `ElementSum`.
+  // The first number is the version of `ElementChecksum`.
   std::string name = absl::StrCat("3 ", TF_GRAPH_DEF_VERSION);
   if (computes_floats) {
     const char* const one_dnn = std::getenv("TF_ENABLE_ONEDNN_OPTS");
@@ -219,7 +219,7 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceChecks* checks,
-                         const CacheStore<Sample>& store) {
+                         const SampleMap<Sample>& store) {
   const int64_t num_samples = source->Cardinality(CardinalityOptions());
   if (num_samples <= 0) return absl::OkStatus();
   const std::vector<uint32_t> indices = ToProbe(*checks, store, num_samples);
@@ -249,7 +249,7 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
     ++num_compared;
-    const uint32_t sum = ElementSum(element);
+    const uint32_t sum = ElementChecksum(element);
     if (checks->Compare(index, sum) == Compared::kSame) continue;
     ++num_others;
     num_other_labels += checks->OnlyLabelsDiffer(index, sum);

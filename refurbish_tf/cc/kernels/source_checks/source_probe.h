@@ -6,7 +6,7 @@
 
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -14,8 +14,8 @@ namespace refurbish_tf {
 // images and the like, the lower half of labels and weights. The contents of
 // ragged and similar components are left out. `whole`, if not null, gets a
 // 32-bit checksum of everything, or of all but an image's labels and weights.
-uint32_t ElementSum(const std::vector<Tensor>& element,
-                    uint32_t* whole = nullptr, bool with_labels = true);
+uint32_t ElementChecksum(const std::vector<Tensor>& element,
+                         uint32_t* whole = nullptr, bool with_labels = true);
 
 // What elements may depend on besides the source: the version of TensorFlow
 // and, if floating-point numbers are computed, the CPU model and the number of
@@ -39,6 +39,6 @@ absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
 // store, spread over the whole source, which is read by index.
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceChecks* checks,
-                         const CacheStore<Sample>& store);
+                         const SampleMap<Sample>& store);
 
 }  // namespace refurbish_tf

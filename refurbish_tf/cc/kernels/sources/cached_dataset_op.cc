@@ -289,7 +289,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     uint32_t sum = 0;
     if (elements.store().source_sums() != nullptr &&
         elements.source_checks().checks()) {
-      sum = ElementSum(*element);
+      sum = ElementChecksum(*element);
       TF_RETURN_IF_ERROR(CheckElement(&elements.source_checks(), kCached,
                                       dataset()->input(), ctx, index, sum));
     }

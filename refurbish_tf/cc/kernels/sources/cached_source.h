@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/refurbish/source_checks.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
 

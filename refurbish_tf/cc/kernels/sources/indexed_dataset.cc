@@ -19,7 +19,7 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
-#include "refurbish_tf/cc/refurbish/ask_ahead.h"
+#include "refurbish_tf/cc/refurbish/non_blocking_requests.h"
 #include "refurbish_tf/cc/sources/open_files.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/data/split_utils.h"
@@ -48,8 +48,8 @@ constexpr size_t kMostBytesAtOnce = 16 << 20;
 constexpr int kMostPassedAhead = 16;
 
 // Decides which element is next: sets its index, or an error. Returns false at
-// the end, and under `AskingAhead` if it is not yet known. Never called by two
-// threads at once.
+// the end, and under `NonBlockingRequests` if it is not yet known. Never called
+// by two threads at once.
 using NextIndex = std::function<bool(IndexedElement*)>;
 
 // Every `step`-th index from `first` on. Never waits.
@@ -66,7 +66,7 @@ NextIndex IndicesInOrder(int64_t num_elements, int64_t first, int64_t step) {
 NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
                            int64_t num_requests) {
   return [=](IndexedElement* element) mutable {
-    const bool ahead = AskingAhead::OnThisThread();
+    const bool ahead = NonBlockingRequests::OnThisThread();
     absl::StatusOr<size_t> index;
     int num_asked = 0;
     // NotFound: the position belongs to another source in `concatenate`.
@@ -93,7 +93,7 @@ NextIndex SplitIndices(int64_t num_elements,
                        std::shared_ptr<SplitProvider> splits,
                        std::shared_ptr<std::deque<int64_t>> pending) {
   return [=](IndexedElement* element) {
-    if (AskingAhead::OnThisThread()) return false;
+    if (NonBlockingRequests::OnThisThread()) return false;
     if (!pending->empty()) {
       element->index = pending->front();
       pending->pop_front();
@@ -186,7 +186,7 @@ class IndexedWork : public OrderedWorkers::Work {
     if (most_at_once_ == 1 || !elements.front().status.ok()) return true;
     // If it waited for more than the first element, it might wait for a thread
     // that waits for that element.
-    const AskingAhead does_not_wait;
+    const NonBlockingRequests does_not_wait;
     const size_t size = std::min(next_size_, most_of_bytes_.load());
     for (IndexedElement more; elements.size() < size && next_(&more);) {
       elements.push_back(std::exchange(more, {}));

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "refurbish_tf/cc/refurbish/ask_ahead.h"
+#include "refurbish_tf/cc/refurbish/non_blocking_requests.h"
 
 namespace refurbish_tf {
 namespace {
@@ -108,7 +108,7 @@ absl::Status PositionPlan::GetNext(Next* next) {
 void PositionPlan::ReadAhead() {
   const size_t room = read_ahead_->Room();
   std::vector<WantedSample> wanted;
-  const AskingAhead does_not_wait;
+  const NonBlockingRequests does_not_wait;
   while (wanted.size() < room) {
     size_t asked;
     {

@@ -93,7 +93,7 @@ class PositionPlan {
   const std::shared_ptr<CachedSource> source_;
   const Mapper mapper_;
   // Null if reading takes no time. A ticket is a position.
-  const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
+  const std::unique_ptr<SampleMap<Sample>::ReadAhead> read_ahead_;
 
   mutable std::mutex mu_;
   // Positions before `end_` are noted; `ahead_` are those from `next_` on.

@@ -124,7 +124,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   RTF_ASSIGN_OR_RETURN(claims_, Index::Open(&directory, kClaimsFile));
   RTF_ASSIGN_OR_RETURN(std::unique_ptr<SharedState> state,
                        SharedState::Open(&directory, kStateFile));
-  source_sums_ = std::make_unique<MappedSums>(&directory, contents.id);
+  source_sums_ = std::make_unique<MappedChecksums>(&directory, contents.id);
   records_ = std::make_unique<Records>(
       &directory, contents.id, &segments_, std::move(index), std::move(state),
       options.read_queue != nullptr ? std::move(options.read_queue)
@@ -355,8 +355,8 @@ void DiskStore::Discard(uint64_t index, Generation generation) {
   }
 }
 
-CacheStoreStats DiskStore::StoreStats() const {
-  CacheStoreStats stats;
+SampleMapStats DiskStore::StoreStats() const {
+  SampleMapStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();
   // Damage to the shared counts must not make them negative.
   stats.entries = std::max<int64_t>(0, entries);

@@ -15,10 +15,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
-#include "refurbish_tf/cc/store/disk/mapped_sums.h"
+#include "refurbish_tf/cc/store/disk/mapped_checksums.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/records.h"
@@ -28,6 +27,7 @@
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 #include "refurbish_tf/cc/store/disk/writer.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 
@@ -59,7 +59,7 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: which job prepares it (SharedState).
 //   sources   a word for each sample: a checksum of what it was prepared from
-//             (MappedSums); only if a stage has noted one.
+//             (MappedChecksums); only if a stage has noted one.
 //   small-N, large-N   records (Segments).
 //   ring      a word for each unit of the ring of samples in transit, and
 //   transit   their records (TransitRing); only if a ring is planned.
@@ -90,7 +90,7 @@ struct DiskStoreOptions {
 class DiskStore {
  public:
   struct Counts {
-    CacheStoreStats store;   // Live entries and bytes of all processes.
+    SampleMapStats store;    // Live entries and bytes of all processes.
     int64_t disk_bytes = 0;  // Of all segments and the ring.
     int64_t segments = 0;
     int64_t compactions = 0;        // Segments emptied by this process.
@@ -128,7 +128,7 @@ class DiskStore {
 
   SharedState& state() { return records_->state(); }
   Records& records() { return *records_; }
-  MappedSums& source_sums() { return *source_sums_; }
+  MappedChecksums& source_sums() { return *source_sums_; }
 
   // Registers a training job. The store must outlive the job.
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
@@ -175,7 +175,7 @@ class DiskStore {
   // twice.
   std::vector<uint64_t> Indices() const;
   // Does not access the files.
-  CacheStoreStats StoreStats() const;
+  SampleMapStats StoreStats() const;
   Counts Stats() const;
 
   // Removes the record of a sample if it is of this generation, because the
@@ -219,7 +219,7 @@ class DiskStore {
   const std::shared_ptr<File> lock_file_;
   Segments segments_;
   std::unique_ptr<Index> claims_;
-  std::unique_ptr<MappedSums> source_sums_;
+  std::unique_ptr<MappedChecksums> source_sums_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<TransitRing> ring_;
   Warning refused_warning_;

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/buffer_pool.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
@@ -14,6 +13,7 @@
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 #include "refurbish_tf/cc/store/disk/warning.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

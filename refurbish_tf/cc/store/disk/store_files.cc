@@ -14,7 +14,7 @@ namespace {
 bool IsOwnName(const std::string& name) {
   return name == kLockFile || name == kIndexFile || name == kClaimsFile ||
          name == kStateFile || name == kRingWordsFile ||
-         name == kRingRecordsFile || name == kSourceSumsFile ||
+         name == kRingRecordsFile || name == kSourceChecksumsFile ||
          name == SettingsFile::kName || SettingsFile::IsTemporaryName(name) ||
          Segments::IsSegmentName(name);
 }

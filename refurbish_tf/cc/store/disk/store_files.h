@@ -17,7 +17,7 @@ inline constexpr char kClaimsFile[] = "claims";
 inline constexpr char kStateFile[] = "state";
 inline constexpr char kRingWordsFile[] = "ring";
 inline constexpr char kRingRecordsFile[] = "transit";
-inline constexpr char kSourceSumsFile[] = "sources";
+inline constexpr char kSourceChecksumsFile[] = "sources";
 
 // The names of the store's files, or an error that names a foreign one.
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(

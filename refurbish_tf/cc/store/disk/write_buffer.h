@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/records.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

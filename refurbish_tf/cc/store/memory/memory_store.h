@@ -15,8 +15,8 @@
 
 #include "absl/base/attributes.h"
 #include "absl/base/thread_annotations.h"
-#include "refurbish_tf/cc/store/cache_store.h"
-#include "refurbish_tf/cc/store/memory/memory_room.h"
+#include "refurbish_tf/cc/store/memory/memory_pressure_limit.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 
@@ -28,7 +28,7 @@ namespace refurbish_tf {
 // tensor and its buffer. So the epoch decides sixteen places at a time, and
 // `LookUp` prefetches these three for all of them at once.
 template <class Sample>
-class MemoryStore : public CacheStore<Sample> {
+class MemoryStore : public SampleMap<Sample> {
  public:
   using SizeFunction = std::function<int64_t(const Sample&)>;
   using PrefetchFunction =
@@ -37,8 +37,8 @@ class MemoryStore : public CacheStore<Sample> {
   // `prefetch` is called with samples that are about to be copied, and
   // prefetches the memory that they refer to.
   MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch,
-              MemoryRoom::ReadFunction read = ReadMemory,
-              MemoryRoom::WarnFunction warn = WarnInPython)
+              MemoryPressureLimit::ReadFunction read = ReadMemory,
+              MemoryPressureLimit::WarnFunction warn = WarnInPython)
       : max_bytes_(max_bytes),
         size_(std::move(size)),
         prefetch_(std::move(prefetch)),
@@ -46,7 +46,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   int64_t max_bytes() const override { return max_bytes_; }
 
-  using Lookup = typename CacheStore<Sample>::Lookup;
+  using Lookup = typename SampleMap<Sample>::Lookup;
 
   void LookUp(Lookup* lookups, size_t count) override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -130,7 +130,7 @@ class MemoryStore : public CacheStore<Sample> {
     }
   }
 
-  CacheStoreStats Stats() const override ABSL_LOCKS_EXCLUDED(mu_) {
+  SampleMapStats Stats() const override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     return stats_;
   }
@@ -277,9 +277,9 @@ class MemoryStore : public CacheStore<Sample> {
   const SizeFunction size_;
   const PrefetchFunction prefetch_;
   mutable std::mutex mu_;
-  MemoryRoom room_;
+  MemoryPressureLimit room_;
   Pages pages_ ABSL_GUARDED_BY(mu_);
-  CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);
+  SampleMapStats stats_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

@@ -123,7 +123,7 @@ TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
   EXPECT_EQ(last.sample.use_count(), 1);
   store.LookUp(&late, 1);
   EXPECT_FALSE(late.hit);
-  const CacheStoreStats stats = store.Stats();
+  const SampleMapStats stats = store.Stats();
   EXPECT_EQ(stats.entries, 0);
   EXPECT_EQ(stats.bytes, 0);
   EXPECT_EQ(stats.hits, 1);

@@ -10,11 +10,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

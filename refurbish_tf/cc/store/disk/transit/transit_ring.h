@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 

@@ -1,0 +1,105 @@
+#include "refurbish_tf/cc/refurbish/first_pass_selection.h"
+
+#include "refurbish_tf/cc/plan/kept_samples.h"
+
+namespace refurbish_tf {
+namespace {
+
+// The lower half of a key is the index.
+uint32_t IndexOf(uint64_t key) { return static_cast<uint32_t>(key); }
+
+}  // namespace
+
+void FirstPassSelection::Push(uint64_t key, int64_t bytes) {
+  const uint32_t index = IndexOf(key);
+  const int64_t before = BytesOf(index);
+  if (index >= noted_.size()) noted_.resize(index + 1, kNone);
+  const bool is_new = noted_[index] == kNone;
+  noted_[index] = bytes;
+  total_ += bytes - before;
+  if (!is_new) return;
+  keys_.push_back(key);
+  std::push_heap(keys_.begin(), keys_.end());
+}
+
+void FirstPassSelection::Pop() {
+  const uint32_t index = IndexOf(keys_[0]);
+  total_ -= noted_[index];
+  noted_[index] = kNone;
+  std::pop_heap(keys_.begin(), keys_.end());
+  keys_.pop_back();
+}
+
+void FirstPassSelection::Put(uint64_t seed, Generation generation,
+                             uint32_t index, const Sample& sample,
+                             const Shard& keys, SampleStore& sample_store) {
+  SampleMap<Sample>& store = sample_store.store();
+  const uint64_t key = KeptKey(seed, index);
+  absl::MutexLock lock(&mu_);
+  if (key >= limit_) return;
+  const uint64_t number = keys.InWhole(index);
+  // While memory is short, a store in memory has less than fits, so what fits
+  // is counted here. On disk a record has another size, and other jobs put too.
+  const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
+  bool all_known = false;
+  PutResult result;
+  const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    result = store.Put(number, generation, sample);
+    if (result == PutResult::kNewerKept) return true;
+    return result != PutResult::kNoRoom &&
+           total_ - BytesOf(index) + bytes <= store.max_bytes();
+  };
+  while (!fits()) {
+    // The put has removed an older generation of this sample.
+    if (!keys_.empty() && keys_[0] == key) Pop();
+    const bool is_largest = keys_.empty() || keys_[0] < key;
+    // Samples that others have put compete from the start. Otherwise one of our
+    // own would be evicted before one of an earlier run that has a larger key.
+    if (store.shared() && !all_known && (is_largest || !others_found_)) {
+      others_found_ = all_known = true;
+      for (const uint64_t other : store.Indices()) {
+        if (!keys.Has(other)) continue;
+        Push(KeptKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
+      }
+      continue;
+    }
+    if (is_largest) {
+      limit_ = key;
+      if (result == PutResult::kStored) store.Remove(number, /*evict=*/true);
+      return;
+    }
+    limit_ = keys_[0];
+    Pop();
+    store.Remove(keys.InWhole(IndexOf(limit_)), /*evict=*/true);
+  }
+  if (result == PutResult::kStored || result == PutResult::kMemoryShort) {
+    Push(key, bytes);
+  }
+  bytes_ = keys_.size() * sizeof(keys_[0]) + noted_.size() * sizeof(noted_[0]);
+}
+
+uint32_t FirstPassSelection::Count(uint64_t seed, int64_t num_samples) const {
+  return NumKeysBelow(seed, static_cast<uint32_t>(num_samples), limit_);
+}
+
+void FirstPassSelection::Clear() {
+  absl::MutexLock lock(&mu_);
+  keys_.clear();
+  noted_.clear();
+  seen_.clear();
+  num_seen_ = 0;
+  total_ = 0;
+  limit_ = std::numeric_limits<uint64_t>::max();
+  others_found_ = false;
+}
+
+void FirstPassSelection::Free() {
+  absl::MutexLock lock(&mu_);
+  std::deque<uint64_t>().swap(keys_);
+  std::deque<int64_t>().swap(noted_);
+  std::vector<bool>().swap(seen_);
+  total_ = 0;
+  bytes_ = 0;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,184 @@
+#include "refurbish_tf/cc/sample_store/sample_store.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
+#include "tensorflow/core/common_runtime/dma_helper.h"
+#include "tensorflow/core/framework/tensor_util.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/kernels/ragged_tensor_variant.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DataTypeVector;
+using tensorflow::RaggedTensorVariant;
+using tensorflow::Tensor;
+using tensorflow::TensorBuffer;
+using tensorflow::Variant;
+
+int64_t TensorBytes(const Tensor& tensor) {
+  if (tensor.dtype() != tensorflow::DT_VARIANT) return tensor.TotalBytes();
+  int64_t bytes = 0;
+  const auto flat = tensor.flat<Variant>();
+  for (int64_t i = 0; i < flat.size(); ++i) {
+    bytes += sizeof(Variant);
+    if (const Tensor* component = flat(i).get<Tensor>()) {
+      bytes += TensorBytes(*component);
+    } else if (const auto* ragged = flat(i).get<RaggedTensorVariant>()) {
+      bytes += TensorBytes(ragged->values());
+      for (const Tensor& splits : ragged->nested_splits()) {
+        bytes += TensorBytes(splits);
+      }
+    }
+  }
+  return bytes;
+}
+
+bool IsView(const Tensor& tensor) {
+  const TensorBuffer* const buffer = tensorflow::DMAHelper::buffer(&tensor);
+  if (buffer == nullptr) return false;
+  const size_t bytes = tensorflow::DataTypeCanUseMemcpy(tensor.dtype())
+                           ? tensor.TotalBytes()
+                           : buffer->size();
+  return !buffer->OwnsMemory() ||
+         const_cast<TensorBuffer*>(buffer)->root_buffer()->size() > bytes;
+}
+
+bool IsHeldByOthers(const Tensor& tensor) {
+  // Strings are copied on their way to Python.
+  return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) &&
+         tensor.NumElements() > 0 && !tensor.RefCountIsOne();
+}
+
+// Copies the tensor, or the tensors in it, if `is_to_copy`.
+void CopyIf(bool (*is_to_copy)(const Tensor&), Tensor* tensor) {
+  if (tensor->dtype() == tensorflow::DT_VARIANT) {
+    // Copied first, because others may hold the elements that are changed here.
+    *tensor = tensorflow::tensor::DeepCopy(*tensor);
+    auto flat = tensor->flat<Variant>();
+    for (int64_t i = 0; i < flat.size(); ++i) {
+      if (Tensor* component = flat(i).get<Tensor>()) {
+        CopyIf(is_to_copy, component);
+      } else if (auto* ragged = flat(i).get<RaggedTensorVariant>()) {
+        CopyIf(is_to_copy, ragged->mutable_values());
+        for (Tensor& splits : *ragged->mutable_nested_splits()) {
+          CopyIf(is_to_copy, &splits);
+        }
+      }
+    }
+  } else if (tensor->dtype() != tensorflow::DT_RESOURCE &&
+             is_to_copy(*tensor)) {
+    *tensor = tensorflow::tensor::DeepCopy(*tensor);
+  }
+}
+
+}  // namespace
+
+bool SampleTypes::operator==(const SampleTypes& other) const {
+  return dtypes == other.dtypes &&
+         std::equal(shapes.begin(), shapes.end(), other.shapes.begin(),
+                    other.shapes.end(), [](const auto& a, const auto& b) {
+                      return a.IsIdenticalTo(b);
+                    });
+}
+
+bool SampleTypes::Allow(const Sample& sample) const {
+  if (sample.size() != dtypes.size()) return false;
+  for (size_t i = 0; i < sample.size(); ++i) {
+    if (sample[i].dtype() != dtypes[i] ||
+        !shapes[i].IsCompatibleWith(sample[i].shape())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int64_t SampleBytes(const Sample& sample) {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : sample) bytes += TensorBytes(tensor);
+  return bytes;
+}
+
+void OwnBuffers(Sample* sample) {
+  for (Tensor& tensor : *sample) CopyIf(IsView, &tensor);
+}
+
+void CopyHeldByOthers(Sample* sample) {
+  for (Tensor& tensor : *sample) CopyIf(IsHeldByOthers, &tensor);
+}
+
+int64_t FixedSampleBytes(const SampleTypes& types) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < types.dtypes.size(); ++i) {
+    const tensorflow::DataType dtype = types.dtypes[i];
+    const int64_t elements = types.shapes[i].num_elements();
+    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtype)) return -1;
+    bytes += elements * tensorflow::DataTypeSize(dtype);
+  }
+  return bytes;
+}
+
+absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
+  if (!dtypes_.has_value() || dtypes == *dtypes_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Got a sample with components of types [",
+                   tensorflow::DataTypeVectorString(dtypes),
+                   "], but the samples of this CacheStore have [",
+                   tensorflow::DataTypeVectorString(*dtypes_),
+                   "]. Use one CacheStore for one kind of sample."));
+}
+
+absl::Status SampleStore::Put(uint64_t index, Sample sample) {
+  DataTypeVector dtypes;
+  for (const Tensor& tensor : sample) dtypes.push_back(tensor.dtype());
+  RTF_RETURN_IF_ERROR(CheckDirectory());
+  {
+    absl::MutexLock lock(&mu_);
+    RTF_RETURN_IF_ERROR(CheckTypes(dtypes));
+  }
+  Generation generation = store().StoredGeneration(index);
+  if (generation == kNoGeneration) generation = 0;
+  const int64_t bytes = Bytes(sample);
+  RTF_ASSIGN_OR_RETURN(const PutResult result,
+                       PutNow(index, generation, std::move(sample)));
+  const auto refused = [&](const auto&... why) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The sample of ", bytes, " bytes at index ", index, " ", why...));
+  };
+  if (result == PutResult::kFailed) {
+    return refused(
+        "could not be written to the disk. Is it full? A sample may "
+        "have ",
+        limits().bytes, " bytes at most.");
+  }
+  if (result == PutResult::kNoRoom) {
+    return refused("does not fit: the CacheStore holds ", store().Stats().bytes,
+                   " bytes of max_bytes=", store().max_bytes(),
+                   ". Remove samples or make a CacheStore with a larger "
+                   "max_bytes.");
+  }
+  if (result == PutResult::kMemoryShort) {
+    return refused("was not kept: memory is short, and the CacheStore holds ",
+                   store().Stats().bytes,
+                   " bytes of it. Free memory, or make a CacheStore in a "
+                   "directory.");
+  }
+  // Only now: a refused sample must not set the types.
+  absl::MutexLock lock(&mu_);
+  RTF_RETURN_IF_ERROR(CheckTypes(dtypes));
+  dtypes_ = std::move(dtypes);
+  return absl::OkStatus();
+}
+
+NamedNumbers SampleStore::Counts() {
+  const SampleMapStats stats = store().Stats();
+  return {{"entries", stats.entries},
+          {"bytes", stats.bytes},
+          {"hits", stats.hits},
+          {"misses", stats.misses},
+          {"evictions", stats.evictions}};
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "refurbish_tf/cc/store/disk/directory.h"
+#include "refurbish_tf/cc/store/disk/index.h"
+#include "refurbish_tf/cc/store/source_checksums.h"
+
+namespace refurbish_tf {
+
+// Checksums in a file that all processes map. A word is a checksum and 32 bits
+// that tie it to the store's id, the sample and the platform. If these do not
+// match, the word is torn, damaged or foreign, and counts as unknown.
+//
+// The file is made when the first checksum is stored. If there is no room for
+// it, no checksum is known.
+//
+// Thread-safe.
+class MappedChecksums : public SourceChecksums {
+ public:
+  MappedChecksums(const Directory* directory, uint64_t store_id)
+      : directory_(*directory), store_id_(store_id) {}
+
+  const std::string& path() const override { return directory_.path(); }
+  bool is_there() override { return Words(/*make=*/false) != nullptr; }
+  bool Set(uint64_t index, uint64_t platform, uint32_t sum) override;
+  uint32_t Find(uint64_t index, uint64_t platform) override;
+  void Forget(uint64_t index);
+  void ForgetAll();
+
+ private:
+  // Null if there is no file, and none can be made or `make` is false.
+  Index* Words(bool make);
+  uint32_t SumOf(uint64_t index, uint64_t platform, uint64_t word) const;
+  uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const;
+
+  const Directory& directory_;
+  const uint64_t store_id_;
+  std::mutex opening_;
+  std::unique_ptr<Index> words_;  // Set once.
+  std::atomic<Index*> opened_{nullptr};
+  std::atomic<bool> no_room_{false};
+};
+
+}  // namespace refurbish_tf

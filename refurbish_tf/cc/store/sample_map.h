@@ -1,0 +1,149 @@
+// The cache store: index -> partially augmented sample (Lee et al., USENIX ATC
+// 2021, section 5.1). It knows nothing about epochs: a generation is a number
+// by which the caller distinguishes versions of a sample.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace refurbish_tf {
+
+// Four bytes, because each stored sample has one. Epoch numbers stay well below
+// 2^32.
+using Generation = uint32_t;
+inline constexpr Generation kNoGeneration =
+    std::numeric_limits<Generation>::max();
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+struct GenerationRange {
+  Generation least = 0;
+  Generation most = kNoGeneration - 1;
+  bool Contains(Generation generation) const {
+    return least <= generation && generation <= most;
+  }
+};
+
+// The settings that a store is used with, by name. Names contain no spaces.
+using Settings = std::map<std::string, std::string>;
+
+struct SampleMapStats {
+  int64_t entries = 0;
+  int64_t bytes = 0;
+  int64_t hits = 0;
+  int64_t misses = 0;
+  // Samples that left after their last use, were replaced by a newer generation
+  // or made room for others. Samples that a user removes or clears are not
+  // counted.
+  int64_t evictions = 0;
+};
+
+// kNoRoom: the byte limit does not allow it. kMemoryShort: the limit does, but
+// the process is running out of memory, and evicting other samples would not
+// help. kFailed: it could not be written, or can never be stored.
+enum class PutResult { kStored, kNoRoom, kMemoryShort, kNewerKept, kFailed };
+
+// A sample to read ahead. Tickets are unique.
+struct WantedSample {
+  uint64_t ticket;
+  uint64_t index;
+  GenerationRange generations;
+  // For a sample in transit: its position in the ring.
+  std::optional<uint64_t> position = std::nullopt;
+};
+
+// Thread-safe. Takes no lock but its own.
+template <class Sample>
+class SampleMap {
+ public:
+  virtual ~SampleMap() = default;
+
+  // The limit on the stored bytes. It stays the same while memory is short and
+  // the store holds less.
+  virtual int64_t max_bytes() const = 0;
+
+  // Whether other jobs may use it, perhaps in other epochs. It may then hold
+  // newer generations than the caller's epoch needs, which the caller may use.
+  virtual bool shared() const { return false; }
+
+  // A sample to look up, and what was found.
+  struct Lookup {
+    uint64_t index = 0;
+    GenerationRange wanted;
+    // Whether the caller uses the sample for the last time. Unless the store is
+    // shared, the sample is then removed and counts as evicted.
+    bool last_use = false;
+    bool hit = false;
+    Sample sample = {};
+    Generation generation = kNoGeneration;
+  };
+  // Copies the samples that the store has in a wanted generation. Counts a hit
+  // or a miss for each. In memory, one call for many samples is faster.
+  virtual void LookUp(Lookup* lookups, size_t count) = 0;
+  // Looks up one sample. Returns whether it was a hit.
+  bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
+           Generation* found) {
+    Lookup lookup;
+    lookup.index = index;
+    lookup.wanted = wanted;
+    LookUp(&lookup, 1);
+    if (!lookup.hit) return false;
+    *sample = std::move(lookup.sample);
+    *found = lookup.generation;
+    return true;
+  }
+
+  // Whether `Get` would hit. If not, counts a miss, because the caller is about
+  // to prepare the sample. Never counts a hit, because nothing is read.
+  virtual bool Contains(uint64_t index, GenerationRange wanted) = 0;
+
+  // The stored generation, or `kNoGeneration`. Counts nothing.
+  virtual Generation StoredGeneration(uint64_t index) const = 0;
+
+  // The indices of the stored samples. Only for shared stores.
+  virtual std::vector<uint64_t> Indices() const { return {}; }
+
+  // Stores `sample`, replacing an older generation and, in memory, the same
+  // one. If there is no room for it, only that generation is removed, no other
+  // sample.
+  virtual PutResult Put(uint64_t index, Generation generation,
+                        Sample sample) = 0;
+
+  // Checks whether memory is short if a check is due, as `Put` does. Does I/O:
+  // call it with no lock held.
+  virtual void LookAtMemory() {}
+
+  // Whether there is room for this many bytes, as far as known before a put.
+  virtual bool HasRoom(int64_t /*bytes*/) { return true; }
+
+  // Removes the sample; counts an eviction if `evict`. False if there is none.
+  virtual bool Remove(uint64_t index, bool evict) = 0;
+  virtual void Clear() = 0;
+  virtual SampleMapStats Stats() const = 0;
+
+  // Begins reads before their samples are needed. Thread-safe.
+  class ReadAhead {
+   public:
+    virtual ~ReadAhead() = default;
+    // How many more samples `Want` accepts; 0 while there are enough.
+    virtual size_t Room() const = 0;
+    // Queues the reads of samples. Does no I/O.
+    virtual void Want(const std::vector<WantedSample>& wanted) = 0;
+    // Begins the queued reads. Call it with no lock held.
+    virtual void Start() = 0;
+    // Like the store's `Get`. Called once for each wanted sample, in any order.
+    // `*foreign`: whether another process has written it, if that is known.
+    virtual bool Get(const WantedSample& wanted, Sample* sample,
+                     Generation* found, bool* foreign) = 0;
+  };
+  // Null if reads need no I/O. The store must outlive the result.
+  virtual std::unique_ptr<ReadAhead> MakeReadAhead() { return nullptr; }
+};
+
+}  // namespace refurbish_tf

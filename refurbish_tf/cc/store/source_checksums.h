@@ -1,0 +1,25 @@
+// A checksum for each sample: that of the source element it was prepared from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace refurbish_tf {
+
+// The checksums of a store that outlives the process. Thread-safe.
+class SourceChecksums {
+ public:
+  virtual ~SourceChecksums() = default;
+
+  // The store's directory, for messages.
+  virtual const std::string& path() const = 0;
+  // Whether there may be any checksums.
+  virtual bool is_there() = 0;
+  // Stores a checksum, which must not be 0. `platform`: a number for the
+  // platform that computed the element. False if there is no room.
+  virtual bool Set(uint64_t index, uint64_t platform, uint32_t sum) = 0;
+  // 0 if none is known.
+  virtual uint32_t Find(uint64_t index, uint64_t platform) = 0;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,223 @@
+"""What a pipeline yields of a few samples in its first epochs, without beginning one.
+
+A sample of `refurbish` is a function of an element of the source and of seeds. So the stage is not run: its functions are called
+with the seeds that the schedule gives them. Of what follows the stage there is a copy, which is given the results.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from refurbish_tf import stats
+from refurbish_tf._internal import dataset_graph, pipeline_warnings, native
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest, structure
+from refurbish_tf.plotting import schedule
+
+# Class names of datasets that a copy leaves out, as they keep, repeat or reorder samples.
+_LEFT_OUT = frozenset({"CacheDataset", "_AdaptiveEchoDataset", "_CachedDataset", "_EchoDataset", "_RepeatDataset"})
+# Those that change nothing of a few samples.
+_HANDS_ON = frozenset({"_AssertCardinalityDataset", "_IgnoreErrorsDataset", "_OptionsDataset", "_PrefetchDataset", "_TakeDataset"})
+_MAPS = frozenset({"AugmentDataset", "_DenseToRaggedDataset", "_MapDataset", "_ParallelMapDataset"})
+_BATCHES = frozenset({"_BatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset"})
+_WAY_OUT = "Pass rtf.show the dataset from before it"
+
+
+@dataclasses.dataclass
+class Samples:
+  """The first samples of a dataset in its first epochs: of each epoch the samples, and whether it prepares them.
+
+  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples it yielded.
+  """
+  epochs: list[list[Any]]
+  fresh: list[list[bool]]
+  stage: Any = None
+  of_stage: Any = None
+  num_yielded: int | None = None
+
+
+def samples_of(dataset, num_samples, num_epochs):
+  """The `Samples` of a dataset."""
+  found = stats.datasets("rtf.show", dataset)
+  # Datasets that rerandomize at each iteration are replaced by copies that begin again.
+  swapped = {id(each): _random_again(each) for each in found if getattr(each, "_rerandomize", False)}
+  with _undisturbed(found):
+    made, depth = _elements(dataset, num_samples, num_epochs, swapped)
+    rows = [[row for element in epoch for row in _rows(element, depth)] for epoch in made.epochs]
+  if len({*map(len, rows), made.num_yielded} - {None}) > 1:
+    raise ValueError(
+        "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their number. "
+        f"{_WAY_OUT}.")
+  # What follows the stage was given whole batches.
+  number = min([num_samples, *map(len, made.fresh)])
+  made.epochs = [samples[:number] for samples in rows]
+  return made
+
+
+def _elements(dataset, num_samples, num_epochs, swapped):
+  """The same, but for elements that may be batches, and in how many batches a sample is."""
+  keeper, path = _keeper(dataset)
+  sizes = [int(tf.get_static_value(each._batch_size)) for each in path if type(each).__name__ in _BATCHES]
+  # Whole batches, whose static shapes hold.
+  size, depth = math.prod(sizes), len(sizes)
+  if keeper is None:
+    copy = dataset_graph.without_autotuner(_copied(dataset, swapped)).take(-(-num_samples // size))
+    return Samples([list(copy) for _ in range(num_epochs)], [[True] * num_samples] * num_epochs), depth
+  if hasattr(keeper, "refurbish_stage"):
+    made = _of_stage(keeper, num_samples, num_epochs, swapped)
+  else:
+    # What the first epoch has kept is all that others read.
+    made, inner = _elements(keeper._input_dataset, num_samples, 1, swapped)
+    made.epochs, made.fresh = made.epochs * num_epochs, made.fresh + [[False] * num_samples] * (num_epochs - 1)
+    depth += inner
+  for epoch, elements in enumerate(made.epochs) if made.epochs[0] else ():
+    number = -(-len(elements) // size)
+    given = _dataset_of([elements[k % len(elements)] for k in range(number * size)], keeper.element_spec)
+    made.epochs[epoch] = list(_copied(dataset, {**swapped, id(keeper): given}))
+    # What was kept after the stage is the same in all epochs, whatever it is.
+    made.num_yielded = number * size if keeper is made.stage else None
+  return made, depth
+
+
+def _of_stage(stage, num_samples, num_epochs, swapped):
+  """The `Samples` of a `refurbish` stage."""
+  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  arguments, seed = stage._op_arguments, described["seed"]
+  shards = math.prod(int(tf.get_static_value(each._num_shards)) for each in dataset_graph.upstream_first(stage)
+                     if type(each).__name__ == "_ShardDataset")
+  made = Samples([[] for _ in range(num_epochs)], [[] for _ in range(num_epochs)], stage)
+  for index, element in _first_elements(stage, seed, described["order_seed"], num_samples, swapped):
+    before = None
+    for epoch in range(num_epochs):
+      generation = int(native.ops().refurbish_tf_refurbish_generation(
+          stage=stage.refurbish_stage, index=index // shards, epoch=epoch))
+      made.fresh[epoch].append(generation != before)
+      if generation != before:
+        prepared = _called(stage._partial, element, arguments["partial_seed"] and schedule.seed_of(
+            seed, schedule.PARTIAL_FN, generation, index))
+      before, yielded = generation, prepared
+      if stage._final is not None:
+        yielded = _called(stage._final, prepared, arguments["final_seed"] and schedule.seed_of(
+            seed, schedule.FINAL_FN, epoch, index))
+      made.epochs[epoch].append(structure.from_compatible_tensor_list(stage.element_spec, yielded))
+  made.of_stage = made.epochs[0][0]
+  return made
+
+
+def _first_elements(stage, seed, order_seed, num_samples, swapped):
+  """Yields numbers of samples, and their elements of the source: those that the first epoch, or a stream, begins with."""
+  source = _copied(stage._input_dataset, swapped)
+  # Another stage, of the same order, that keeps nothing. The seed that a function gets has the sample's number.
+  numbered = type(stage)(
+      dataset_graph.without_autotuner(source), _with_seed, None, 1, None,
+      {"seed": seed, "order_seed": order_seed, "any_seed": False}, stage._order, 1, 0, "true", None, 0)
+  for element, given in numbered.take(num_samples):
+    element = element if type(source.element_spec) is tuple else element[0]
+    yield schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy()), structure.to_tensor_list(source.element_spec, element)
+
+
+def _with_seed(*element, seed):
+  return element, seed
+
+
+def _called(wrapper, tensors, seed):
+  # As tf.data does, whatever devices there are.
+  with tf.device("CPU:0"):
+    return list(wrapper.function(*tensors, *([] if seed is False else [tf.constant(seed)])))
+
+
+def _dataset_of(elements, spec):
+  """A dataset of elements that may differ in their shapes."""
+  made = tf.data.Dataset.from_tensors(elements[0])
+  for each in elements[1:]:
+    made = made.concatenate(tf.data.Dataset.from_tensors(each))
+  return dataset_ops._VariantDataset(made._variant_tensor, spec)
+
+
+def _rows(element, depth):
+  """The samples of an element, each of which is in `depth` batches."""
+  if depth <= 0:
+    return [element]
+  # Not `tf.nest`, which would take a ragged tensor apart.
+  rows = iter(dataset_ops.Dataset.from_tensor_slices(element))
+  return [row for each in rows for row in _rows(each, depth - 1)]
+
+
+def _keeper(dataset):
+  """The last dataset that keeps samples between epochs, or None, and those after it; raises if there is not one at most."""
+  if hasattr(dataset, "refurbish_stage") or type(dataset).__name__ in ("CacheDataset", "_CachedDataset"):
+    return dataset, []
+  # The model, or workers that would begin an epoch, do a part of the work.
+  if type(dataset).__name__.startswith(("_OffloadDataset", "_DataServiceDataset")):
+    raise _refusal(dataset)
+  found = [_keeper(each) for each in dataset._inputs()]
+  keepers = [each for each in found if each[0] is not None]
+  if len({id(keeper) for keeper, _ in keepers}) > 1:
+    raise ValueError(
+        "dataset must have one stage that keeps samples, as a row is a sample, got several side by side in "
+        f"{dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
+  keeper, path = (keepers or found or [(None, [])])[0]
+  return keeper, [*path, dataset]
+
+
+def _refusal(dataset):
+  return ValueError(f"rtf.show cannot follow samples through {dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
+
+
+def _copied(dataset, swapped):
+  """The dataset with others in place of some that it is made from, by their ids; itself if nothing in it has to change."""
+  if id(dataset) in swapped:
+    return swapped[id(dataset)]
+  kind, before = type(dataset).__name__, dataset._inputs()
+  inputs = [_copied(each, swapped) for each in before]
+  if kind in _LEFT_OUT or kind == "_ShuffleDataset" and dataset._reshuffle_each_iteration is not False:
+    return inputs[0]
+  if all(each is other for each, other in zip(inputs, before)):
+    return dataset
+  if kind in _HANDS_ON:
+    return inputs[0]
+  if kind == "_ZipDataset":
+    return tf.data.Dataset.zip(nest.pack_sequence_as(dataset._datasets, inputs))
+  given = {"input_dataset": inputs[0]._variant_tensor, "output_shapes": dataset._flat_shapes}
+  types = {"output_types": dataset._flat_types}
+  if kind in _MAPS:
+    wrapper, = dataset._functions() or dataset._mapped_dataset._functions()
+    made = tf.raw_ops.ParallelMapDatasetV2(
+        other_arguments=wrapper.function.captured_inputs, num_parallel_calls=tf.constant(tf.data.AUTOTUNE, tf.int64),
+        f=wrapper.function, deterministic="true", preserve_cardinality=True, **given, **types)
+  elif kind == "_PaddedBatchDataset":
+    made = tf.raw_ops.PaddedBatchDatasetV2(
+        batch_size=dataset._batch_size, padded_shapes=nest.flatten(dataset._padded_shapes),
+        padding_values=nest.flatten(dataset._padding_values), drop_remainder=False, **given)
+  elif kind in _BATCHES:
+    made = tf.raw_ops.BatchDatasetV2(batch_size=dataset._batch_size, drop_remainder=False, **given, **types)
+  else:
+    raise _refusal(dataset)
+  return dataset_ops._VariantDataset(made, dataset.element_spec)
+
+
+def _random_again(dataset):
+  """`Dataset.random` from its first iteration on."""
+  made = tf.raw_ops.RandomDatasetV2(
+      seed=dataset._seed, seed2=dataset._seed2, seed_generator=tf.raw_ops.DummySeedGenerator(), rerandomize_each_iteration=True,
+      output_types=dataset._flat_types, output_shapes=dataset._flat_shapes)
+  return dataset_ops._VariantDataset(made, dataset.element_spec)
+
+
+@contextlib.contextmanager
+def _undisturbed(datasets):
+  """Sets variables of functions, such as the seeds of Keras' layers, back afterwards."""
+  variables = {id(each): each for dataset in datasets for wrapper in dataset._functions() for each in wrapper.function.graph.variables}
+  before = [(each, each.value()) for each in variables.values()]
+  try:
+    with warnings.catch_warnings():
+      # The user's own stage has warned.
+      warnings.simplefilter("ignore", pipeline_warnings.PipelineWarning)
+      yield
+  finally:
+    for each, value in before:
+      each.assign(value)

@@ -1,0 +1,111 @@
+#include "refurbish_tf/cc/sample_store/packed_memory.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/sample_store/sample_memory.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::Tensor;
+
+Tensor TensorOf(int64_t bytes, char content = 0) {
+  Tensor tensor(tensorflow::DT_UINT8, {bytes});
+  std::memset(tensor.data(), content, bytes);
+  return tensor;
+}
+
+// With pages of 64 KiB the C library gives back nothing of what tensors of 20 KiB leave free.
+TEST(PackedMemoryTest, PacksWhatLeavesNoPageFreeIfItHasFewSizes) {
+  for (const size_t page_bytes : {4 << 10, 64 << 10}) {
+    const auto memory = std::make_shared<PackedMemory>(page_bytes);
+    std::vector<Tensor> kept;  // So that their slots stay theirs.
+    const auto is_packed = [&](int64_t bytes) {
+      const Tensor tensor = TensorOf(bytes);
+      kept.push_back(memory->Copy(tensor));
+      return kept.back().data() != tensor.data();
+    };
+    EXPECT_TRUE(is_packed(8192));
+    EXPECT_EQ(is_packed(20'000), page_bytes > 4096);
+    EXPECT_FALSE(is_packed(2 * page_bytes + 1));
+    for (int64_t size = 1; size <= 16; ++size) is_packed(20'000 + 64 * size);
+    EXPECT_FALSE(is_packed(40'000));
+    EXPECT_EQ(is_packed(20'000), page_bytes > 4096);
+    EXPECT_TRUE(is_packed(3000));
+  }
+}
+
+// G8. Else nothing would come of it that samples are dropped.
+TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
+  const auto memory = std::make_shared<PackedMemory>();
+  std::map<uint64_t, std::vector<Tensor>> regions;
+  for (int i = 0; i < 5000; ++i) {
+    const Tensor tensor = memory->Copy(TensorOf(3000));
+    regions[RegionOf({tensor})].push_back(tensor);
+  }
+  ASSERT_GE(regions.size(), 5000 * 3000 / kRegionBytes);
+  const auto is_mapped = [](void* data) {
+    unsigned char pages[2];
+    const uintptr_t page = reinterpret_cast<uintptr_t>(data) / 4096 * 4096;
+    return mincore(reinterpret_cast<void*>(page), 1, pages) == 0 || errno != ENOMEM;
+  };
+  // Of the last one a slab may have room for more, and stay.
+  for (auto region = regions.begin(); region != std::prev(regions.end()); ++region) {
+    std::vector<void*> slots;
+    for (const Tensor& tensor : region->second) slots.push_back(tensor.data());
+    region->second.resize(1);
+    EXPECT_TRUE(is_mapped(slots[0]));
+    region->second.clear();
+    int mapped = 0;
+    for (void* const slot : slots) mapped += is_mapped(slot);
+    // One slab that is free is kept.
+    EXPECT_LE(mapped, (1 << 20) / 3008) << region->first;
+  }
+}
+
+TEST(PackedMemoryTest, ThreadsReturnWhatOthersTook) {
+  const auto memory = std::make_shared<PackedMemory>();
+  std::mutex mu;
+  std::vector<std::pair<char, Tensor>> shared;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 3000; ++i) {
+        const char content = static_cast<char>(i * 7 + t);
+        Tensor packed = memory->Copy(TensorOf(600 + 1000 * (i % 3), content));
+        std::pair<char, Tensor> other;
+        {
+          std::lock_guard<std::mutex> lock(mu);
+          if (shared.size() < 900) {
+            shared.push_back({content, std::move(packed)});
+            continue;
+          }
+          std::swap(other, shared[i * 31 % shared.size()]);
+          shared[i * 31 % shared.size()] = {content, std::move(packed)};
+        }
+        const char* const data = static_cast<const char*>(other.second.data());
+        for (size_t k = 0; k < other.second.TotalBytes(); k += 7) wrong += data[k] != other.first;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  std::set<const void*> slots;
+  for (const auto& each : shared) EXPECT_TRUE(slots.insert(each.second.data()).second);
+}
+
+}  // namespace
+}  // namespace refurbish_tf
