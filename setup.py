@@ -11,7 +11,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).parent
-# Loaded by path: importing the package would load the library that is to be built.
+# Loaded by path, because importing the package would load the library that is still to be built.
 INTERNAL = ROOT / "refurbish_tf" / "_internal"
 runpy.run_path(str(INTERNAL / "linux_only.py"))
 spec = importlib.util.spec_from_file_location("native", INTERNAL / "native.py")
@@ -20,7 +20,7 @@ spec.loader.exec_module(native)
 
 
 class BuildNative(build_ext):
-  """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, beside the sources."""
+  """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, in the sources' tree."""
 
   def run(self):
     import fcntl
@@ -29,7 +29,7 @@ class BuildNative(build_ext):
 
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")
     try:
-      # A second process waits and finds it built; so does an install after work on the sources.
+      # A second process waits, and finds the library built; so does an install after the sources were built in place.
       with open(__file__, encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if self.force or not native.is_built(directory, tf.__version__, native.fingerprint()):
@@ -48,7 +48,7 @@ class BuildNative(build_ext):
     return self._outputs() if self.inplace else {}
 
   def _outputs(self):
-    """Files in the wheel's tree -> files beside the sources. setuptools would expect a Python module here."""
+    """Files in the wheel's tree -> files in the sources' tree. setuptools would expect a Python module here."""
     trees = [self._directory(package) for package in (f"{self.build_lib}/refurbish_tf", "refurbish_tf")]
     return {str(trees[0] / name): str(trees[1] / name) for name in (native.LIBRARY, native.RECORD)}
 
@@ -68,8 +68,8 @@ class PlatformWheel(bdist_wheel):
 def long_description():
   """README.md for the package index, where relative links lead nowhere.
 
-  They become links to the release's tag at `url` of setup.cfg. Without a `url`, their texts remain: set it before
-  an upload.
+  They become links to the release's tag at `url` of setup.cfg. Without a `url` only their texts remain: set it before an
+  upload.
   """
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -79,12 +79,12 @@ def long_description():
     picture, text, target = link.groups()
     return f"{picture}[{text}]({url}/{'raw' if picture else 'blob'}/v{version}/{target})" if url else text
 
-  # Programs stay as they are, as nothing in them looks like a link.
+  # Code blocks stay unchanged, because nothing in them looks like a link.
   return re.sub(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)", absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
 
 
 setup(
     long_description=long_description(),
-    # Stands for the library, so that build_ext runs and the wheel depends on the platform.
+    # A placeholder for the library, so that build_ext runs and the wheel depends on the platform.
     ext_modules=[Extension("refurbish_tf._native", sources=[])],
     cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel})

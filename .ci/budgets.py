@@ -1,4 +1,4 @@
-"""Compares what git tracks with .ci/budgets. Prints a table of what is above, and fails if there is anything."""
+"""Compares the files that git tracks with .ci/budgets. Prints a table of what exceeds its budget, and fails if anything does."""
 import pathlib
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def main():
 
 
 def lines(patterns):
-  """Of the files that git tracks, as they are in the working tree."""
+  """The number of lines of the files that git tracks, as they are in the working tree."""
   names = subprocess.run(
       ["git", "ls-files", "-z", *patterns], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
   return sum((ROOT / name).read_bytes().count(b"\n") for name in names if name and (ROOT / name).exists())

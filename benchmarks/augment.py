@@ -1,6 +1,6 @@
-"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision, Pillow and albumentations.
+"""Each layer and the papers' pipelines, compared with TensorFlow's operations, DALI, torchvision, Pillow and albumentations.
 
-`pip install -e '.[bench]'` installs the libraries; the rows of one that is missing or fails say so.
+`pip install -e '.[bench]'` installs the libraries; if one is missing or fails, its rows say so.
 """
 import functools
 
@@ -13,22 +13,22 @@ import tensorflow_layers
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
 
-# The images of a batch, by side. Not more than 10 MB as float32: malloc gives larger blocks back and requests them again,
-# and then page faults dominate for all but DALI, which keeps its blocks.
+# The images of a batch, by side. At most 10 MB as float32: malloc returns larger blocks to the system and requests them
+# again, and then page faults dominate for all but DALI, which keeps its blocks.
 BATCHES = {32: 128, 224: 16, 348: 6}
-# The side of the image that a resized one is made from, for each pixel of its result.
+# The side of an image to be resized, divided by the side of the result.
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = peers.PADDING, peers.MEAN, peers.STD
 ROUNDS = 9
-# So large that nothing is ever evicted: after the first epoch there are only hits.
+# A reuse factor so large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
 RAND, AUTO, DEEP, CROP_FLIP, NORMALIZED = peers.RAND, peers.AUTO, peers.DEEP, peers.CROP_FLIP, peers.NORMALIZED
-# The layers that README.md has.
+# The layers in README.md.
 IN_README = (CROP_FLIP, NORMALIZED, peers.RESIZED, peers.JITTER, peers.BLUR, RAND)
-# The bars in µs, by side: of single images.
+# The bars for single images, in µs, by side.
 MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
-# Those beside another row: of single images, and of batches.
+# The bars relative to another row, by side and whether images are batched.
 MOST_OF = {
     (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
     (224, False): [(AUTO, f"TensorFlow: {AUTO}", 0.1), (DEEP, f"TensorFlow: {DEEP}", 0.1),
@@ -42,7 +42,7 @@ MOST_OF = {
 
 def measure(quick):
   """Yields the sections."""
-  # Before minutes of measuring, as a module that cannot be imported would cost a row of each section.
+  # Before minutes of measuring, because a module that cannot be imported costs a row of each section.
   absent = peers.installed()
   for side in (32, 224) if quick else BATCHES:
     for batched in (False, True):
@@ -82,7 +82,7 @@ def layers(side):
       peers.ERASING: ([augment.random_erasing(1)], False),
       peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
       peers.TRIVIAL: (augment.trivial_augment(), False),
-      # To one size again, as batches need.
+      # Resized, because the images of a batch need the same size.
       peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
       peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),
       peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
@@ -93,7 +93,7 @@ def layers(side):
 
 
 def _composed(sequence, side, batched):
-  """The layers as a function of an image and a seed, beside boxes if one looks at these."""
+  """The layers as a function of an image and a seed, with boxes if a layer looks at them."""
   looks = any(layer.looks_at_boxes for layer in sequence)
   function = augment.compose(sequence, {1: "xyxy"} if looks else None, clips=False if batched else None)
   boxes = tf.constant(peers.boxes(side))
@@ -101,7 +101,7 @@ def _composed(sequence, side, batched):
 
 
 def policies(module, side):
-  """The papers' policies, of our layers or of TensorFlow's operations; and a pipeline with ours at its end."""
+  """The papers' policies, as our layers or as TensorFlow's operations; and a pipeline with our layers at its end."""
   which = "cifar10" if side == 32 else "imagenet"
   end = [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
   return {
@@ -118,14 +118,14 @@ def _section(quick, side, batched, absent):
   common.say(f"{side}x{side}, {how}")
   batch = 8 if quick else BATCHES[side]
   images = _smooth(batch, side)
-  # DALI crops images that are padded before.
+  # DALI crops images that were padded.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
   large = _smooth(batch, round(side * ENLARGED))
   steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
   count = steps * batch
   inputs = {"images": images, "padded": padded, "large": large}
   feed = functools.partial(_reader, batched=batched, times=steps)
-  # With a number that is unknown while tracing, as TensorFlow would fold a known one into a constant.
+  # With a number that is unknown while tracing, because TensorFlow would fold a known one into a constant.
   calls = {
       FILL.format(dtype): feed(
           images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
@@ -133,7 +133,7 @@ def _section(quick, side, batched, absent):
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
   calls[NOTHING] = feed(images, lambda image, seed: image)
   for name, (sequence, is_large) in layers(side).items():
-    # Each image of a batch draws for itself.
+    # Each image of a batch has its own draws.
     calls[name] = feed(large if is_large else images, _composed(sequence, side, batched))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
@@ -153,14 +153,14 @@ def _section(quick, side, batched, absent):
 
 
 def _smooth(count, side):
-  """Pictures with some noise, as photographs have."""
+  """Pictures with some noise, like photographs."""
   random = np.random.default_rng(7)
   coarse = tf.image.resize(random.uniform(0, 255, [count, 8, 8, 3]), [side, side], "bicubic").numpy()
   return np.clip(coarse + random.normal(0, 4, coarse.shape), 0, 255).astype(np.uint8)
 
 
 def _add_peers(calls, inputs, batched, absent):
-  """Adds the calls of the peers that are there; returns why there are none of others."""
+  """Adds the calls of the peers that are installed; returns why others are missing."""
   why = {}
   for peer, about in peers.PEERS.items():
     if batched != about.batched:
@@ -179,7 +179,7 @@ def _add_peers(calls, inputs, batched, absent):
 
 
 def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition, in_readme):
-  """The section of all calls; its bars are those given, and those of the peers."""
+  """The section of all calls, with the given bars and those of the peers."""
   costs, failed = _costs(calls, rounds, count)
   absent = {**absent, **failed}
 
@@ -196,7 +196,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     whose, colon, what = name.rpartition(": ")
     rows.append(common.Row(f"{prefix}_{common.key(name)}", what, f"{whose}{colon}µs an image", values, most.get(name)))
   for name, beside, limit in most_of:
-    # What only moves the bytes is compared as a whole.
+    # The comparison with a mere copy or fill includes the overhead of both.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(common.Row(
         f"{prefix}_{common.key(name)}_of_{common.key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
@@ -223,7 +223,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
 def _reader(images, function, *, batched, times):
   """Returns a function that applies `function` to each image, or to the batch, `times` times in one call."""
   source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
-  # So that a call includes one end of an epoch, which costs time.
+  # A call should include only one end of an epoch, which costs time.
   source = source.repeat(times)
   dataset = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads the elements that it leaves out one by one, without Python.
@@ -232,7 +232,7 @@ def _reader(images, function, *, batched, times):
 
 
 def _costs(calls, rounds, count):
-  """CPU time an image in µs, by name; and, by name, the last line of the error of those that fail."""
+  """By name, the CPU time per image in µs; and by name, the last line of the error of each call that fails."""
   failed = {}
   for name, call in list(calls.items()):
     try:

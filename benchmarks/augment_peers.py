@@ -1,4 +1,4 @@
-"""What our layers are compared with: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
+"""The peers of our layers: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
 import dataclasses
 import importlib
 import math
@@ -26,7 +26,7 @@ PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "phot
 ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
-# Of the jitter: of brightness, contrast and saturation, and of the hue. SimCLR's, of strength 1.
+# The jitter of brightness, contrast and saturation, and of the hue: SimCLR's, with strength 1.
 STRENGTH, TURN = 0.8, 0.2
 SIGMA = (0.1, 2.0)
 DEGREES, MOVE, ZOOM, SHEAR = 15, (0.1, 0.1), (0.9, 1.1), 5
@@ -35,12 +35,12 @@ PIPELINE = "RandAugment, crop, flip, normalize float32"
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-  """A library beside ours.
+  """A library to compare ours with.
 
   Attributes:
-    modules: what it needs.
+    modules: the modules that it needs.
     batched: whether it takes batches, and only these.
-    names: what it is compared in.
+    names: the operations that are compared.
     make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
   """
   modules: tuple
@@ -51,7 +51,7 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-  """A batch of images; the same padded; larger images, to be resized."""
+  """A batch of images, the same images padded, and larger images to be resized."""
   side: int
   count: int
   images: np.ndarray
@@ -60,23 +60,23 @@ class Inputs:
 
 
 def kernel_size(side):
-  """SimCLR's: a tenth of the side, and odd."""
+  """SimCLR's kernel size: a tenth of the side, and odd."""
   return side // 10 | 1
 
 
 def sizes(side):
-  """From which, and below which, the shortest side is drawn that is cropped then."""
+  """The range from which the shortest side is drawn before the crop, without its end."""
   return side, side + side // 4
 
 
 def boxes(side):
-  """Three, of an image of this side."""
+  """Three boxes for an image with this side."""
   return np.float32([[0.1, 0.2, 0.4, 0.5], [0.3, 0.1, 0.9, 0.8], [0.6, 0.6, 0.9, 0.7]]) * side
 
 
 def installed():
   """The reasons why peers are missing, by name."""
-  # PyTorch does without it, and it crashes beside TensorFlow: both bring LLVM.
+  # PyTorch works without it, and it crashes together with TensorFlow: both contain LLVM.
   sys.modules.setdefault("triton", None)
   absent = {}
   for name, peer in PEERS.items():
@@ -86,7 +86,7 @@ def installed():
     except ModuleNotFoundError:
       absent[name] = "not installed"
     except Exception as error:
-      # A library of another machine or version may raise anything.
+      # A library for another machine or version may raise anything.
       absent[name] = f"failed: {type(error).__name__}: {error}"[:60]
   return absent
 
@@ -95,7 +95,7 @@ def installed():
 
 
 def in_dataset(side):
-  """By name: functions `fn(image, seed)` of TensorFlow, and the name of their input."""
+  """By name: functions `fn(image, seed)` with TensorFlow's operations, and the names of their inputs."""
   def resized_crop(image, seed):
     return _tensorflow_resized(tf.slice(image, *_window(tf.shape(image), seed)), side, False)
 
@@ -132,7 +132,7 @@ def _tensorflow_normalized(image):
 
 
 def _dali(inputs):
-  """Its pipelines, with a thread for each processor. Returns also one that does nothing."""
+  """DALI's pipelines, with a thread for each core, including one that does nothing."""
   from nvidia.dali import auto_aug, fn, math as dali_math, pipeline_def, types
   size = [inputs.side] * 2
 
@@ -145,7 +145,7 @@ def _dali(inputs):
                      exec_pipelined=False, exec_async=False)
     built.build()
 
-    # No work ahead, which would count for another one.
+    # Without work ahead, which would count for another candidate.
     def run():
       for _ in range(inputs.count // len(batch)):
         built.run()
@@ -161,7 +161,7 @@ def _dali(inputs):
     return fn.random_resized_crop(images, size=size, random_area=SCALE, random_aspect_ratio=RATIO,
                                   interp_type=types.INTERP_LINEAR, antialias=antialias)
 
-  # As ours; without it, it is bilinear.
+  # Like our layers; the default is bilinear.
   nearest = {"shape": size, "fill_value": 0, "interp_type": types.INTERP_NN}
 
   def rand_augment(images, n):
@@ -221,11 +221,11 @@ def _dali(inputs):
 
 
 def _torchvision(inputs):
-  """Its transforms of tensors."""
+  """torchvision's transforms of tensors."""
   import torch
   from torchvision import tv_tensors
   from torchvision.transforms import v2
-  # As its DataLoader's workers have. More of them spin while they wait for each other.
+  # One thread, as in a DataLoader's worker. Several threads spin while they wait for each other.
   torch.set_num_threads(1)
   side = inputs.side
 
@@ -277,7 +277,7 @@ def _torchvision(inputs):
 
 
 def _pillow(inputs):
-  """Its own operations, in Python, without a step to or from arrays."""
+  """Pillow's own operations, in Python, without conversions to or from arrays."""
   from PIL import Image, ImageEnhance, ImageFilter, ImageOps
   side, bilinear = inputs.side, Image.Resampling.BILINEAR
 
@@ -365,10 +365,10 @@ def _pillow(inputs):
 
 
 def _albumentations(inputs):
-  """Its transforms of arrays, which are mostly OpenCV's."""
+  """albumentations' transforms of arrays, which are mostly OpenCV's."""
   import albumentations
   import cv2
-  # As in a DataLoader's worker.
+  # One thread, as in a DataLoader's worker.
   cv2.setNumThreads(1)
   side = inputs.side
 

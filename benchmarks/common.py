@@ -1,4 +1,4 @@
-"""What the benchmarks share: measuring side by side, and results as a table and as JSON."""
+"""Shared by the benchmarks: measuring in turns, and results as a table and as JSON."""
 from collections.abc import Callable
 import contextlib
 import ctypes
@@ -34,9 +34,9 @@ class Row:
   Attributes:
     key: its name in the JSON.
     name: its name everywhere else.
-    unit: of the values; with a bar, what they are a multiple of.
-    values: the measurements; empty if it cannot be measured here, and then the name says why.
-    limit: the bar: the median should not exceed it. None: for information.
+    unit: the unit of the values; with a bar, what they are relative to.
+    values: the measurements; empty if it cannot be measured here, in which case the name says why.
+    limit: the bar, which the median should not exceed. None: for information only.
   """
   key: str
   name: str
@@ -59,7 +59,7 @@ class Row:
 
   @property
   def brief(self):
-    """The same for README.md: quotients with their range, other figures without, and only bars that are missed."""
+    """The text for README.md: quotients with their range, other figures without, and only bars that are missed."""
     number = "{:,.0f}" if self.median and abs(self.median) >= 100 else "{:,.3g}"
     is_quotient = self.limit is not None or re.match("of |over |gain|its limit|$", self.unit)
     return self._figures(number, with_range=is_quotient) + (f"; bar {self.limit:g}: missed" if self.met is False else "")
@@ -70,7 +70,7 @@ class Row:
 
 
 def every_row(row):
-  """For `Section.in_readme`: README.md has the whole table."""
+  """For `Section.in_readme`: README.md gets the whole table."""
   del row
   return True
 
@@ -81,9 +81,9 @@ class Section:
 
   Attributes:
     title: what was measured.
-    definition: how, in sentences.
+    definition: how it was measured, in sentences.
     rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
-    in_readme: which of its rows README.md has: a function of a row; None for none.
+    in_readme: a function that says whether a row is in README.md; None for no row.
   """
   title: str
   definition: str
@@ -122,7 +122,7 @@ class Report:
     lines = [
         f"{self._name}, {machine['commit']}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
         f"{machine['processors']} processors ({machine['processor']})"]
-    # One process that computes is a load of 1.
+    # One busy process is a load of 1.
     if machine["load"] > 0.5:
       lines[0] += f", load average {machine['load']:.1f} before"
     if self._quick:
@@ -136,7 +136,7 @@ class Report:
         f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}" for section, row in missed)])
 
   def write_readme(self):
-    """Puts heading and tables into README.md, without the definitions and with the most important rows."""
+    """Writes heading and tables into README.md, without definitions and with only the most important rows."""
     from refurbish_tf.experiments import results
     path = ROOT / "benchmarks" / "README.md"
     content = "\n\n".join([self.heading(), *(section.readme_table for section in self._sections if section.in_readme)])
@@ -153,7 +153,7 @@ class Report:
 
 
 def quotients(measured, baseline):
-  """The quotient of every round, as a slow round affects both."""
+  """The quotient of every round, because a slow round affects both."""
   return [m / b for m, b in zip(measured, baseline)]
 
 
@@ -168,15 +168,15 @@ def rounds(quick, number):
 
 
 def per_element(count, costs):
-  """Microseconds an element, of the seconds of epochs of `count` elements."""
+  """Microseconds per element, from the seconds of epochs of `count` elements."""
   return {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
 
 
 def cpu_of_epochs(datasets, rounds):
-  """CPU time of whole epochs, all datasets side by side.
+  """CPU time of whole epochs, of all datasets in turns.
 
-  Every round takes one epoch of every dataset, in random order, making its iterator included. The first round is not
-  counted, and tf.data's autotuner is off for all.
+  Every round reads one epoch of every dataset, in random order, including the creation of its iterator. The first round is
+  not counted, and tf.data's autotuner is off for all.
 
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
@@ -193,7 +193,7 @@ def cpu_of_epochs(datasets, rounds):
 
 
 def cpu_of_calls(calls, rounds):
-  """CPU time of functions, side by side: each round calls every one, in random order.
+  """CPU time of functions, in turns: each round calls every function once, in random order.
 
   Each must have been called before, so that no round includes one-off work.
 
@@ -205,14 +205,14 @@ def cpu_of_calls(calls, rounds):
     for name in random.sample(list(calls), len(calls)):
       began = time.process_time()
       calls[name]()
-      # Work ahead in the background must not count for another one.
+      # Work ahead in the background must not count for the next function.
       wait_until_idle()
       costs[name].append(time.process_time() - began)
   return costs
 
 
 def wait_until_idle():
-  """Waits until no thread of this process works any more."""
+  """Waits until all threads of this process are idle."""
   while True:
     began = time.process_time()
     time.sleep(0.01)
@@ -232,13 +232,13 @@ def fresh_processes():
 
 
 def environment():
-  """The variables of a program that finds refurbish_tf if that is not installed, and the modules of this directory."""
+  """Environment variables with which a program finds refurbish_tf, even if it is not installed, and this directory's modules."""
   path = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
   return {**os.environ, "PYTHONPATH": path}
 
 
 def last_line(text):
-  """The beginning of the last line that says something, of what a program that failed has said."""
+  """The beginning of the last line that is not empty, in the output of a program that failed."""
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   return lines[-1][:60] if lines else "without a word"
 
@@ -258,7 +258,7 @@ def say(what):
 
 @functools.cache
 def commit():
-  """In words: the commit of this checkout, with a plus where files have changed."""
+  """The commit of this checkout in words, with a plus if files have changed."""
   from refurbish_tf.experiments import results
   return f"commit {results.commit(ROOT) or 'unknown'}"
 
@@ -267,7 +267,7 @@ def drop_from_page_cache(directory):
   for path in pathlib.Path(directory).rglob("*"):
     if path.is_file():
       fd = os.open(path, os.O_RDONLY)
-      os.fdatasync(fd)  # What is not written yet is not dropped.
+      os.fdatasync(fd)  # Pages that are not written yet are not dropped.
       os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
       os.close(fd)
 

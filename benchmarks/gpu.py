@@ -1,6 +1,6 @@
-"""Images a second on a machine with a GPU: trainings by Keras, with `offload` and without, and loaders for PyTorch and JAX.
+"""Images per second on a machine with a GPU: Keras trainings with and without `offload`, and loaders for PyTorch and JAX.
 
-Keras' backend is that of `KERAS_BACKEND`, TensorFlow or JAX.
+`KERAS_BACKEND` selects Keras' backend, TensorFlow or JAX.
 """
 import functools
 import json
@@ -20,21 +20,21 @@ import samples
 TRAINING = pathlib.Path(__file__).resolve().parent / "gpu_training.py"
 # Keras' model, the side of its images, and the batch.
 MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512)}
-# An epoch has as many steps, and as many images: those at hand are repeated.
+# The steps of an epoch. The available images are repeated to fill them.
 STEPS = 100
-# Processors, besides all.
+# The number of cores that is measured besides all.
 FEW = 4
 STANDARD, SHARE = "plain", "offload, share "
 FRAMEWORKS = ("torch", "jax")
-# Seconds that a process may take.
+# The most seconds that a process may take.
 LONGEST = 480
 
 
 def measure(quick, only="", photographs=None, minutes=None):
-  """Yields the sections. With `minutes` the most important are measured, and what does not end in time has no figures."""
+  """Yields the sections. With `minutes`, only the most important ones, without figures for what does not end in time."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
-    # What JAX has compiled for one process serves the next.
+    # Processes use what JAX has compiled for earlier ones.
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(directory, "compiled")))
     rounds = 3 if minutes is None else 2
     titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse", rounds) for name in MODELS}
@@ -58,31 +58,31 @@ def measure(quick, only="", photographs=None, minutes=None):
 
 
 class Budget:
-  """Divides seconds among processes, so that a slow one leaves enough for those after it."""
+  """Divides seconds among processes, so that a slow process leaves enough for the next ones."""
 
   def __init__(self, seconds, shares, clock=time.monotonic):
     self._end, self._clock, self._shares = clock() + seconds, clock, list(shares)
 
   def next(self):
-    """Seconds for the next process. The ones after it also have what it leaves."""
+    """Seconds for the next process. Later processes also get the time that it does not use."""
     share, total = self._shares[0], sum(self._shares)
     del self._shares[0]
     return max(0.0, self._end - self._clock()) * share / total
 
 
 def _shares(title, quick):
-  """How the processes of a section divide the seconds. Those of ResNet-50 need three times as many."""
+  """How the processes of a section divide the seconds. ResNet-50 needs three times as many."""
   return [3 if "ResNet" in title else 1] * (len(FRAMEWORKS) if "Loaders" in title else len(_processors(quick)))
 
 
 def _processors(quick):
-  """How many a process has: first all, as compiling then takes the least time."""
+  """The numbers of cores: first all, because compiling then takes the least time."""
   everything = len(os.sched_getaffinity(0))
   return [everything, FEW] if FEW < everything and not quick else [everything]
 
 
 def _kept(directory, quick, photographs, side):
-  """The path of a file with the images that are trained on, for the processes to read, and the images in words."""
+  """The path of a file with the images to train on, which the processes read, and the images in words."""
   if side == 32:
     count = 64 if quick else 16384
     images, whence = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8), f"{count:,} images of random bytes"

@@ -1,7 +1,7 @@
-"""What `gpu` measures, each in a process of its own: `python gpu_training.py SETTINGS`, a line of JSON for each result.
+"""The measurements of `gpu`, each in its own process: `python gpu_training.py SETTINGS`, a line of JSON for each result.
 
-SETTINGS is JSON: the name of a function here, as "part", the number of "processors", and what the function takes. Processors
-are chosen before TensorFlow and JAX are imported, which make as many threads. Keras' backend is that of `KERAS_BACKEND`.
+SETTINGS is JSON: the name of a function here, as "part", the number of cores, as "processors", and the function's arguments.
+Cores are chosen before TensorFlow and JAX are imported, which start a thread for each. `KERAS_BACKEND` selects the backend.
 """
 import collections
 import functools
@@ -16,16 +16,16 @@ import time
 PADDING, MAGNITUDE, CLASSES = 4, 9, 10
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHARES = {0: "0", 1 / 4: "1/4", 1: "1"}
-# Epochs until what is prefetched and kept is full, for those that take more than one: AUTOTUNE also looks for its share.
+# Epochs until buffers and stores are full, for ways that need more than one: AUTOTUNE also adapts its fraction.
 SETTLING = {"r = 3, policies fresh, offload, share AUTOTUNE": 3, "r = 1, offload, share AUTOTUNE": 3}
 
 
 def fit(model, side, batch, images, steps, rounds, ways, alone):
-  """Yields what Keras' `fit` takes for each way to feed it: seconds a step by the clock, of each epoch but the first.
+  """Yields the wall-clock seconds per step of Keras' `fit`, for each way to feed it and each epoch but the first.
 
   Args:
-    alone: whether a step by itself is measured too.
-    ways: "reuse", or "policies": RandAugment drawn again at every use, which only some side can do, the CPU or the accelerator.
+    alone: whether a step by itself is also measured.
+    ways: "reuse", or "policies": RandAugment with new draws at every use, on the CPU or on the accelerator.
   """
   import keras
   import tensorflow as tf
@@ -41,14 +41,14 @@ def fit(model, side, batch, images, steps, rounds, ways, alone):
         network, dataset_graph.without_autotuner(dataset.prefetch(2)), steps, SETTLING.get(name, 1), rounds)}
     result["processors"] = (time.process_time() - cpu) / (time.perf_counter() - began)
     result["peak"] = _peak_bytes()
-    if alone and (layers or name == "plain"):  # The step by itself: with one batch over and over.
+    if alone and (layers or name == "plain"):  # The step by itself, always with the same batch.
       same = tf.data.Dataset.from_tensors(next(iter(dataset))).repeat().prefetch(2)
       result["alone"] = _seconds(network, same, -(-steps // 2), 1, rounds)
     yield result
 
 
 def load(framework, model, side, batch, images, steps, rounds):
-  """Yields what a loader of a framework takes to bring batches to its device, and whether they have the bytes of the CPU's."""
+  """Yields the time of a framework's loader to bring batches to the device, and whether they equal the CPU's bytes."""
   import numpy as np
   import tensorflow as tf
 
@@ -79,7 +79,7 @@ def load(framework, model, side, batch, images, steps, rounds):
 
 
 def finish(side, batch, calls, rounds):
-  """Yields what `Offloaded` takes by itself, jitted, of batches that lie on the device."""
+  """Yields the time of `Offloaded` by itself, jitted, for batches that are on the device."""
   import keras
   import numpy as np
   import tensorflow as tf
@@ -102,7 +102,7 @@ def finish(side, batch, calls, rounds):
 
 
 def _source(side, batch, images, steps):
-  """The images, repeated to an epoch of as many steps: a dataset, the layers that decode them, and whether they are encoded."""
+  """The images, repeated to `steps` batches: a dataset, the layers that decode them, and whether they are encoded."""
   import numpy as np
   import tensorflow as tf
 
@@ -116,7 +116,7 @@ def _source(side, batch, images, steps):
 
 
 def _ways(side, batch, images, steps, ways):
-  """Yields triples: a name, the layers that the model begins with as a tuple or None, and batches without end."""
+  """Yields triples: a name, the layers that the model begins with (a tuple or None), and endless batches."""
   import tensorflow as tf
 
   import common
@@ -131,7 +131,7 @@ def _ways(side, batch, images, steps, ways):
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
 
   def plain(samples, layers):
-    """Without this package but for its native layers: shuffled whole."""
+    """The pipeline without this package, except for its native layers; all samples are shuffled."""
     function = augment.compose(layers)
     drawn = tf.data.Dataset.zip(samples.shuffle(len(source)), seeds)
     return drawn.map(lambda sample, seed: function(*sample, seed=seed), common.PARALLEL_CALLS)
@@ -158,7 +158,7 @@ def _final(augment):
 
 
 def _compiled(model, side, layers):
-  """A model for finished images, or behind `layers`."""
+  """A model for finished images, or one that begins with `layers`."""
   import keras
   import refurbish_tf as rtf
   if model == "small":
@@ -176,7 +176,7 @@ def _compiled(model, side, layers):
 
 
 def _seconds(network, batches, steps, settling, rounds):
-  """Seconds a step by the clock, of each round of as many steps; `batches` have no end."""
+  """Wall-clock seconds per step, for each round of `steps` steps. `batches` are endless."""
   import keras
   marks = []
   clock = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: marks.append(time.perf_counter()))
@@ -186,7 +186,7 @@ def _seconds(network, batches, steps, settling, rounds):
 
 
 def _seconds_a_call(function, given, calls, rounds, with_xla=True):
-  """Of `function`, jitted, with what lies on the device: `calls` in a row, and then the host waits. JAX has no way but XLA."""
+  """Seconds per call of the jitted `function` on data on the device: the host waits after `calls` calls. JAX always uses XLA."""
   import keras
   if keras.backend.backend() == "jax":
     import jax
@@ -207,7 +207,7 @@ def _seconds_a_call(function, given, calls, rounds, with_xla=True):
 
 
 def _peak_bytes():
-  """The most that was allocated on the GPU so far, None without one."""
+  """The most bytes that were allocated on the GPU so far; None without a GPU."""
   import keras
   if keras.backend.backend() == "jax":
     import jax
@@ -234,7 +234,7 @@ def main():
   allowed = sorted(os.sched_getaffinity(0))
   os.sched_setaffinity(0, allowed[:settings.pop("processors")])
   part = {function.__name__: function for function in (fit, load, finish)}[settings.pop("part")]
-  # So that what libraries print does not come between.
+  # The output of libraries must not mix with the results.
   results, sys.stdout = sys.stdout, sys.stderr
   import keras
   print(json.dumps({"device": device(), "backend": f"{keras.backend.backend()}, Keras {keras.__version__}"}), file=results, flush=True)

@@ -1,4 +1,4 @@
-"""What `torch_loader` and `jax_loader` cost beside iterating the pipeline itself.
+"""The cost of `torch_loader` and `jax_loader`, compared with iterating the pipeline itself.
 
 On the CPU. A loader whose framework is not installed is marked so.
 """
@@ -13,14 +13,14 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# With what each needs.
+# Each with the module that it needs.
 LOADERS = {"torch_loader": "torch", "jax_loader": "jax"}
 BARE = "bare"
 SHAPE = (128, 224, 224, 3)
 MOST_MICROSECONDS, MOST_OF_MEMCPY = 100, 1.2
 SAMPLES = 1_000_000
 MOST_MEGABYTES, MOST_MILLISECONDS = 1, 20
-# Makes a pipeline endless in practice: loaders take none that says so.
+# Makes a pipeline endless in practice: loaders reject pipelines that are declared endless.
 REPEATED = 10**6
 
 
@@ -36,7 +36,7 @@ def _installed():
 
 
 def _row(key, name, loader, unit, values, limit=None):
-  """Of a loader, whose `values` are None if it is not installed."""
+  """A row of a loader. `values` are None if its framework is not installed."""
   missing = "" if values else f": {LOADERS[loader]} is not installed"
   return common.Row(f"{key}_{loader}", f"{loader}, {name}{missing}", unit, values or [], limit)
 
@@ -80,7 +80,7 @@ def _beyond_next(quick):
 
 
 def _medians(functions, rounds, calls):
-  """Seconds that a call takes by the clock, by turns: for each function the median of every round."""
+  """Wall-clock seconds of calls that take turns: for each function, the median of every round."""
   results = dict.fromkeys(functions)
   medians = {name: [] for name in functions}
   for counted in [False] + [True] * rounds:
@@ -88,7 +88,7 @@ def _medians(functions, rounds, calls):
     for _ in range(calls):
       for name in random.sample(list(functions), len(functions)):
         began = time.perf_counter()
-        results[name] = functions[name]()  # What it was before is let go of.
+        results[name] = functions[name]()  # Frees the previous result.
         took[name].append(time.perf_counter() - began)
     if counted:
       for name, values in took.items():

@@ -7,7 +7,7 @@
 `pack` collects TensorFlow for the CPU, Keras, the packages that they require, this package with its built library, its
 benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into parts,
 for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part. Packages that
-the machine has need not travel: name them after `--there`. `visit.py` unpacks and measures what the tables in landed/ lack.
+the machine already has can be left out: name them after `--there`. `visit.py` unpacks and measures what landed/ still lacks.
 """
 import argparse
 import hashlib
@@ -30,9 +30,9 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MANIFEST = "manifest.json"
 PART_BYTES = 48_000_000
-# Three times as fast as 6, for a twelfth more bytes of TensorFlow.
+# Three times as fast as preset 6; TensorFlow takes a twelfth more bytes.
 PRESET = 2
-# Requirements of TensorFlow that nothing here imports, and that are large.
+# Large requirements of TensorFlow that nothing here imports.
 UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
 # TensorFlow's headers, which are only needed to compile.
 LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
@@ -68,19 +68,19 @@ def main(argv=None):
 
 
 class Refused(Exception):
-  """Something is missing, or does not fit; the message says what and what to do."""
+  """Something is missing or does not fit. The message says what, and what to do."""
 
 
 def pack(output, python, there, with_data=True):
   """Writes the parts, `MANIFEST`, what earlier visits measured, and the programs for the other machine into `output`."""
-  # Imported here, so that `unpack` needs nothing that a bare machine lacks.
+  # Imported here, so that `unpack` runs on a machine without these packages.
   from refurbish_tf.experiments import results
   commit = results.commit(ROOT)
   if not commit or commit.endswith("+"):
     raise Refused(f"each row names the commit of its code, and {ROOT} has changes that are not committed. Commit them first.")
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
-    # The wheel's sources are also copied now: the checkout may go on to another commit.
+    # The wheel's sources are also copied now, because the checkout may move to another commit.
     programs = _copy_programs(scratch)
     wheels = [_package(scratch / "package"), *_download(scratch / "wheels", python)]
     kept = [wheel for wheel in wheels if _name(wheel) not in {_canonical(each) for each in there}]
@@ -122,7 +122,7 @@ def unpack(parts, output):
   whole = io.BufferedReader(_Joined([parts / part["name"] for part in manifest["parts"]]))
   with lzma.open(whole) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
     for member in tar:
-      # A checked manifest says what is in the parts, so they are ours; still, nothing is written elsewhere.
+      # The manifest was checked, so the parts are ours. Still, the filter keeps all files inside `output`.
       tar.extract(member, output, filter="data")
   lines = [f"export {name}={shlex.quote(value)}" for name, value in environment(parts, output).items()]
   (output / "env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -192,7 +192,7 @@ def _write_data(directory):
   train, test = cifar10.load(None, cifar10.Plan())
   arrays = {f"{part}_{what}": array for part, pair in (("train", train), ("test", test))
             for what, array in zip(("images", "labels"), pair)}
-  # Not compressed, as xz does it better.
+  # Not compressed, because xz compresses better.
   np.savez(directory / "cifar10.npz", **arrays)
   files, whence = samples.photographs(10**6)
   print(f"CIFAR-10 and {whence}")
@@ -204,7 +204,7 @@ def _write_data(directory):
 
 
 def _add_wheel(tar, wheel):
-  """Adds the files of a wheel, as pip would install them but for what is compiled later."""
+  """Adds the files of a wheel that pip would install, except TensorFlow's headers and bytecode."""
   with zipfile.ZipFile(wheel) as archive:
     for info in archive.infolist():
       # Data and scripts of a wheel are not for the path.
@@ -240,7 +240,7 @@ def _read(path):
 
 
 class _Parts(io.RawIOBase):
-  """A file that is written as parts of at most `PART_BYTES`; `written` says which."""
+  """A file that is written as parts of at most `PART_BYTES`, which are listed in `written`."""
 
   def __init__(self, directory):
     super().__init__()

@@ -1,4 +1,4 @@
-"""What it brings that an accelerator finishes batches together with the CPU."""
+"""The gain when an accelerator finishes batches together with the CPU."""
 import itertools
 import random
 import time
@@ -14,7 +14,7 @@ from refurbish_tf._internal import dataset_graph
 SIDE, BATCH, PADDING, MAGNITUDE = 224, 64, 4, 9
 # Makes a pipeline endless in practice.
 REPEATED = 10**6
-# What a pipeline that waits for its turn prepares ahead, at most: above all the calls of `map`.
+# The most batches that a pipeline prepares ahead while it waits for its turn, mainly in the calls of `map`.
 PREPARED = 24
 REUSE_FACTORS = (1, 3, 5)
 MOST_OF_CPU = {3: 0.80, 5: 0.70}
@@ -33,7 +33,7 @@ def _final_layers():
 
 
 def _on_batches(dataset):
-  """The final layers for whole batches, which is the fastest way on the CPU."""
+  """The final layers on whole batches, which is fastest on the CPU."""
   return dataset.batch(BATCH, drop_remainder=True).map(augment.compose(
       [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False), common.PARALLEL_CALLS)
 
@@ -41,8 +41,8 @@ def _on_batches(dataset):
 def _seconds(batches, skipped, counted, train=0.0, device=0.0):
   """Seconds that a simulated accelerator takes for each of `counted` batches after `skipped` others.
 
-  It trains on each for `train` seconds, and `device` seconds more if all images are unfinished. As with asynchronous
-  dispatch, the host fetches the next batch at the same time.
+  It trains on each for `train` seconds, plus `device` seconds if all images are unfinished. At the same time the host fetches
+  the next batch, as with asynchronous dispatch.
   """
   free = time.perf_counter()
   for number, batch in enumerate(itertools.islice(batches, skipped + counted)):
@@ -62,7 +62,7 @@ def _reuse(quick, files, whence):
   layers = [*policies, *_final_layers()]
   source = tf.data.Dataset.from_tensor_slices(files)
   steps = len(files) // BATCH
-  # The first batches were prepared in the turn of the other.
+  # The first batches of a turn were prepared during the other pipeline's turn.
   turn = (2, steps) if quick else (PREPARED, 3 * steps)
   ways = {r: {
       WITHOUT: _on_batches(source.refurbish([decode], policies, r, seed=7)),
@@ -75,7 +75,7 @@ def _reuse(quick, files, whence):
                for way, dataset in datasets.items()}
     took = {way: [] for way in batches}
     if train is None:
-      # Of an epoch without a model, which is long enough for it.
+      # One epoch without a model is long enough.
       cpu = _seconds(batches[WITHOUT], 2, steps)
       train, device = cpu / 4, cpu / 10
     for way in batches:  # The first epoch prepares all.
@@ -102,7 +102,7 @@ def _cpu_time(quick, files, whence):
   for r in REUSE_FACTORS:
     common.say(f"{_cpu_time.__doc__}, r = {r}")
     kept = lambda partial, function, r=r: source.refurbish(partial, function, r, seed=7)
-    # In pairs that are compared: with offload, and without. Some are nearly equal, so they take many rounds.
+    # Pairs with and without offload are compared. Some are nearly equal, so many rounds are needed.
     costs = common.per_element(len(files) // BATCH * BATCH, common.cpu_of_epochs({
         "in partial_fn": kept([decode, *policies], None).offload(final, BATCH),
         "in partial_fn, without": _on_batches(kept([decode, *policies], None)),

@@ -1,4 +1,4 @@
-"""What refurbish costs beside the augmentation: CPU time of hits and of fresh samples, first element, epoch's end, memory."""
+"""The cost of refurbish apart from the augmentation: CPU time of hits and fresh samples, first element, epoch's end, memory."""
 import time
 
 import common
@@ -9,7 +9,7 @@ from refurbish_tf._internal import dataset_graph
 
 # The training samples of ImageNet.
 IMAGENET = 1_281_167
-# So large that nothing is ever evicted: after the first epoch there are only hits.
+# A reuse factor so large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 
 
@@ -105,7 +105,7 @@ def first_element(quick):
   source = tf.data.Dataset.range(count)
   datasets = {"baseline": dataset_graph.without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
   waits = {name: [] for name in datasets}
-  # Not in turns: the baseline takes longer to free its memory than the other to begin.
+  # Not in turns: the baseline takes longer to free its memory than refurbish takes to begin.
   for name, dataset in reversed(datasets.items()):
     for epoch in range(1 + common.rounds(quick, 5)):
       began = time.perf_counter()
@@ -114,9 +114,9 @@ def first_element(quick):
       if epoch > 0:
         waits[name].append(1000 * (time.perf_counter() - began))
       else:
-        for _ in iterator:  # To the end, for the next epoch to be one after a whole one.
+        for _ in iterator:  # To the end, so that the next epoch follows a whole one.
           pass
-      del iterator  # Not in the next one's time.
+      del iterator  # Not within the next measurement.
   return common.Section(
       first_element.__doc__,
       f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
@@ -126,7 +126,7 @@ def first_element(quick):
 
 def memory(quick):
   """Memory"""
-  # The smallest images, of 192 bytes, so that what is held besides the data weighs most.
+  # With the smallest images, of 192 bytes, the overhead per sample weighs most.
   cases = [("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
            ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
            ("image_32", "uint8 [32, 32, 3]", 500 if quick else 50_000, 3, 6)]
@@ -153,7 +153,7 @@ def memory(quick):
 def _resident_growth(kind, count, r, epochs):
   """Bytes by which a process grows in epochs of `refurbish`, or of `cache` if `r` is None. Run it in a new process."""
   dataset, small = (_filled(kind, n, r) for n in (count, 2048))
-  # Loads libraries and starts threads first.
+  # First loads libraries and starts threads.
   for _ in range(2):
     for _ in small:
       pass

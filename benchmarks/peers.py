@@ -1,7 +1,7 @@
-"""Images per second with refurbish, and its loaders, and with other libraries that augment on the CPU.
+"""Images per second with refurbish, with its loaders, and with other libraries that augment on the CPU.
 
-Each runs in a process of its own, see peer_pipelines/, with the same images in memory and all cores. They are
-installed by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
+Each runs in its own process, see peer_pipelines/, with the same images in memory and all cores.
+`pip install -e '.[bench]'` installs the libraries; one that is missing or fails is marked so.
 """
 import contextlib
 import importlib.util
@@ -23,9 +23,9 @@ DIRECTORY = pathlib.Path(__file__).resolve().parent
 REFURBISH = "refurbish"
 TF_DATA = "tf_data"
 TORCH_LOADER, JAX_LOADER = "torch_loader", "jax_loader"
-# Those with a script of their own; with_tf_data.py has all others.
+# The pipelines with their own scripts; with_tf_data.py has all others.
 PEERS = ("dali", "grain", "torch")
-# Each with the modules that it needs besides refurbish_tf.
+# By name: the title, and the modules that it needs besides refurbish_tf.
 PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
     TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
@@ -41,13 +41,13 @@ PIPELINES = {
 # Small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
 OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
-# By loader: what its users would have otherwise, and the most that may have of the loader's images per second.
+# By loader: what its users would use otherwise, and the bar for its images per second relative to the loader's.
 IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
 PER_CPU_SECOND = "images/CPU s"
 ROUNDS = 15
 # Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
-# As in peer_pipelines/epochs.py. Whole batches only, as some pipelines drop a smaller one.
+# As in peer_pipelines/epochs.py. Only whole batches, because some pipelines drop a smaller one.
 BATCHES = {"small": 128, "large": 32}
 # The side of a prepared photograph.
 SIDE = 224
@@ -88,8 +88,8 @@ def _section(quick, kind, size, images, whence, augmentation):
         for key, values in speed.items() if key not in OURS]
   rows += _loader_rows(kind, speed)
   if kind == "large" and TF_DATA in speed:
-    # Compared with what a user could do without another library. On a busy machine more threads get more of the
-    # processors, so images/s say little there, while images per CPU second still count.
+    # Compared with what a user could do without another library. On a busy machine, more threads get more of the CPU, so
+    # images/s say little there, while images per CPU second are still meaningful.
     rows += [
         common.Row(f"{kind}_{key}_of_tf_data_{suffix}", PIPELINES[key][0], f"of tf.data's {unit}",
                    common.quotients(speeds[key], speeds[TF_DATA]))
@@ -106,7 +106,7 @@ def _section(quick, kind, size, images, whence, augmentation):
 
 
 def _loader_rows(kind, speed):
-  """Of each loader, beside the same pipeline without it and what it is in place of."""
+  """Compares each loader with the same pipeline without it, and with the library that it replaces."""
   rows = []
   for loader, (peer, most) in IN_PLACE_OF.items():
     for key, one, other, unit, limit in (
@@ -126,7 +126,7 @@ def _run(kind, images, rounds):
   """Epochs of all pipelines in turns.
 
   Returns:
-    A dict of lists of what `epochs.serve` tells of each epoch; and a dict of why there is none of the other pipelines.
+    A dict of lists of what `epochs.serve` answers for each epoch; and a dict of why other pipelines are missing.
   """
   pipelines = _pipelines(kind)
   absent = {key: "not installed" for key, (_, modules) in pipelines.items() if not all(map(_installed, modules))}
@@ -149,7 +149,7 @@ def _run(kind, images, rounds):
 
 @contextlib.contextmanager
 def _started(key, kind, images_path, errors):
-  """The process of a pipeline, which runs an epoch for each line it is given."""
+  """The process of a pipeline, which runs an epoch for each line of its input."""
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
         [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"), kind,
@@ -171,7 +171,7 @@ def _started(key, kind, images_path, errors):
 
 
 def _epoch(process):
-  """The process's measurement of an epoch, None if it has failed."""
+  """The process's measurement of an epoch; None if the process has failed."""
   try:
     process.stdin.write("\n")
     process.stdin.flush()
@@ -188,5 +188,5 @@ def _epoch(process):
 def _installed(module):
   try:
     return importlib.util.find_spec(module) is not None
-  except ModuleNotFoundError:  # Not even the package that it would be in.
+  except ModuleNotFoundError:  # The package of the module is also missing.
     return False

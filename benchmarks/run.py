@@ -1,7 +1,7 @@
 """Runs a benchmark: `python benchmarks/run.py NAME`, or all of them, `python benchmarks/run.py all`.
 
-Prints tables and writes them as JSON, with every single measurement. Every module beside this file is a benchmark, except
-those that they share.
+Prints tables and writes them as JSON, with every single measurement. Every module in this folder is a benchmark, except
+those that several benchmarks share.
 """
 import argparse
 import ast
@@ -54,7 +54,7 @@ def main():
   if not path.absolute().parent.is_dir():
     parser.error(f"--json: there is no directory {path.absolute().parent}")
 
-  # Imported now, as TensorFlow's messages would interrupt the table.
+  # Imported before the table, which TensorFlow's messages would interrupt.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   common = importlib.import_module("common")
   benchmark = importlib.import_module(arguments.name)
@@ -86,7 +86,7 @@ def _run_all(names, options, in_readme):
 
 
 def _summary(name):
-  # Without importing the module, which would import TensorFlow.
+  # The module is not imported, because that would import TensorFlow.
   return ast.get_docstring(ast.parse((DIRECTORY / f"{name}.py").read_text())).splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""The images that the benchmarks of augmentation share: small ones as arrays, photographs as JPEG."""
+"""The images for the benchmarks of augmentation: small ones as arrays, photographs as JPEG."""
 import pathlib
 
 import numpy as np
@@ -14,8 +14,7 @@ PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
 def small(count):
   """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and their origin in words.
 
-  CIFAR-10, or drawn shapes where TFDS can neither find nor download it, or where they are so few that it is only to see
-  that everything runs.
+  CIFAR-10; or drawn shapes if TFDS can neither find nor download it, or if `count` is so small that only a test is meant.
   """
   images = image_sets.load("cifar10" if count >= 1000 else "shapes", count)
   if images.note:
@@ -33,7 +32,7 @@ def photographs(count):
     try:
       builder = tfds.builder(name)
     except Exception:
-      # Depending on the name and on what is installed, TFDS may raise anything.
+      # TFDS may raise anything, depending on the name and on what is installed.
       continue
     if builder.is_prepared():
       records = builder.as_dataset(
@@ -49,7 +48,7 @@ def photographs(count):
 
 
 def of_folder(folder):
-  """The same of the JPEG files of a folder and those below it, in the order of their names."""
+  """The same for the JPEG files in a folder and below it, in the order of their names."""
   paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
   if not paths:
     raise ValueError(f"there must be JPEG files, *.jpg or *.jpeg, in {folder} or below it; there are none")

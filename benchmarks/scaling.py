@@ -1,6 +1,6 @@
-"""What many processors bring, without a model: images per second by their number, calls at work, and slow reads.
+"""The gain from many cores, without a model: images per second by their number, calls at work, and slow reads.
 
-Work and reads that sleep show on any machine what many processors would do.
+Work and reads that only sleep show on any machine what many cores would do.
 """
 import concurrent.futures
 import contextlib
@@ -26,12 +26,12 @@ import refurbish_tf as rtf
 
 SIDE = 224
 PLAIN, CACHED = "tf.data", "refurbish, r = 3, after cached"
-# By the name of each way to read: the reuse factor; None without refurbish.
+# By the name of each pipeline: the reuse factor; None without refurbish.
 WAYS = {PLAIN: None, "refurbish, r = 1": 1, "refurbish, r = 3": 3, CACHED: 3}
-# A measurement has as many epochs as take so long.
+# A measurement has as many epochs as fit into this time.
 SECONDS = 0.25
 CALLS = (8, 16, 32, 64, 128)
-# By their size: the sides of float32 images, which are the results.
+# The sides of the resulting float32 images, by their size in bytes.
 RESULTS = {"12 KB": 32, "602 KB": SIDE}
 WORK_SECONDS, AT_WORK = 0.05, 0.95
 
@@ -42,14 +42,14 @@ ELEMENT = 20_000  # Bytes.
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """What is read by different numbers of processors.
+  """A pipeline that is measured with different numbers of cores.
 
   Attributes:
-    key, title: what it is called in the JSON, and elsewhere.
+    key, title: its name in the JSON, and elsewhere.
     images: the name of the images.
     layers: a function that makes the layers of the partial and of the final augmentation.
     told: the layers in words.
-    batch, epoch: the images of a batch, and those of an epoch for each processor, so that epochs take equally long.
+    batch, epoch: the images of a batch, and of an epoch for each core, so that epochs take equally long.
   """
   key: str
   title: str
@@ -101,7 +101,7 @@ def by_processors(quick, directory):
                                        ("photographs", samples.photographs(32 if quick else 1000))):
     (directory / name).write_bytes(pickle.dumps(images))
   with contextlib.ExitStack() as stack:
-    # They import TensorFlow at the same time, and then work in turn.
+    # The processes import TensorFlow at the same time, and then work in turn.
     processes = {number: stack.enter_context(_process(processors[:number])) for number in numbers}
     for data in DATA.values():
       counts = {number: number * (data.batch if quick else data.epoch) for number in numbers}
@@ -131,10 +131,10 @@ def by_processors(quick, directory):
 
 @contextlib.contextmanager
 def _process(processors=None, **variables):
-  """Yields an executor of one new process, which has these processors, variables and no GPU from its beginning."""
+  """Yields an executor of one new process, which has these cores and variables, and no GPU, from its beginning."""
   affinity = os.sched_getaffinity(0)
   executor = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-  # The process has those of the thread that starts it.
+  # The process inherits the cores of the thread that starts it.
   os.sched_setaffinity(0, processors or affinity)
   with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="-1", **variables):
     executor.submit(os.getpid)
@@ -143,13 +143,13 @@ def _process(processors=None, **variables):
     yield executor
 
 
-_dataset = None  # What a process of `by_processors` measures.
+_dataset = None  # The dataset that a process of `by_processors` measures.
 
 
 def _prepare(key, way, path, count):
   """Makes a dataset and runs its first r epochs."""
   global _dataset
-  _dataset = None  # Frees the memory of the last one.
+  _dataset = None  # Frees the memory of the previous dataset.
   images = np.array(pickle.loads(path.read_bytes()))
   source = tf.data.Dataset.from_tensor_slices(images[np.arange(count) % len(images)])
   partial, final = DATA[key].layers()
@@ -168,7 +168,7 @@ def _prepare(key, way, path, count):
 
 
 def _speed(count, seconds):
-  """Images per second and per CPU second of as many epochs as take so long."""
+  """Images per second and per CPU second, of as many epochs as take `seconds`."""
   costs = [_epoch()]
   while sum(wall for wall, _ in costs) < seconds:
     costs.append(_epoch())
@@ -228,7 +228,7 @@ def slow_reads(quick, directory):
           subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", library, SLOW_READS], check=True)
           process = stack.enter_context(_process(LD_PRELOAD=str(library), SLOW_READS_BELOW=str(files.slow)))
         seconds, why = [process.submit(files.seconds, name, num_parallel_reads=READERS).result()], ""
-      except Exception as error:  # The others are measured all the same.
+      except Exception as error:  # The other sources are still measured.
         seconds, why = [], f" (failed: {common.last_line(str(error))})"
       rows += [common.Row(f"reads_{common.key(name)}_speed", name + why, "reads/s", [count / each for each in seconds]),
                common.Row(f"reads_{common.key(name)}", name + why, "time over the readers'",
@@ -242,7 +242,7 @@ def slow_reads(quick, directory):
 
 
 class _Files:
-  """The same elements in files that are read slowly."""
+  """The same elements in files of several formats, which are read slowly."""
 
   def __init__(self, directory, count):
     self.slow, self._index, self._count = directory / "slow", directory / "index", count

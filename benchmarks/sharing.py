@@ -1,7 +1,7 @@
 """What training jobs save by sharing a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
 
-Each job is a process of its own, with the same functions, `r` and `seed`, and another `order_seed`. They run side by side
-on the cores of this machine, without a model. All sections together take a quarter of an hour: `--only` chooses some.
+Each job is its own process, with the same functions, `r` and `seed`, and a different `order_seed`. They run at the same
+time on the cores of this machine, without a model. All sections take a quarter of an hour; `--only` selects some.
 """
 import dataclasses
 import importlib.util
@@ -22,15 +22,15 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# Pairs of r and the kept share.
+# Pairs of r and the fraction of samples that is kept.
 OF_ONE_USE = ((1, 0),)
 STEP, WORK = 0.02, 100_000
 PHOTOGRAPHS = "Photographs, r = 1, nothing kept, input-bound"
 JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
-# The ring, in samples: at least twice what all have under way.
+# The room of the ring, in samples: at least twice what all jobs are preparing.
 ROOM = 256
 APART, TOGETHER = "apart", "together"
-# Each with the role of its jobs, and whether there is a producer.
+# By name: the role of the jobs, and whether there is a producer.
 LOADERS = {"DataLoader, apart": ("alone", False), "DataLoader, TensorSocket": ("consumer", True)}
 PHASES = {
     2: (0, 0.5),
@@ -40,13 +40,13 @@ PHASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-  """Cells of one section.
+  """The cells of one section.
 
   Attributes:
     key, title: of the section.
-    cells: pairs of a case and its stores: `r` and the kept share.
-    limit: of the calls.
-    paced: whether each step takes the time of an accelerator.
+    cells: pairs of a case and its stores, which are pairs of `r` and the fraction of samples that is kept.
+    limit: the bar of the calls.
+    paced: whether each step takes as long as on an accelerator.
   """
   key: str
   title: str
@@ -63,7 +63,7 @@ def _phases(number):
   return sharing_jobs.Case(f"{number} at random phases", (1,) * number, PHASES[number])
 
 
-# The topics whose tables README.md has, and how their rows there end.
+# The topics in README.md, and the ends of the names of their rows there.
 IN_README = {"phases": (", 0 kept", ", 0.25 kept")}
 TOPICS = (
     Topic("together", "Started together, paced", ((_together(4), OF_ONE_USE),), 1.05),
@@ -121,7 +121,7 @@ def cells(quick, topic):
 
 
 def photographs(quick):
-  """Images a second with sharing, beside those without."""
+  """Images per second with sharing, compared with those without."""
   files, whence = samples.photographs(64 if quick else 1500)
   epochs, room = (2, 32) if quick else (4, ROOM)
   found = {APART: [], TOGETHER: [], **{way: [] for way in LOADERS}}
@@ -165,7 +165,7 @@ def count_of(job):
 
 
 def _run_loaders(path, files, epochs, role, has_producer):
-  """A list of the jobs' batches, with PyTorch's DataLoader, empty if one got none."""
+  """The batches of the jobs, with PyTorch's DataLoader; an empty list if a job got none."""
   path.mkdir(exist_ok=True)
   script = pathlib.Path(__file__).parent / "peer_pipelines" / "with_tensorsocket.py"
   processes = [
@@ -178,7 +178,7 @@ def _run_loaders(path, files, epochs, role, has_producer):
     if any(ended):
       common.say(f"The jobs with DataLoaders ended with {ended}.")
       return []
-    time.sleep(10 * has_producer)  # The consumers read what was sent.
+    time.sleep(10 * has_producer)  # The consumers still read what was sent.
   finally:
     for process in processes:
       process.kill()
@@ -194,7 +194,7 @@ def _run(path, files, epochs, max_bytes):
 
 
 def _images_per_second(jobs):
-  """Of all jobs, while all of them run."""
+  """Images per second of all jobs, while all of them run."""
   begin, end = max(job["began"] for job in jobs), min(job["batches"][-1][0] for job in jobs)
   return sum(count for job in jobs for when, count in job["batches"] if begin < when <= end) / (end - begin)
 
@@ -215,5 +215,5 @@ def _photographs_job(k, barrier, path, files, epochs, max_bytes):
 
 
 def _written():
-  """Bytes that this process has had written to the device, so far."""
+  """The bytes that this process has caused to be written to the device so far."""
   return int(re.search(r"^write_bytes: (\d+)", pathlib.Path(f"/proc/{os.getpid()}/io").read_text(), re.MULTILINE)[1])

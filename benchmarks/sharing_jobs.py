@@ -17,22 +17,22 @@ import refurbish_tf as rtf
 BATCH = 32
 # Longer than any cell takes.
 PATIENCE = 900
-# The least share of the samples that a ring has room for. With r = 1 all room is the ring, and it is at least twice what
-# jobs have under way: jobs short of CPU wait some 50 ms for a processor, while others go on.
+# The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice what
+# the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
-# What a job records of each sample that it is handed.
+# What a job records of each sample that it gets.
 COLUMNS = ("index", "own", "when", "wait", "epoch")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """Jobs and their course, in laps: epochs of the first job.
+  """Jobs, their speeds and their starts. Times are in laps: epochs of the first job.
 
   Attributes:
     name: in words.
-    speeds: of each job, or a pair between which it varies, drawn anew twenty times an epoch. The first is never slower
-      than another one, unless all vary.
-    starts: when each begins. Empty: at once.
+    speeds: of each job, or a pair between which it is drawn twenty times per epoch. The first job is never slower than
+      another one, unless all vary.
+    starts: when each job begins. Empty: all at once.
   """
   name: str
   speeds: tuple
@@ -46,7 +46,7 @@ class Case:
     return max(self.starts, default=0)
 
   def pace(self, job, draw):
-    """Its speed from now on."""
+    """The job's speed from now on."""
     speed = self.speeds[job]
     return draw.uniform(*speed) if isinstance(speed, tuple) else speed
 
@@ -58,10 +58,10 @@ class Cell:
   Attributes:
     case: a `Case`.
     r: the reuse factor.
-    share: of the samples that the store keeps, or has room for in transit with r = 1, beside the room of the ring.
+    share: the fraction of samples that the store keeps, or has room for in transit with r = 1, besides the ring.
     n: the number of samples.
-    laps: for how long all run, in epochs of the first job.
-    step: seconds that a batch takes at speed 1, as an accelerator would, or 0: input-bound.
+    laps: how long all jobs run together, in epochs of the first job.
+    step: seconds of a batch at speed 1, as on an accelerator; 0 for input-bound jobs.
     work: how many random numbers partial_fn draws.
   """
   case: Case
@@ -74,7 +74,7 @@ class Cell:
 
   @property
   def room(self):
-    """For how many records: those that are kept and the ring."""
+    """The room of the store in records: those that are kept, and the ring."""
     kept = round(self.share * self.n)
     if kept >= self.n:
       return self.n
@@ -85,26 +85,26 @@ class Cell:
 
   @property
   def kept(self):
-    """Of them, those that are kept."""
+    """The number of records that are kept."""
     if self.r == 1:
       return 0
     return self.n if self.room >= self.n else self.room - _ring(self.room, self.n)
 
 
 def _ring(room, n):
-  """How much of the room is for transit, as the store has it where something is kept."""
+  """How much of the room is for transit, by the rule of a store that keeps samples."""
   return min(room, max(math.ceil(RING * n), min(256, room // 4)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """Of a cell.
+  """The results of a cell.
 
   Attributes:
-    calls: preparations of all jobs over those that the fastest would make alone, while all run.
-    pairs: of samples that meet in a batch, those that meet again in the next epoch, over those of a uniform shuffle.
-    images_per_second: handed to all jobs, while all run.
-    longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
+    calls: preparations of all jobs, divided by those that the fastest would make alone, while all run.
+    pairs: how many samples that meet in a batch meet again in the next epoch, divided by those of a uniform shuffle.
+    images_per_second: images that all jobs get, while all run.
+    longest_wait: the most seconds that a step waited for its batch, except an epoch's first, which starts the pipeline.
   """
   calls: float
   pairs: float
@@ -117,7 +117,7 @@ def measure(cell):
   with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
     path = pathlib.Path(path)
     number = len(cell.case.speeds)
-    # A sparse file each, with room for a job that is three times as fast as the first.
+    # A sparse file for each job, with room for one that is three times as fast as the first.
     rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
@@ -134,9 +134,9 @@ def run(function, number, *arguments):
   """Runs `function(k, barrier, *arguments)` in `number` new processes, which wait for each other at the barrier.
 
   Raises:
-    RuntimeError: one failed, or hangs.
+    RuntimeError: a process failed or hangs.
   """
-  # Processes are forked from a server that has only imported the package, which takes seconds.
+  # Processes are forked from a server that has only imported the package, because importing it takes seconds.
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf"])
   barrier = context.Barrier(number, timeout=PATIENCE)
@@ -156,7 +156,7 @@ def run(function, number, *arguments):
 
 
 class _Source:
-  """Elements that say who has read them: index, job, and for the how manieth time the job read one."""
+  """Elements that say which job has read them: index, job, and the number of the job's reads so far."""
 
   def __init__(self, n, job):
     self._n, self._job = n, job
@@ -171,14 +171,14 @@ class _Source:
 
 
 def record_bytes(sample, path):
-  """What a sample takes in a store on disk."""
+  """The bytes of a sample in a store on disk."""
   store = rtf.CacheStore(path)
   store.put(0, sample)
   return store.stats().bytes
 
 
 def _job(k, barrier, cell, path):
-  warnings.filterwarnings("ignore", "The source of refurbish yields other elements")  # Each says who has read it.
+  warnings.filterwarnings("ignore", "The source of refurbish yields other elements")  # Each element says which job has read it.
   case, n = cell.case, cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
   progress = np.lib.format.open_memmap(path / "progress.npy", "r+")
@@ -194,7 +194,7 @@ def _job(k, barrier, cell, path):
       path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
   dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
       partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
-  # It joins the others when its first epoch begins.
+  # The job joins the others when its first epoch begins.
   barrier.wait()
   while progress[0] < case.start(k) * n:
     time.sleep(0.001)
@@ -252,7 +252,7 @@ def _figures(cell, logs):
 
 
 def _alone(cell, epochs):
-  """For each step of these epochs, one after the other, whether the job would prepare alone: evenly spread."""
+  """For each sample, in the order of these epochs, whether the job would prepare it if it ran alone: evenly spread."""
   n, expected = cell.n, np.zeros(len(epochs), int)
   for epoch in np.unique(epochs):
     places = np.flatnonzero(epochs == epoch)
@@ -263,7 +263,7 @@ def _alone(cell, epochs):
 
 
 def _pairs_again(jobs):
-  """Pairs that meet in a batch again in the next epoch, over those of a uniform shuffle; None without two epochs.
+  """Pairs that meet in a batch again in the next epoch, divided by those of a uniform shuffle; None without two epochs.
 
   Args:
     jobs: for each job its whole epochs, each the order of its samples.

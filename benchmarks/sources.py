@@ -1,4 +1,4 @@
-"""How much of a source is read, and how long it takes: by index, as a stream, and of a cache.
+"""How much of a source is read, and how long that takes: by index, as a stream, and from a cache.
 
 Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the files
 were dropped from the page cache by posix_fadvise.
@@ -38,7 +38,7 @@ def measure(quick):
 
 
 class _Written:
-  """The same records in every form, in a directory of its own for each form."""
+  """The same records in every form, each in its own directory."""
 
   def __init__(self, directory, size, count):
     self.size, self.count = size, count
@@ -153,8 +153,8 @@ def _resident_for(path):
 
 
 def drain(dataset):
-  """Seconds of an epoch that only reads the elements."""
-  # Not `reduce`, which costs more for an element than reading it.
+  """The seconds of an epoch that only reads the elements."""
+  # Batched, because a call of `reduce` costs more than reading an element.
   dataset = dataset_graph.without_autotuner(dataset.batch(64))
   began = time.perf_counter()
   dataset.reduce(np.int64(0), lambda count, _: count + 1)

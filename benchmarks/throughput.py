@@ -1,7 +1,7 @@
 """Images per second with refurbish and its alternatives, compared with the limit.
 
-Images per CPU second depend little on who else uses the machine, and are what the limit is about; images per second are
-what a training sees. Both are of whole epochs after the first, which fills caches and the store.
+The limit is about images per CPU second, which depend little on other users of the machine; a training sees images per
+second. Both are measured in whole epochs after the first, which fills caches and the store.
 """
 import dataclasses
 import random
@@ -16,10 +16,10 @@ import tensorflow_layers
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 
-# For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
+# For batches of more than 32 MB, malloc would request memory from the system each time, and page faults would dominate.
 BATCHES = {"32": 128, "224": 32}
 SIDE = 224
-# With these, TensorFlow's decoders make the pixels of `rtf.augment.decode`.
+# With these arguments, TensorFlow's decoders make the same pixels as `rtf.augment.decode`.
 LIKE_DECODE = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}
 REUSE_FACTORS = (1, 2, 3, 5)
 ECHOING_FACTOR = 2
@@ -33,7 +33,7 @@ OPS = "refurbish, r = {}, TensorFlow-op layers"
 # The column of README.md.
 IN_README = "RandAugment, images/CPU s"
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
-# compared with another way.
+# compared with another pipeline.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
 MOST_OF = {"rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
            "rand_224": [(1, OPS.format(1), 0.50), (3, OPS.format(3), 0.60)]}
@@ -44,10 +44,10 @@ class Augmentation:
   """An augmentation of one kind of images.
 
   Attributes:
-    key, name: what it is called in the JSON, and elsewhere.
+    key, name: its name in the JSON, and elsewhere.
     layers: all of them, in order.
-    in_ops: the same, with TensorFlow's operations in place of ours where the package once had these.
-    at: how many are the partial augmentation.
+    in_ops: the same, but with TensorFlow's operations for the layers that the package once had as such operations.
+    at: how many of the layers are the partial augmentation.
   """
   key: str
   name: str
@@ -87,12 +87,12 @@ def large_augmentations():
 
 
 def _policies(module, name):
-  """RandAugment, AutoAugment and Deep AutoAugment, of our layers or of TensorFlow's operations."""
+  """RandAugment, AutoAugment and Deep AutoAugment, as our layers or as TensorFlow's operations."""
   return module.rand_augment(2, MAGNITUDE), module.auto_augment(name), module.deep_auto_augment(name)
 
 
 def decode_part(record, seed):
-  """What `decode_random_resized_crop(SIDE)` does, by TensorFlow's operations."""
+  """What `decode_random_resized_crop(SIDE)` does, with TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
       tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
       use_image_if_no_bounding_boxes=True)
@@ -142,7 +142,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
 
 
 def _gains(key, name, count, cpu):
-  """Rows of the measured gain over its limit, for every reuse factor in `cpu`."""
+  """Rows that compare the measured gain with its limit, for every reuse factor in `cpu`."""
   standard, partial, final = cpu[STANDARD], cpu[PARTIAL], cpu[FINAL]
   rows = [common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
           common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final])]
@@ -154,7 +154,7 @@ def _gains(key, name, count, cpu):
     rows += [common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
              for what, unit, one, other, limit in (
                  ("gain", GAIN, standard, refurbished, None), ("limit", LIMIT, standard, parts, None),
-                 # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
+                 # No bar with r = 1: the parts count reading and batching twice, which would exceed the cost of refurbish.
                  ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
                  ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
                  *(("of_" + common.key(beside), f"of {beside}", refurbished, cpu[beside], most)
@@ -163,7 +163,7 @@ def _gains(key, name, count, cpu):
 
 
 def pipelines(images, augmentation, complete, batch):
-  """Returns batched datasets by name: all if `complete`, else those that the limit and the gains need."""
+  """Returns batched datasets by name: all if `complete`, otherwise those that the limit and the gains need."""
   layers, at, count = augmentation.layers, augmentation.at, len(images)
   partial_fn, final_fn = rtf.augment.split(layers, at)
   source = tf.data.Dataset.from_tensor_slices(images)
@@ -190,7 +190,7 @@ def pipelines(images, augmentation, complete, batch):
     of_decoded = [rtf.augment.random_resized_crop(SIDE), *layers[1:]]
     part = source.take(count // ECHOING_FACTOR)
     for where in ("before_augment", "after_augment", "after_batch"):
-      # For compressed sources, the earliest echo is behind the decoding.
+      # For compressed sources, the earliest echo is after the decoding.
       decoded = compressed and where == "before_augment"
       echoed = part.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
@@ -216,11 +216,11 @@ def pipelines(images, augmentation, complete, batch):
 def _measure(datasets, rounds):
   """Wall and CPU seconds of whole epochs: a list of pairs for each dataset.
 
-  Every round takes one epoch of each, in random order, for a time in which the machine is slower to be nobody's own. A
+  Every round reads one epoch of each, in random order, so that a time in which the machine is slow affects all of them. The
   first round is not counted.
   """
-  # One iterator for all epochs, as making one takes the same time for any number of images. Without a prefetch behind
-  # repeat, which would work ahead in the time of others.
+  # One iterator for all epochs, because making one takes the same time for any number of images. No prefetch after repeat,
+  # because it would work ahead during the turns of others.
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
   iterators = {name: iter(dataset_graph.without_autotuner(dataset.repeat()).with_options(options))

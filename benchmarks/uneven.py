@@ -1,7 +1,7 @@
-"""Samples whose times differ by a hundred, in order and as they come, and clips of video, beside PyTorch's DataLoader.
+"""Samples whose times differ up to a hundredfold, in order and as they come, and video clips, compared with a DataLoader.
 
-Each pipeline runs in a process of its own, `python uneven.py PIPELINE ARGUMENTS`. One whose packages are not installed is
-marked so: `pip install -e '.[bench,video]'`.
+Each pipeline runs in its own process, `python uneven.py PIPELINE ARGUMENTS`. If its packages are not installed, its rows
+say so: `pip install -e '.[bench,video]'`.
 """
 import importlib.util
 import itertools
@@ -16,7 +16,8 @@ import time
 import numpy as np
 
 WORKERS, BATCH, ROUNDS = 16, 16, 3
-# Seconds of a sample, and how many of a thousand samples take so long; the fourth has the mean of the third, without two kinds.
+# Pairs of the seconds of a sample and how many of a thousand samples take as long. The log-normal times have the mean of the
+# third, without two kinds.
 TIMES = {
     "all alike, 20 ms": [(0.02, 1000)], "1 in 5 takes 5 times as long": [(0.01, 800), (0.05, 200)],
     "1 in 50 takes 100 times as long": [(0.01, 980), (1.0, 20)], "log-normal, of a median of 10 ms": None}
@@ -67,7 +68,7 @@ def _clips(quick):
       rows += [
           common.Row(f"clips_{key}_speed", name + why, "clips/s", speeds),
           common.Row(f"clips_{key}_cpu", name + why, "ms of CPU a clip", [each["cpu"] for each in done]),
-          # The bar is 2.0 times as many.
+          # The bar is 2.0 times as many clips per second.
           common.Row(f"clips_{key}_time", name + why, "x the time of r = 1", common.quotients(baseline, speeds) if speeds else [],
                      0.5 if key == "r3" else None)]
   return common.Section(
@@ -76,7 +77,7 @@ def _clips(quick):
 
 
 def _run(function, **arguments):
-  """What each round gave; and if it gave nothing, why."""
+  """The results of each round; and if there are none, why."""
   import common
   needed = ["torch"] * ("torch" in function) + ["torchvision", "av"] * (function == "clips_torch") + ["av"] * (function == "clips")
   missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -112,7 +113,7 @@ def _round(batches):
   last = began.max()
   return {
       "speed": len(began) / (arrived[-1] - began.min()),
-      # Not the end of an epoch, which waits for the last ones, whatever the order.
+      # Not the end of an epoch, which waits for the last samples in any order.
       "wait": 1e3 * np.diff([each for number, each in enumerate(arrived) if number < 2 or each <= last]).max(),
       "busy": (np.minimum(ended, last) - began).sum() / WORKERS / (last - began.min())}
 
@@ -176,7 +177,7 @@ def _cpu():
 
 
 def _epochs(batches, rounds, before):
-  """Of three epochs together, as what is fresh varies."""
+  """Measures three epochs at a time, because the number of fresh samples varies."""
   for _ in itertools.chain.from_iterable(batches for _ in range(before)):
     pass
   found = []
@@ -196,7 +197,7 @@ def clips(folder, rounds, r):
 
 
 def clips_torch(folder, rounds):
-  """Decodes with the same function."""
+  """A DataLoader that decodes with the same function."""
   import torch
   from torch.utils import data
   from torchvision.transforms import v2

@@ -9,8 +9,8 @@ It unpacks what `offline.py pack` wrote, then runs these parts, in the order of 
     accuracy   the rest, some four visits in all: trainings/cifar10.py, which continues offline/landed/cifar10.csv
     scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
-Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is stopped.
-If a part fails, the next one runs all the same, and the exit status is 1. Back here, with results/ copied:
+Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is
+stopped. If a part fails, the next one still runs, and the exit status is 1. Back here, with results/ copied:
 
     tail -n +2 results/cifar10.csv >> refurbish_tf/experiments/results/cifar10.csv    # the first time, copy it whole
     mkdir -p benchmarks/results && cp results/*.json benchmarks/results/
@@ -31,11 +31,11 @@ import time
 
 import offline
 
-# Seconds that a part has beyond its minutes, until it is stopped.
+# How many seconds beyond its minutes a part may run before it is stopped.
 GRACE = 30
-# A part does not begin with less.
+# A part does not begin with fewer minutes.
 LEAST_MINUTES = 1.0
-# Until a program has imported everything and read its data, when it begins to count its minutes.
+# A program needs this time to import everything and read its data before it begins to count its minutes.
 START_MINUTES = 0.5
 CHECK = """
 import importlib.metadata, keras, tensorflow, refurbish_tf
@@ -53,8 +53,8 @@ class Part:
   """A program that a visit runs.
 
   Attributes:
-    name: of its log.
-    minutes: that it takes; None: all that the others leave.
+    name: the name of its log.
+    minutes: how many it takes; None for all that the others leave.
     table: the file that it writes; "" for none.
     command: a function from its minutes, the unpacked folder, its table and whether it is quick to arguments of Python.
   """
@@ -64,7 +64,7 @@ class Part:
   command: object
 
   def is_missing(self, unpacked, landed):
-    """Whether there is something to measure. `accuracy` finds out by itself."""
+    """Whether there is something left to measure. `accuracy` finds out by itself."""
     table = pathlib.Path(self.table)
     if table.suffix != ".json":
       return True
@@ -73,7 +73,7 @@ class Part:
     if not (landed / table).exists():
       return True
     sections = json.loads((landed / table).read_text(encoding="utf-8"))["sections"]
-    # What failed would fail again; the rest had no time.
+    # Rows that failed would fail again; the other empty rows had no time.
     return any(not row["values"] and "failed: " not in row["name"] for section in sections for row in section["rows"])
 
 
@@ -90,7 +90,7 @@ def _accuracy(minutes, unpacked, table, quick):
 
 
 def _photographs(_, unpacked):
-  # `pack --without-data` has none; `gpu` then generates pictures.
+  # With `pack --without-data` there are none, and `gpu` generates pictures.
   folder = unpacked / "data" / "photographs"
   return [f"--photographs={folder}"] if folder.exists() else []
 
@@ -128,7 +128,7 @@ def main(argv=None):
 
 
 def share(parts, left):
-  """The minutes of the first of `parts`, which are all that are still to come, of those that are `left`."""
+  """How many of the `left` minutes the first of `parts`, the parts that are still to run, gets."""
   first, *others = parts
   rest = left - GRACE / 60 * len(parts)
   return max(0.0, rest - sum(part.minutes or 0 for part in others) if first.minutes is None else min(first.minutes, rest))
@@ -152,7 +152,7 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
     try:
       status = process.wait(60 * minutes + GRACE)
     except subprocess.TimeoutExpired:
-      # Its own processes would keep the GPU's memory.
+      # The part's child processes would otherwise keep the GPU's memory.
       os.killpg(process.pid, signal.SIGKILL)
       process.wait()
       status = "stopped"

@@ -1,7 +1,6 @@
-"""Volumes a second and CPU time with MONAI's transforms, by r, beside a DataLoader.
+"""Volumes per second and CPU time with MONAI's transforms, by r, compared with a DataLoader.
 
-Each pipeline has two processes for the transforms, and no model. It runs in a process of its own, so that PyTorch and TensorFlow
-do not meet.
+Each pipeline runs in its own process, with two more processes for the transforms, and without a model.
 """
 import importlib.util
 import json
@@ -17,7 +16,7 @@ PIPELINES = {"loader": "DataLoader", **{f"r{r}": f"refurbish, r = {r}" for r in 
 
 
 def transforms_of(side):
-  """Ten transforms, as MONAI's tutorials and nnU-Net have them, which are cached, and three that are cheap."""
+  """Ten transforms from MONAI's tutorials and nnU-Net, whose results are cached; and a cheap crop, flips and intensities."""
   from monai import transforms
   both, modes = ["image", "mask"], ("bilinear", "nearest")
   partial = transforms.Compose([
@@ -65,12 +64,12 @@ def measure(quick):
 
 
 def run(key, quick):
-  """Prints what a pipeline takes, as JSON."""
+  """Prints the measurements of a pipeline as JSON."""
   side, count = (24, 4) if quick else (SIDE, 24)
   rng = np.random.default_rng(7)
   images = [rng.normal(0, 300, [side, side, side, 1]).astype(np.float32) for _ in range(4)]
   samples = [(images[i % 4], (images[i % 4][..., 0] > 400).astype(np.uint8)) for i in range(count)]
-  partial, final = transforms_of(side)  # Before TensorFlow.
+  partial, final = transforms_of(side)  # Before TensorFlow is imported.
   batches = _loader(samples, partial, final) if key == "loader" else _refurbish(samples, partial, side, int(key[1:]))
 
   def epoch():

@@ -2,8 +2,8 @@
 
     pip install -e '.[docs]' && sphinx-build -W -c docs . docs/_build
 
-The source directory is the root and not docs/. So a link from one file to another works here and on GitHub, and the
-notebooks and the benchmarks' results need no copy.
+The source directory is the root and not docs/. So links between files work here and on GitHub, and the notebooks and the
+benchmarks' results need not be copied.
 """
 import configparser
 import json
@@ -41,11 +41,11 @@ if _setup.has_option("metadata", "url"):
 
 # A heading has the anchor that GitHub gives it.
 myst_heading_anchors = 4
-# A notebook shows the outputs that it was committed with.
+# A notebook shows the outputs with which it was committed.
 nb_execution_mode = "off"
-# Its tables are Markdown.
+# The tables of notebooks are Markdown.
 nb_render_markdown_format = "myst"
-# A notebook's license stands above its title.
+# A notebook's license is above its title.
 suppress_warnings = ["myst.header"]
 
 # A block that is not marked as Python is a directory tree or the output of a program.
@@ -111,5 +111,5 @@ def _table(match):
 
 def setup(app):
   app.connect("source-read", _without_license)
-  # Before napoleon, which writes reStructuredText.
+  # Runs before napoleon, which writes reStructuredText.
   app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)

@@ -1,7 +1,7 @@
-"""Draws the pictures of README.md and the page gallery.md, all by `rtf.show`: `python docs/draw_pictures.py`
+"""Draws the pictures of README.md and of gallery.md with `rtf.show`, and writes gallery.md: `python docs/draw_pictures.py`
 
-It needs scikit-image, which ships the photographs, and matplotlib. A new layer is in the gallery as soon as this has run; if it cannot
-be called without arguments, `ARGUMENTS` must have some.
+It needs matplotlib, and scikit-image for the photographs. New layers appear in the gallery; a layer that cannot be called
+without arguments needs an entry in `ARGUMENTS`.
 """
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ from refurbish_tf.plotting import figure as figures
 
 DOCS = pathlib.Path(__file__).parent
 SIDE, EPOCHS, SEED = 192, 6, 23
-# How many outcomes of a layer are drawn, dots an inch, and WebP's quality. All pictures together stay below 450 kB.
+# How many outcomes of a layer are drawn, dots per inch, and WebP's quality. All pictures together stay below 450 kB.
 OUTCOMES, DPI, QUALITY = 5, 72, 55
 ARGUMENTS = {
     "auto_augment": '"imagenet"', "center_crop": "96", "color_jitter": "0.4, 0.4, 0.4, 0.1", "cutmix": "1.0, num_classes=2",
@@ -30,9 +30,9 @@ ARGUMENTS = {
     "random_posterize": "(1, 4), p=1", "random_resize": "12, 144", "random_resized_crop": "128, scale=(0.2, 1)",
     "random_rotation": "45", "random_zoom_out": "p=1",
     "resize": "(96, 160)"}
-# Those of volumes change nothing that can be seen in a photograph.
+# Names that are not layers, and layers for volumes, whose changes are not visible in a photograph.
 NO_LAYERS = ("compose", "numpy_layer", "random_depth_crop", "random_depth_flip", "random_intensity", "sanitize_boxes", "seed_at", "split")
-# The face, in the square that is drawn. A layer that looks at boxes has to be given some.
+# The face, in the square that is drawn, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}
 
 
@@ -66,7 +66,7 @@ def layer_names():
 
 
 def drawn(name, images, file, num_outcomes):
-  """A figure of what a layer makes of the first of two images, or of a file."""
+  """A figure of a layer's results for the first of two images, or for a file."""
   layer = eval(f"rtf.augment.{name}({ARGUMENTS.get(name, '')})", {"rtf": rtf})
   if getattr(layer, "needs_labels", False):
     batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)

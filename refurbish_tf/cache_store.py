@@ -14,11 +14,11 @@ from refurbish_tf._internal import checks, machine, native
 from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
-# The setting of a store on disk that is the reuse factor, and what it is where `rtf.sources.cached` keeps elements.
+# The setting of a store on disk with the reuse factor, and its value in a store of `rtf.sources.cached`.
 REUSE, OF_ELEMENTS = "r", "elements"
-# Those that name the versions of the layers that prepared what it holds, and of the decoders, if there were any.
+# The settings with the versions of the layers that prepared the samples, and of the decoders if there were any.
 LAYERS, DECODERS = "layers", "decoders"
-# To be raised whenever they make other pixels of a file. A store with samples that names none has those of version 1.
+# Raise it whenever decoders make other pixels of a file. A store with samples but without this setting has version 1.
 DECODERS_VERSION = "version 3 of rtf.augment.decode"
 
 
@@ -200,7 +200,7 @@ class CacheStore:
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
-    # Before anything is written, as it would stay on disk.
+    # Before anything is written, because it would stay on disk.
     if self._element_spec is None and self._path is not None:
       self._read_element_spec(self._agree({}))
       if self._element_spec is None:
@@ -250,7 +250,7 @@ class CacheStore:
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
   def _check_holds(self, elements):
-    """ValueError if a store on disk holds samples of `refurbish` and not elements of a source, or the other way round."""
+    """ValueError if a store on disk holds samples of `refurbish` but must hold elements of a source, or vice versa."""
     held = self._agree({}).get(REUSE)
     if held is not None and (held == OF_ELEMENTS) != elements:
       kinds = ["samples of a refurbish stage", "elements of a source, which rtf.sources.cached has kept"]
@@ -259,7 +259,7 @@ class CacheStore:
           "their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True).")
 
   def _check_versions(self, versions, filled):
-    """ValueError if layers of other versions prepared what a store on disk holds, which it does if it has the setting `filled`."""
+    """ValueError if other versions of the layers prepared a store's samples. It has samples if it has the setting `filled`."""
     before = self._agree({})
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
@@ -316,7 +316,7 @@ def checked_path(path, name="path"):
         "them, which remote storage does not support.")
   if "\0" in path:
     raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")
-  # Absolute and without links, as the place it leads to may be what is wrong.
+  # Absolute and without links, because the error may concern the directory to which a link leads.
   path = os.path.realpath(os.path.expanduser(path))
   try:
     path.encode()
@@ -340,19 +340,19 @@ def check_store(store):
 
 
 def opened_store(store):
-  """The `CacheStore` that the argument `store` of a stage stands for, after `check_store`, or None for one of its own in memory."""
+  """The `CacheStore` for a stage's argument `store`, after `check_store`; None for one of its own in memory."""
   return CacheStore(store) if isinstance(store, (str, os.PathLike)) else store
 
 
 def describe_store(store):
-  """Where a stage keeps what it keeps, and its limit."""
+  """Where a stage keeps its samples, and the limit."""
   place = "memory" if store is None or store.path is None else store.path
   limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
   return f"{place}, {limit}"
 
 
 def describe_bytes(store, store_name, number, what, size, done):
-  """What `number` samples of `size` bytes take in the memory of a store, where that is known before they are `done`."""
+  """The memory that samples take, as text; empty on disk or if it is unknown. `done`: what is done again without room."""
   if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
   if store is not None and store.max_bytes is not None:
@@ -404,7 +404,7 @@ def _describe(spec):
 
 
 def _any_size(spec):
-  """The structure without its sizes, in which samples may differ, as images do."""
+  """The structure without its sizes, because samples such as images may differ in size."""
   if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
     shape = [None] * spec.shape.rank if spec.shape.rank is not None else None
     if isinstance(spec, tf.RaggedTensorSpec):

@@ -38,7 +38,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     RuntimeError: called while a `tf.function` is traced.
   """
   found = stats.datasets("rtf.describe", dataset)
-  # Once, where both subsets of a folder are in the pipeline.
+  # Only once if both subsets of a folder are in the pipeline.
   sources = dict.fromkeys(each.source_description for each in found if hasattr(each, "source_description"))
   stages = [_described(each, dataset) for each in found if hasattr(each, "describe_stage")]
   return _Description("\n".join([*sources, *(stages or ["no reuse stages"])]))

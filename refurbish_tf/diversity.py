@@ -37,9 +37,9 @@ from refurbish_tf.refurbish_op import Eviction
 
 # Time grows with the epochs times the number of schedules that samples can have, at most one for each epoch.
 MAX_EPOCHS = 10_000
-# From here on not every whole number is a float.
+# From here on, not every whole number is a float.
 LARGEST_EXACT = 2**53
-# By name: what a number is, and what to do where it is below 1 or not finite.
+# By name: what a number is, and what to do if it is below 1 or not finite.
 _NUMBERS = {
     "num_samples": ("num_samples, the number of samples in the data set,", ""),
     "num_outcomes": ("num_outcomes (|A|)", "For an augmentation with a continuous parameter give a huge number, such as 1e12."),
@@ -116,7 +116,7 @@ def normalized_unique_samples(
   """
   outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
   unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
-  # Both are rounded, and their quotient might be above 1 by as much.
+  # Both are rounded, so their quotient might be slightly above 1.
   standard = _by_schedule(_expectation, outcomes, final_outcomes, epochs, np.ones_like(r), eviction)
   return _plain(np.minimum(unique, standard) / standard)
 
@@ -189,7 +189,6 @@ def sample_diversity_variance(
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
   """The average of `function` over the samples. It is called once for all numbers of one schedule."""
-  # Those that `_first_evictions` knows.
   checks.check_choice("eviction", eviction, ("balanced", "reference_count"))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
@@ -201,11 +200,11 @@ def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
 
 
 def _first_evictions(epochs, r, eviction):
-  """After how many epochs samples are first evicted: the values that make a difference, and the share of samples of each."""
+  """After how many epochs samples are first evicted: the values that make a difference, and the fraction with each."""
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
-  # Epoch t is the first of another generation if t modulo r comes to w or passes it, so nothing changes between two of
-  # these remainders. A remainder of floats is exact, as the schedule of the stage is.
+  # Epoch t begins another generation if t modulo r reaches or passes w, so nothing changes between two of these
+  # remainders. A remainder of floats is exact, like the schedule of the stage.
   remainders = np.unique(np.fmod(np.arange(epochs), r))
   edges = np.append(remainders, r)
   return edges[1:], np.diff(edges) / r
@@ -255,7 +254,7 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
     if epoch:
       # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn
-      # independently of the past, so it may be any given one, too, and is one of |A_P| whose counts add up to u.
+      # independently of the past, so it may also be any given one, and is one of |A_P| whose counts add up to u.
       share = 1 / partial_outcomes
       step = mean_c[:, fresh] - mean[:, fresh]
       variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2
@@ -268,7 +267,7 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
     covariance = (1 - 1 / final_outcomes) * covariance - variance_c / final_outcomes + spread
     variance_c = (1 - 2 / final_outcomes) * variance_c + spread
     mean_c = (1 - 1 / final_outcomes) * mean_c + 1
-  # Where nothing varies, rounding leaves a little on either side of 0.
+  # If nothing varies, rounding may leave a small number on either side of 0.
   return np.maximum(variance_u, 0)
 
 

@@ -104,7 +104,7 @@ def echo(
       checks.check_not_in_function("echo with a shuffle buffer or seeds", f"files.interleave(read_file).echo(e, {where!r}, ...)")
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
-    # First, as other stages derive seeds from tf.random.set_seed, too, and each takes the next one.
+    # First, because other stages also derive seeds from tf.random.set_seed, and each uses the next one.
     stage_seed = checks.stage_seed(seed)
 
     def repeat(dataset):
@@ -181,7 +181,7 @@ class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStru
     self._input_dataset = input_dataset
     self._name = name
     self._max_e = max_e
-    # As in refurbish: names the counts in every graph that the op ends up in.
+    # Names the counts in every graph that the op ends up in, as in refurbish.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(

@@ -17,7 +17,7 @@ from refurbish_tf.echo_op import AUTOTUNE
 
 # The fractions of a batch that an accelerator may do, in eighths.
 _EIGHTHS = (0, 1, 2, 4, 8)
-# What stands in a batch in place of the image, and how the op is told of it.
+# The entries of a batch that replace the image, and the numbers by which the op knows them.
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
 
 
@@ -149,8 +149,8 @@ def as_offloaded(
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
         "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
-        # By its dtype tf.function tells the batch from those of offload. It would make one trace, of unknown sizes, for
-        # batches that differ by their shapes alone.
+        # By this dtype tf.function distinguishes the batch from those of offload. For batches that differ only in shape it
+        # would make one trace, with unknown sizes.
         "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
 
   def convert(*element):
@@ -213,7 +213,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
         "layers": tf.TensorSpec([batch, 0, self._layers.fingerprint], tf.int32)}
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
-    # As in refurbish: names the state in every graph that the op ends up in.
+    # Names the state in every graph that the op ends up in, as in refurbish.
     self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_offload_dataset(
@@ -249,9 +249,9 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
 
 
 def _refurbish_stage(source, mover):
-  """The refurbish stage at the end of `source`, with seeds, and how many layers stand before its final augmentation.
+  """The refurbish stage at the end of `source`, with seeds, and the number of layers before its final augmentation.
 
-  `mover`: None, or makes the final function of that number and of the samples' spec.
+  `mover`: None, or a function that makes the final function from that number.
   """
   stage = source
   while type(stage).__name__ == "_OptionsDataset":
@@ -265,8 +265,8 @@ def _refurbish_stage(source, mover):
 
 
 def _moving(layers, targets, moves, first_position):
-  """The final function of a refurbish stage which moves what follows the image, and leaves the image to the accelerator."""
-  # They move a blank image along, of one channel unless a second image follows, which is also normalized.
+  """A final function for a refurbish stage that moves the image's targets, and leaves the image to the accelerator."""
+  # The targets move with a blank image. It has one channel, unless a second image follows, which is also normalized.
   channels = 3 if "image" in targets.values() else 1
   blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
   chain = LayerChain([(layer, first_position + i) for i, layer in enumerate(blank_layers)], clips=True) if blank_layers else None
@@ -353,7 +353,7 @@ def _is_usual(path):
 
 
 def _check_others(spec, path, targets, moves):
-  """Raises unless all that is beside the image can be batched with it. `moves`: whether the layers move pixels."""
+  """Raises unless all other components can be batched with the image. `moves`: whether the layers move pixels."""
   image = _at(spec, path)
   if path and isinstance(_at(spec, path[:-1]), dict):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
@@ -364,7 +364,7 @@ def _check_others(spec, path, targets, moves):
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
   if any((targets or {}).values()) or targets == {}:
-    return  # Those that move are checked when they are traced.
+    return  # Targets are checked when they are traced.
   if _is_usual(path):
     element, rest = (spec[0], spec[1:]) if isinstance(spec, tuple) else (spec, ())
     Following(targets, element, rest, image, moves)

@@ -141,9 +141,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
   def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
                deterministic, name, num_partial_layers):
     self._name = name
-    # From which the layers of a final augmentation are counted.
+    # The layers of a final augmentation are numbered from here.
     self.num_partial_layers = num_partial_layers
-    # What `rtf.show` draws is told by lists of layers.
+    # `rtf.show` and `RefurbishLogger` examine the lists of layers in these.
     self.given_functions = [function for function in (partial_fn, final_fn) if function is not None]
     self._r = r
     self._order = order
@@ -156,7 +156,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
         final_fn, sample_spec, "final_fn", "what partial_fn returns")
     self.python_layers = list(dict.fromkeys([*python_layers, *more]))
     if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
-      # So that no process waits for its next call, each of which waits for a process.
+      # Each call waits for a process. With two per process, the next call is ready when one ends.
       num_parallel_calls = max([2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
@@ -200,7 +200,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
           batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(of_batches or self)._common_args)
 
   def with_final_seeds(self, final_fn=None):
-    """The same stage, which yields `(sample, seed)`: what a final function would get, or what `final_fn` makes of it.
+    """The same stage, which yields `(sample, seed)`, the arguments of a final function, or what `final_fn` makes of them.
 
     None if the stage has a final function.
     """
@@ -252,12 +252,12 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
              f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    # In the balanced order, some have their last use in each epoch.
+    # With balanced eviction, some samples have their last use in each epoch.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
     kept = describe_store(self._store) + describe_bytes(
         self._store, self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
     if stage["num_in_transit"]:
-      # Below 0 if samples vary in size.
+      # It is below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
       kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
       kept += f", {room} in transit"
@@ -303,7 +303,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
-# Hints, by how the names of TensorFlow's operations begin.
+# Hints, by the beginnings of names of TensorFlow's operations.
 _WAYS_OUT = {
     ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
     ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
@@ -334,7 +334,7 @@ def _trace(function, element_spec, what, of):
 
 
 def _seed_of(store):
-  """The seed that all stages on a store on disk share: the first stage to ask for one sets it."""
+  """The common seed of all stages on a store on disk, which the first stage sets."""
   settings = store._agree({})
   if "seed" not in settings:
     try:

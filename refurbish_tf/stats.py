@@ -100,9 +100,9 @@ class ProcessStats:
 
 
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
-# What the bars of a notebook are made of.
+# The counts that notebooks show as bars.
 _BARS = {EpochStats: ("fresh", "cached"), EchoStats: ("fresh", "repeated"), OffloadStats: ("host_images", "device_images")}
-# What follows from the counts, and is shown after them.
+# Numbers that are derived from the counts, and shown after them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
 
@@ -205,7 +205,7 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
 
 
 def _stage_of(dataset):
-  """The kind of a stage, and its name in the ops; two Nones for another dataset."""
+  """The kind of a stage, and its name in the ops; two Nones for a dataset that is not a stage."""
   kind = next((kind for kind in _COUNTS if hasattr(dataset, f"{kind}_stage")), None)
   return kind, kind and getattr(dataset, f"{kind}_stage")
 
@@ -226,7 +226,7 @@ class _Stages(list):
 
 
 def datasets(function, dataset):
-  """`dataset` and all that it is made from, as `upstream_first`. Raises as `stats` does, in the name of `function`."""
+  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, in the name of `function`."""
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages.")
   if not tf.executing_eagerly():

@@ -1,11 +1,11 @@
 """How the tests are run.
 
-The folders are those of the package, and cc/ has those of refurbish_tf/cc; refurbish/, echo/ and offload/ test the stages, store/
-the cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ what surrounds the package.
-test_reference.py and test_golden.py fix the bytes that all of it yields. support/ has what several files share. No two files have the same name.
-`pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which `pytest -n auto -m slow` runs. Both have a sample
-of the cases (support/cases.py), `--exhaustive` has all tests with all cases. With pytest-xdist a test marked `alone` runs after
-the others, with no other beside it. mutants.py breaks the package and names, for each break, the test that must see it.
+The folders mirror the package, and cc/ mirrors refurbish_tf/cc. refurbish/, echo/ and offload/ test the stages, store/ the
+cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ the rest of the repository.
+test_reference.py and test_golden.py fix the bytes of the elements. support/ has code that several files share. No two files
+have the same name. `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which `pytest -n auto -m slow`
+runs. Both have a sample of the cases (support/cases.py); `--exhaustive` has all tests with all cases. With pytest-xdist a test
+marked `alone` runs after the others, by itself. mutants.py breaks the package and names the test that each break must fail.
 """
 import collections
 import fcntl
@@ -17,11 +17,11 @@ import pytest
 
 from support import cases, wheels
 
-# The time of one example means nothing on a machine whose cores are shared.
+# On a machine with shared cores the time of one example means nothing.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
 
-# Seconds by test file, over all processes. Files above `TOLD` seconds are printed at the end.
+# Seconds by test file, over all processes. Files with more than `TOLD` seconds are printed at the end.
 SECONDS = collections.Counter()
 TOLD = 10
 
@@ -64,8 +64,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-  """Freezes what the imports have created: each `gc.collect()` of a test would take a quarter of a second to look at it."""
-  from support import autograph  # Here, as it imports TensorFlow, which the process that distributes the tests does without.
+  """Freezes the objects that imports have created; otherwise they add a quarter of a second to each `gc.collect()`."""
+  from support import autograph  # Imported here because the process that distributes the tests need not import TensorFlow.
   autograph.parse_each_file_once()
   gc.collect()
   gc.freeze()
@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-  """One more than this process has processors, as many tests wait for another process or a thread."""
+  """One more than the number of available cores, because many tests wait for another process or a thread."""
   return len(os.sched_getaffinity(0)) + 1
 
 

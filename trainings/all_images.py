@@ -2,12 +2,12 @@
 
     PYTHONPATH=. nohup setsid python trainings/all_images.py STATE >> STATE.log 2>&1 &
 
-It runs the trainings of the plan one after the other, at the lowest priority. The folder STATE has a checkpoint of the last whole epoch
-and the rows of finished trainings, all_images.csv. It can be killed at any time: the same command continues after that epoch, as if
-nothing had happened. `kill -STOP $(cat STATE/pid)` pauses it, `kill -CONT` lets it go on. For a fixed version, run it in a work tree
-of its own.
+It runs the trainings of the plan one after the other, at the lowest priority. The folder STATE has a checkpoint of the last
+whole epoch and the rows of finished trainings, all_images.csv. The program can be killed at any time: the same command
+continues after that epoch, with the same results. `kill -STOP $(cat STATE/pid)` pauses it, `kill -CONT` continues it. For a
+fixed version, run it in a separate work tree.
 
-A row's `seconds` are those of the clock, with pauses and whatever else the machine does; `cpu_seconds` are its own.
+A row's `seconds` are wall-clock seconds, including pauses and other work of the machine; `cpu_seconds` are its own.
 """
 import argparse
 import contextlib
@@ -35,11 +35,11 @@ from refurbish_tf.experiments import results, tables, training
 KEY = ("what", "dataset", "validation", "images", "network", "policy", "epochs", "batch_size", "learning_rate", "setting", "seed")
 MAIN = ("standard", "refurbish r=2", "refurbish r=3")
 MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
-# The pilot takes the first number of epochs that reaches the accuracy. All are multiples of 2 and of 3.
+# The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of 2 and of 3.
 EPOCHS, ACCURACY = (12, 18, 24), 0.9
-# Of all images, and of the photographs the side that is cached and the one that the network sees.
+# The padding of all images; for photographs, the side that is cached and the side that the network sees.
 PADDING, CACHED_SIDE, SIDE = 2, 112, 96
-# To whiten patches, and to standardize.
+# The number of images for whitening and standardization.
 SOME = 2_000
 COLOURS = "resized crop, colours"
 POLICIES = {
@@ -53,7 +53,7 @@ POLICIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-  """Trainings of the plan: each setting with each seed, seed by seed, so that pairs are complete early."""
+  """Trainings of the plan: all settings seed by seed, so that pairs are complete early."""
   what: str = "comparison"
   settings: tuple = MAIN
   seeds: range = range(4)
@@ -61,17 +61,17 @@ class Part:
   validation: str = "test"
   images: int = 50_000
   network: str = "whitened"
-  # What the pilot decides: a policy, and the first of `EPOCHS` that is enough.
+  # Decided by the pilot: a policy, and the first of `EPOCHS` that is enough.
   policy: str | None = None
   epochs: int | None = None
   # A divisor of the number of images.
   batch_size: int = 250
   learning_rate: float = 0.4
-  # No seed is begun when half of the interval of each difference is at most as many points.
+  # No further seed is begun if half the interval of each difference is at most this many points.
   enough: float = 0.0
 
   def keys(self, rows, **decided):
-    """What identifies the rows of this part, given a function that reads those that are finished."""
+    """The keys of the rows of this part. `rows` is a function that reads the finished rows."""
     fixed = {name: decided.get(name) if value is None else value for name, value in vars(self).items()}
     for seed in self.seeds:
       found = tables.differences([row for row in rows() if row["what"] == self.what and row["seed"] < seed], paired=True)
@@ -92,7 +92,7 @@ PARTS = (
 
 
 def planned(rows):
-  """What identifies the rows of all trainings, in their order, given a function that reads those that are finished."""
+  """The keys of the rows of all trainings, in order. `rows` is a function that reads the finished rows."""
   reached = lambda *how: next(row["accuracy"] for row in rows() if row["what"] == "pilot" and (row["policy"], row["epochs"]) == how)
   epochs = EPOCHS[0]
   for policy in ("none", "RandAugment", COLOURS):
@@ -111,7 +111,7 @@ def planned(rows):
 
 
 class Progress(tf.train.experimental.PythonState):
-  """What a training has done, for its checkpoint."""
+  """The progress of a training, for its checkpoint."""
 
   def __init__(self):
     super().__init__()
@@ -128,9 +128,9 @@ class Samples:
   """The samples of a training.
 
   Attributes:
-    saved: by name, what a checkpoint has to hold besides the number of the epoch.
+    saved: by name, what a checkpoint must hold besides the number of the epoch.
     validation: batches of (image, label).
-    images: some of the training set, as the network gets them without augmentation.
+    images: some training images, as the network gets them without augmentation.
   """
 
   def __init__(self, row, data):
@@ -155,10 +155,10 @@ class Samples:
       self.saved["position"] = rtf.EpochPosition(self._stage)
 
   def epoch(self, number):
-    """The batches of an epoch. Epochs have to be read one after the other."""
+    """The batches of an epoch. Epochs must be read one after the other."""
     if self.saved:
       return self._stage
-    # Each epoch reads every third image, and has its own random numbers, so that there is no state to save.
+    # Each epoch reads every third image, with its own random numbers, so there is no state to save.
     return self._batches(tf.data.Dataset.from_tensor_slices(tuple(array[number % 3::3] for array in self._train)).echo(
         3, "after_augment", augment_fn=augment.compose(self._layers), batch_size=self._row["batch_size"], drop_remainder=True,
         shuffle_buffer_size=len(self._train[0]), seed=1000 * self._row["seed"] + number))
@@ -168,18 +168,18 @@ class Samples:
 
 
 def _layers(row):
-  """What is done to an image that is not augmented, the partial augmentation and the final one."""
+  """The layers for images that are not augmented, for the partial augmentation, and for the final one."""
   policy, final = POLICIES[row["policy"]](), [augment.random_crop(padding=PADDING, padding_mode="reflect"), augment.random_flip()]
   if row["dataset"] == "cifar10":
     return [], policy, final
-  # The policy's crop has another size here.
+  # The policy's crop is replaced by one with another size.
   return ([augment.decode(), augment.resize((CACHED_SIDE, CACHED_SIDE)), augment.center_crop(SIDE)],
           [augment.decode_random_resized_crop(CACHED_SIDE, scale=(0.35, 1.0)), *policy[1:]],
           [augment.random_crop(SIDE), augment.random_flip()])
 
 
 def train(row, data, folder):
-  """Trains once, or continues from the checkpoint in `folder`. Returns the other columns of the row."""
+  """Trains once, or continues from the checkpoint in `folder`. Returns the remaining columns of the row."""
   keras.backend.clear_session()
   keras.utils.set_random_seed(row["seed"])
   samples = Samples(row, data)
@@ -238,7 +238,7 @@ def name_of(row):
 
 
 def _add(table, row):
-  """Replaces the table by one with another row: a reader finds all of it, whenever the program is killed."""
+  """Replaces the table by one with an additional row, so that it is complete whenever the program is killed."""
   text = io.StringIO()
   writer = csv.DictWriter(text, row, lineterminator="\n")
   if not table.exists():
@@ -250,7 +250,7 @@ def _add(table, row):
 
 
 def load(dataset):
-  """Images and labels to train and to validate on, as TFDS has them: decoded where all have one size."""
+  """Images and labels to train and to validate on, from TFDS. They are decoded if all have the same size."""
   if dataset == "cifar10":
     return cifar10.load(None, cifar10.Plan())
   import tensorflow_datasets as tfds
@@ -265,7 +265,7 @@ def become_last():
     os.setpriority(os.PRIO_PROCESS, thread, 19)
     with contextlib.suppress(OSError, AttributeError):
       os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-  # Linux compares these only within a session, unless its group is the last one as well.
+  # Linux compares priorities only within a session, unless the session's group also has the lowest one.
   with contextlib.suppress(OSError):
     pathlib.Path("/proc/self/autogroup").write_text("19", encoding="utf-8")
 

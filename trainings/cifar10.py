@@ -2,10 +2,10 @@
 
     KERAS_BACKEND=jax PYTHONPATH=. python trainings/cifar10.py --minutes 8
 
-docs/results.md has the plan. A *turn* is one training in each way with the same seed. The first turn is a pilot, which chooses
-the policy. A turn is written to the table when it is complete, so its trainings have one machine and one commit. The program
-begins no turn that it cannot end within its minutes; the same command continues with the next one. Nothing else should run on the
-machine, as a row also has CPU seconds.
+docs/results.md has the plan. A *turn* is one training in each setting with the same seed. The first turn is a pilot, which
+chooses the policy. A turn is written to the table when it is complete, so its trainings have one machine and one commit. The
+program begins no turn that it cannot end within its minutes; the same command continues with the next one. Nothing else should
+run on the machine, because a row also has CPU seconds.
 """
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ KEY = ("what", "dataset", "validation", "images", "epochs", "batch_size", "width
        "setting", "seed")
 COLUMNS = (*accuracy.COLUMNS, "cpu_seconds")
 PRECISION = "mixed_bfloat16"
-# Page, 2018. Keras decays weights once a step, where he decays them through a momentum of 0.9: that is ten times as much.
+# Page, 2018. Keras decays weights once per step; Page decays them through a momentum of 0.9, which is ten times as much.
 LEARNING_RATE = 0.4
 WEIGHT_DECAY = 5e-3
 CROP_AND_FLIP = "simplified by 2"
@@ -38,20 +38,20 @@ POLICIES = ("RandAugment", "TrivialAugment")
 PILOT_SEED = 100
 # Estimates for one training of all images and for compiling the network, used until trainings have been measured.
 EXPECTED_SECONDS, COMPILING_SECONDS = 25, 60
-# How much longer than the longest so far a training may take.
+# How much longer than the longest one so far a training may take.
 MARGIN = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is trained. The pilot trains on `images` less `held_out` images, and is validated on those."""
+  """What is trained. The pilot trains on all but `held_out` of the `images`, and is validated on these."""
   images: int = 50_000
   held_out: int = 10_000
   # A multiple of 2 and of 3, so that refurbish uses each prepared sample exactly r times.
   epochs: int = 24
   batch_size: int = 512
   width: int = 64
-  # Trainings in each way.
+  # The number of trainings in each setting.
   seeds: tuple = (("standard", 10), ("refurbish r=2", 10), ("refurbish r=3", 10), (ALL_PARTIAL, 5), ("echo augmented e=3", 5),
                   (CROP_AND_FLIP, 5))
 
@@ -70,13 +70,13 @@ class Plan:
                           policy, setting, seed)))
 
 
-# Runs through all of it within a minute on a CPU; its accuracies mean nothing.
+# A plan that runs completely within a minute on a CPU. Its accuracies mean nothing.
 QUICK = Plan(images=192, held_out=96, epochs=1, batch_size=32, width=2,
              seeds=(("standard", 2), ("refurbish r=3", 2), (ALL_PARTIAL, 1), ("echo augmented e=3", 1), (CROP_AND_FLIP, 1)))
 
 
 def chosen_policy(rows):
-  """The policy with the best accuracy of the pilot, or the first of `POLICIES` if none gains enough. None without a pilot."""
+  """The policy with the best accuracy in the pilot, or the first of `POLICIES` if none gains enough. None without a pilot."""
   if (pilot := tables.pilot_gain(rows)) is None:
     return None
   best, gain = pilot
@@ -88,7 +88,7 @@ def load(path, plan):
 
   Args:
     path: a file of `numpy.savez` with "train_images", "train_labels", "test_images" and "test_labels", or None for TFDS.
-    plan: for how many images.
+    plan: a `Plan`, which says how many images.
 
   Raises:
     OSError, ValueError: the file cannot be read, or is not a file of that kind.
@@ -135,7 +135,7 @@ def _as_images(data):
 
 
 class Trainings:
-  """Trainings one after the other. Networks of one shape and length are compiled once."""
+  """Runs trainings one after the other. Networks with the same shape and number of steps are compiled once."""
 
   def __init__(self, data):
     self._data = data
@@ -158,9 +158,9 @@ class Trainings:
     self._models[self._shape(row)] = model
 
   def run(self, row):
-    """Trains once. Returns the other columns of the row."""
+    """Trains once. Returns the remaining columns of the row."""
     self.compile(row)
-    # Before the pipeline is made: `Dataset.shuffle` draws its seed from this one.
+    # Before the pipeline is made, because `Dataset.shuffle` draws its seed from this one.
     keras.utils.set_random_seed(row["seed"])
     train, test = self._parts(row)
     model, dataset = self._models[self._shape(row)], pipeline(train, row)
@@ -177,7 +177,7 @@ class Trainings:
     return tuple(row[name] for name in ("images", "epochs", "batch_size", "width", "precision", "learning_rate"))
 
   def _parts(self, row):
-    """What `row` is trained on and validated on, as pairs of arrays."""
+    """The images and labels that `row` is trained and validated on, as pairs of arrays."""
     train, test = self._data
     if row["validation"] == "train":
       test = tuple(array[row["images"]:] for array in train)
@@ -185,14 +185,14 @@ class Trainings:
 
 
 def complete(table, trainings, plan, minutes, clock=time.monotonic):
-  """Adds the turns that `table` lacks and that end within `minutes`, and prints the progress.
+  """Adds to `table` the missing turns that end within `minutes`, and prints the progress.
 
   Args:
     table: a `results.Table`.
     trainings: `Trainings`.
     plan: a `Plan`.
     minutes: for all of it, from now.
-    clock: seconds, from any beginning.
+    clock: a function that returns seconds, from any beginning.
 
   Returns:
     Whether the table is complete.
@@ -217,7 +217,7 @@ def complete(table, trainings, plan, minutes, clock=time.monotonic):
 
 
 def _expected(keys, measured):
-  """Seconds for all of `keys`. `measured` has seconds per image by setting; the slowest stands for a setting that it lacks."""
+  """Seconds for all of `keys`. `measured` has seconds per image by setting; for a missing setting the slowest is used."""
   slowest = max(measured.values(), default=EXPECTED_SECONDS / Plan.images)
   return MARGIN * sum(key["images"] * measured.get(key["setting"], slowest) for key in keys)
 
@@ -240,7 +240,7 @@ def _next_turn(table, plan):
 
 
 def main(argv=None):
-  """Adds to the table what ends in time."""
+  """Adds to the table the turns that end in time."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--output", type=pathlib.Path, default="cifar10.csv", help="the table; an existing one is completed")
   parser.add_argument("--minutes", type=positive_number, default=8.0, help="begin nothing that would end later")

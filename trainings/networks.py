@@ -1,4 +1,4 @@
-"""Small networks for images of any size, of which two cores train 50,000 images of 32 x 32 pixels in about a minute."""
+"""Small networks for images of any size. Two cores train them on 50,000 images of 32 x 32 pixels in about a minute."""
 import keras
 import numpy as np
 
@@ -8,15 +8,15 @@ layers = keras.layers
 def whitened(images, classes, widths=(32, 96, 128)):
   """A plain convolutional network whose first layer whitens patches of 2 x 2 pixels.
 
-  It is the one of Jordan, *94% on CIFAR-10 in 3.29 Seconds on a Single GPU*, 2024, with fewer filters.
+  It is the network of Jordan, *94% on CIFAR-10 in 3.29 Seconds on a Single GPU*, 2024, with fewer filters.
 
   Args:
-    images: some of the training set, uint8 [count, height, width, 3], whose patches are whitened.
-    classes: how many.
+    images: some training images, uint8 [count, height, width, 3], whose patches are whitened.
+    classes: the number of classes.
     widths: the filters of the three groups.
   """
   inputs, x = _standardized(images)
-  # Not trained, and each direction with both signs, so that no activation loses it.
+  # Not trained. Each direction has both signs, so that no activation loses it.
   first = layers.Conv2D(24, 2, use_bias=False, trainable=False)
   first.build(x.shape)
   first.set_weights([_whitening(np.array(keras.Model(inputs, x)(images)))])
@@ -25,7 +25,7 @@ def whitened(images, classes, widths=(32, 96, 128)):
     for size in (2, 1):
       x = layers.Conv2D(width, 3, padding="same", use_bias=False, kernel_initializer=_identity_first)(x)
       x = layers.MaxPooling2D()(x) if size == 2 else x
-      # Means learn 64 times as fast: `_Bias` multiplies gradient and effect by 8.
+      # Biases learn 64 times as fast: `_Bias` multiplies both gradient and effect by 8.
       x = layers.BatchNormalization(momentum=0.6, epsilon=1e-5, center=False, scale=False)(x)
       x = layers.Activation("gelu")(_Bias(8.0)(x))
   x = layers.Dense(classes, use_bias=False, kernel_initializer=_uniform)(layers.GlobalMaxPooling2D()(x))
@@ -33,7 +33,7 @@ def whitened(images, classes, widths=(32, 96, 128)):
 
 
 def separable(images, classes, width=24):
-  """Depthwise and pointwise convolutions in turn, as in Howard et al., *MobileNets*, 2017, with seven of the fourteen layers."""
+  """Alternating depthwise and pointwise convolutions, as in Howard et al., *MobileNets*, 2017, with seven of fourteen layers."""
   def active(x):
     return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
 
@@ -46,7 +46,7 @@ def separable(images, classes, width=24):
 
 
 class _Bias(keras.layers.Layer):
-  """Adds a vector, times a constant."""
+  """Adds a trained vector, multiplied by a constant."""
 
   def __init__(self, by):
     super().__init__()
@@ -64,7 +64,7 @@ def _uniform(shape, dtype=None):
 
 
 def _identity_first(shape, dtype=None):
-  """As many filters as there are channels pass these on; the others are random."""
+  """The first filters pass the channels on unchanged; the others are random."""
   kernel = np.array(_uniform(shape, dtype))
   same = min(shape[2:])
   kernel[..., :same] = 0
@@ -73,7 +73,7 @@ def _identity_first(shape, dtype=None):
 
 
 def _standardized(images):
-  """An input, and the same with the mean and the spread of `images` in each channel made 0 and 1."""
+  """An input, and the input standardized by the mean and the spread of `images` in each channel."""
   pixels = images.reshape(-1, 3).astype(np.float32)
   mean, spread = pixels.mean(0), pixels.std(0)
   inputs = keras.Input((*images.shape[1:],), dtype="uint8")

@@ -1,11 +1,11 @@
-"""Seconds until a small 3-D U-Net segments drawn volumes as well as a target says, for several reuse factors.
+"""Seconds until a small 3-D U-Net reaches a target Dice on drawn volumes, for several reuse factors.
 
     PYTHONPATH=. python trainings/volumes.py --output volumes.csv
 
-Noisy volumes have ellipsoids, which are to be found, and tubes of the same brightness. MONAI's transforms prepare them in
+The noisy volumes have ellipsoids, which are to be found, and tubes of the same brightness. MONAI's transforms prepare them in
 processes; crop, flips and intensity are the final augmentation. Only r differs between trainings, and the values of r take
-turns. The program adds a row for each training, and goes on where it was stopped. Seconds are those of training: the clock stands
-while the network is validated. It needs MONAI and cloudpickle, and an otherwise idle machine.
+turns. The program adds a row for each training, and continues where it was stopped. Only the seconds of training count: the
+clock pauses while the network is validated. It needs MONAI and cloudpickle, and an otherwise idle machine.
 """
 import argparse
 import pathlib
@@ -23,7 +23,8 @@ DATASET = "drawn volumes"
 SIDE, VOLUMES, VALIDATION, BATCH_SIZE, WIDTH = 48, 48, 16, 2, 8
 KEY = ("dataset", "images", "side", "batch_size", "r", "learning_rate", "target", "most_epochs", "seed")
 COLUMNS = ("steps", "dice", "seconds", "cpu_seconds")
-# Chosen with `TUNING_SEED`: with r = 1 the target came sooner than with 0.003. 0.01 was tried with r = 3 alone, and did not reach it.
+# The learning rate was chosen with `TUNING_SEED`: with r = 1 it reached the target sooner than 0.003. 0.01 was only tried with
+# r = 3, and did not reach it.
 REUSE, SEEDS, TUNING_SEED = (1, 2, 3), tables.SEEDS_OF_VOLUMES, 100
 LEARNING_RATE, TARGET, MOST_EPOCHS = 0.006, 0.7, 40
 
@@ -48,7 +49,7 @@ def draw(count, side, seed):
 
 def monai_layer(processes=None):
   """Returns the partial augmentation: eight transforms of MONAI."""
-  # Made in each process: TensorFlow's and MONAI's libraries do not go together with every version.
+  # Made in each process, because some versions of TensorFlow's and MONAI's libraries do not work in one process.
   made = []
 
   def prepare(image, mask, rng):
@@ -98,14 +99,14 @@ def unet(side, width):
 
 
 def loss(masks, logits):
-  """One minus the soft Dice of a batch, and the cross entropy."""
+  """One minus the soft Dice of a batch, plus the cross entropy."""
   masks, found = tf.cast(masks, tf.float32), tf.sigmoid(logits)
   return (1 - (2 * tf.reduce_sum(found * masks) + 1) / (tf.reduce_sum(found) + tf.reduce_sum(masks) + 1)
           + tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(masks, logits)))
 
 
 def train(row, data, layer, width=WIDTH):
-  """Trains on the first pair of `data` until the target is reached on the second. Returns the other columns of the row."""
+  """Trains on the first pair of `data` until the second one reaches the target. Returns the remaining columns of the row."""
   keras.utils.set_random_seed(row["seed"])
   volumes, masks = (data[1][0] / 300).astype(np.float32), data[1][1]
   model = unet(row["side"], width)
@@ -116,7 +117,7 @@ def train(row, data, layer, width=WIDTH):
     found = model.predict(volumes, BATCH_SIZE, verbose=0) > 0
     return 2 * masks[found].sum() / (masks.sum() + found.sum())
 
-  # Traced before the clock starts, and the processes have the function. Then all is as before.
+  # Before the clock starts, the functions are traced and sent to the processes. Then all variables are restored.
   before = [(variable, variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
   model.fit(pipeline(*data[0], layer, row["r"], row["seed"]).take(1), verbose=0, shuffle=False)
   dice()
@@ -136,7 +137,7 @@ def train(row, data, layer, width=WIDTH):
 
 
 def main(argv=None):
-  """Adds the trainings that the table lacks, and prints what it says."""
+  """Adds the trainings that the table lacks, and prints the results."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--output", type=pathlib.Path, default="volumes.csv", help="the table; an existing one is completed")
   parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help=f"not {TUNING_SEED}, which has chosen the learning rate")

@@ -1,6 +1,6 @@
 """Runs epochs of one pipeline in this process on request, and reports the time of each.
 
-Imports nothing that one of the peers would not have imported itself.
+Imports only modules that every peer imports itself.
 """
 import json
 import os
@@ -9,23 +9,23 @@ import pickle
 import sys
 import time
 
-# For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
+# For batches of more than 32 MB, malloc would request memory from the system each time, and page faults would dominate.
 BATCHES = {"small": 128, "large": 32}
-# The batch size of the kind that is run.
+# The batch size of the kind that is being run.
 BATCH = None
 # Threads or processes of a peer.
 PROCESSORS = len(os.sched_getaffinity(0))
-# Of ImageNet, for values from 0 to 1. Photographs are normalised with them, to float32.
+# ImageNet's, for values from 0 to 1. Photographs are normalised with them, to float32.
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-# Of what the system tells, in seconds: an epoch of a quick run may take less.
+# The resolution of the system's CPU times, in seconds: an epoch of a quick run may take less.
 CPU_RESOLUTION = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def serve(**make):
-  """Answers every line of the standard input with one epoch: its images, wall and CPU seconds, as a line of JSON.
+  """Runs an epoch for every line of the standard input. Answers its images, wall and CPU seconds, as a line of JSON.
 
-  Some of the pipelines work ahead into the next epoch, by several batches. So an epoch lasts until nothing runs any
-  more and as much is ready as was at its beginning.
+  Some pipelines work several batches ahead into the next epoch. So an epoch lasts until nothing is running any more, and
+  as many batches are ready as at its beginning.
 
   Args:
     **make: for each kind of images, a function from a sequence of them to `epoch()`, which yields one epoch's batches.
@@ -48,11 +48,11 @@ def serve(**make):
 def _wait_until_idle():
   """Returns the time and the CPU seconds at the end of the last work."""
   ended = last = time.perf_counter(), _cpu_seconds()
-  # Longer than ready work waits for a core.
+  # Longer than work that is ready may wait for a core.
   while last[0] - ended[0] < 0.3:
     time.sleep(0.05)
     now = time.perf_counter(), _cpu_seconds()
-    # Less is the cost of looking.
+    # Less than this is the cost of measuring.
     if now[1] - last[1] > 0.025:
       ended = now
     last = now
@@ -66,7 +66,7 @@ def _cpu_seconds():
     try:
       # The name, in parentheses, may contain anything.
       fields = stat.read_text().rpartition(")")[2].split()
-    except OSError:  # It has ended meanwhile.
+    except OSError:  # The process has ended in the meantime.
       continue
     pid = int(stat.parent.name)
     children.setdefault(int(fields[1]), []).append(pid)

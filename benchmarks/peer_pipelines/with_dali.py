@@ -1,6 +1,6 @@
-"""NVIDIA DALI's CPU operators: a pipeline with `enable_conditionals` and DALI's `rand_augment`, two threads.
+"""NVIDIA DALI's CPU operators: a pipeline with `enable_conditionals` and DALI's `rand_augment`, a thread for each core.
 
-As in the "Automatic Augmentations" and "External Source" chapters of its documentation.
+It follows the chapters "Automatic Augmentations" and "External Source" of DALI's documentation.
 """
 import numpy as np
 from nvidia.dali import fn
@@ -45,7 +45,7 @@ def large(files):
 def _augmented(images, side):
   """The augmentation without the flip."""
   images = rand_augment.rand_augment(images, n=2, m=MAGNITUDE, shape=[side, side], fill_value=0)
-  # The crop may reach as far outside the image as that of a padded one.
+  # The crop may reach as far outside the image as the crop of a padded image.
   places = [float(place) for place in range(-PADDING, PADDING + 1)]
   corner = fn.cast(fn.random.uniform(values=places, shape=[2]), dtype=types.INT32)
   return fn.slice(
@@ -53,7 +53,7 @@ def _augmented(images, side):
 
 
 def _batches(samples):
-  """Whole batches in random order, without end. The last, smaller one is filled up from the next epoch."""
+  """Endless whole batches in random order. The last, smaller batch of an epoch is filled up from the next epoch."""
   def forever():
     generator = np.random.default_rng(7)
     places = np.empty([0], int)

@@ -1,6 +1,6 @@
-"""Grain: a `MapDataset` with two worker processes.
+"""Grain: a `MapDataset` with a worker process for each core.
 
-Grain has no augmentations of its own; its documentation has users bring theirs, on arrays. These are the operations of
+Grain has no augmentations of its own; by its documentation, users provide theirs, on arrays. These are the operations of
 RandAugment, and the others, with Pillow.
 """
 import io
@@ -14,7 +14,7 @@ from PIL import ImageOps
 
 import epochs
 
-# As in `rand_augment` at magnitude 9.
+# The parameters of `rand_augment` at magnitude 9.
 FACTOR = 0.1 + 1.8 * 0.9
 DEGREES = 27
 SLOPE = 0.27
@@ -108,9 +108,9 @@ def _epochs(samples, read, *last):
   dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip())
   for transform in last:
     dataset = dataset.map(transform)
-  # Repeated, so that the workers live from epoch to epoch.
+  # Repeated, so that the workers continue from epoch to epoch.
   dataset = dataset.repeat().batch(epochs.BATCH)
-  # Threads to read ahead are for slow storage. Here they would fill a buffer of 500 batches.
+  # Threads that read ahead are for slow storage. Here they would fill a buffer of 500 batches.
   dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
   iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=epochs.PROCESSORS)))
 
@@ -122,6 +122,6 @@ def _epochs(samples, read, *last):
 
 
 if __name__ == "__main__":
-  # Grain's workers ask for absl's flags, of which there are none here.
+  # Grain's workers read absl's flags, which are not parsed here.
   flags.FLAGS.mark_as_parsed()
   epochs.serve(small=small, large=large)

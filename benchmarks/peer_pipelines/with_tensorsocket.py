@@ -1,7 +1,7 @@
-"""A job with PyTorch's DataLoader, alone or by TensorSocket, for `sharing`: `with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
+"""A job with a DataLoader, alone or with TensorSocket, for `sharing`: `with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
 
-The producer prepares each batch once, in two processes, and sends uint8 to all consumers: on CPUs by TCP. They start first. It sends two
-batches at a time: one is an error in version 0.0.5, and with more each message has the memory of all of them.
+The producer prepares each batch once, in two processes, and sends uint8 to all consumers, which start first: on CPUs by
+TCP. It sends two batches at a time: in version 0.0.5 one is an error, and with more, each message has the memory of all.
 """
 import json
 import pathlib
@@ -54,7 +54,7 @@ def main(role, jobs, files, epochs, output):
   for _ in range(int(epochs)):
     for images, _ in loader:
       batches.append((time.monotonic(), len(images)))
-      # After each, as a consumer whose producer has ended never returns.
+      # After each batch, because a consumer whose producer has ended never returns.
       pathlib.Path(output).write_text(json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches}))
 
 

@@ -1,8 +1,8 @@
 """`tf.data` alone, with the layers of refurbish_tf as its map, and `refurbish` in its place.
 
-The third argument says which: "tf_data", or "refurbish", whose batches "torch_loader" and "jax_loader" hand over. "_ops"
-behind it: the layers are TensorFlow's operations, as they once were in refurbish_tf; "_decoded": behind a `cache()` of the
-decoded images, for users with enough memory.
+The third argument says which: "tf_data", "refurbish", or "torch_loader" and "jax_loader", which hand over batches of
+refurbish. With "_ops" the layers are TensorFlow's operations, as they once were in refurbish_tf; with "_decoded" the
+pipeline follows a `cache()` of the decoded images, for users with enough memory.
 """
 import itertools
 import sys
@@ -17,15 +17,15 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
-# Without its autotuner tf.data doubles a buffer of AUTOTUNE whenever it was empty. Then an epoch makes more batches than it
-# yields, and the buffer takes gigabytes.
+# Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch would make more batches
+# than it yields, and the buffer would take gigabytes.
 BATCHES_AHEAD = 2
 KEY = sys.argv[3]
 IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 
 
 def small(images):
-  # For small images crop and flip of whole batches are much cheaper.
+  # For small images, cropping and flipping whole batches is much cheaper.
   return _epochs(tf.data.Dataset.from_tensor_slices(images), len(images), _rand_augment(), [], lambda dataset: dataset.map(
       rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], clips=False), tf.data.AUTOTUNE))
 
@@ -53,8 +53,8 @@ def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):
   else:
     dataset = source.refurbish(partial, final or None, r=3, shuffle_buffer_size=count)
   read = next((getattr(rtf, name) for name in ("torch_loader", "jax_loader") if KEY.startswith(name)), iter)
-  # One iterator, as in the others, as making one takes the same time for any number of images. Loaders take none that
-  # repeats without end.
+  # One iterator, as with the other libraries, because making one takes the same time for any number of images. Loaders
+  # reject a pipeline that repeats without end.
   iterator = iter(read(dataset_graph.without_autotuner(
       on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(BATCHES_AHEAD))))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)

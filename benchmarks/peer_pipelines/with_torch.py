@@ -1,6 +1,6 @@
-"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors up to the end, with two worker processes.
+"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors throughout, with a worker process for each core.
 
-As "Getting started with transforms v2" has it: v2, tensors rather than PIL images, uint8.
+It follows "Getting started with transforms v2": v2, tensors rather than PIL images, uint8.
 """
 import torch
 from torch.utils import data

@@ -1,6 +1,6 @@
-"""The policies as TensorFlow operations, which the native layers are compared with: value for value the same.
+"""The policies as TensorFlow operations, with the same values as the native layers, to compare these with.
 
-The functions are named as those of `rtf.augment`, and return layers, `layer(image, seed)`, for `compose` and `split`.
+The functions have the names of those of `rtf.augment`, and return layers, `layer(image, seed)`, for `compose` and `split`.
 """
 from .auto_augment import auto_augment
 from .deep_auto_augment import deep_auto_augment

@@ -31,7 +31,7 @@ def auto_augment(policy):
 def _operations(policy):
   """Returns the first and the second operations of the policy, as functions of a cell and an image.
 
-  A sub-policy has `CELLS` equally likely cells. Each stands for an operation in one direction, or for no operation.
+  A sub-policy has `CELLS` equally likely cells. Each is an operation in one direction, or no operation.
   """
   choices_at = [choices.distortions_at(magnitude / 10) for magnitude in range(10)]
   graph_functions = {}

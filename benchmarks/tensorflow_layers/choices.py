@@ -1,4 +1,4 @@
-"""What the policies share: draws, and the choice of a function."""
+"""Shared by the policies: draws, and the choice of a function."""
 import functools
 
 import tensorflow as tf
@@ -16,8 +16,8 @@ def switch(chosen, choices, graph_functions, image, *rest):
   """
   if tf.executing_eagerly():
     return choices[int(chosen)](image, *rest)
-  # Like `tf.switch_case`, which however inlines its branches into the caller, where each operation of the branches not
-  # taken is still visited. At 32 x 32 that takes longer than the chosen distortion.
+  # Not `tf.switch_case`, which inlines its branches into the caller, where each operation of the other branches is still
+  # visited. At 32 x 32 that takes longer than the chosen distortion.
   inputs = [image, *rest]
   specifications = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
   return tf.raw_ops.StatelessCase(

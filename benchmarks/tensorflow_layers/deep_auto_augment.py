@@ -13,7 +13,7 @@ from . import choices
 from .images import height_and_width
 from .images import rows_of
 
-# The fill where a crop or a cutout removes the image: the mean colour of ImageNet.
+# The colour of pixels that a crop or a cutout removes: the mean colour of ImageNet.
 _MEAN_COLOR = np.array([125, 123, 114], np.uint8)
 
 
@@ -47,7 +47,7 @@ def _mirrored(distortion, largest):
 
 
 def _random(function):
-  # Another seed than the one that drew the operation, so that the draws are independent.
+  # A different seed from the one that drew the operation, so that the draws are independent.
   return _Operation(lambda image, parameter, seed: function(image, tf.bitwise.invert(seed)))
 
 
@@ -55,7 +55,7 @@ def _crop(image, seed, padding):
   """Pads with the mean colour and crops back at a random place."""
   height, width = height_and_width(image)
   color = _colors(width)
-  # The colour is subtracted, as padding with zeros is cheap, and added again. uint8 sums wrap around.
+  # The colour is subtracted and added again, because padding with zeros is cheap. uint8 sums wrap around.
   padded = tf.pad(rows_of(image) - color, [[padding, padding], [3 * padding, 3 * padding]])
   corner = choices.draw([2], 2 * padding + 1, seed) * [1, 3]
   return tf.reshape(tf.slice(padded, corner, [height, 3 * width]) + color, tf.shape(image))
@@ -80,7 +80,7 @@ def _colors(width):
 def _resized_crop(image, seed):
   """Resizes a random part of the image to the image's size, by bicubic interpolation (`Image.resize`).
 
-  Pillow's values may differ, as it rounds and clips after each of the two directions.
+  Pillow's values may differ, because it rounds and clips after each of the two directions.
   """
   size = tf.cast(tf.shape(image)[:2], tf.float32)
   height, width = size[0], size[1]
@@ -127,8 +127,8 @@ _OPERATIONS = {
 def _graph_function(name):
   """Returns the operation as a graph function.
 
-  All magnitudes and all layers share it, with the parameter as an input: there would be 130 functions otherwise, and
-  each costs one to two milliseconds whenever an iterator is made.
+  All magnitudes and all layers share it, with the parameter as an input. Otherwise there would be 130 functions, each of
+  which costs one to two milliseconds whenever an iterator is made.
   """
   return tf.function(_OPERATIONS[name].function, autograph=False)
 
@@ -147,7 +147,7 @@ def _layer(outcomes):
   graph_functions = [_graph_function(name) for name in different_names]
   numbers_of_choices = np.array([different_names.index(name) for name in names], np.int32)
   parameters = np.array(parameters, np.float64)
-  # An outcome has the whole numbers from the edge before it up to its own.
+  # An outcome has the whole numbers from the previous edge up to its own.
   end = 2**31 - 1
   edges = np.floor(np.cumsum(probabilities)[:-1] / sum(probabilities) * end).astype(np.int32)
 

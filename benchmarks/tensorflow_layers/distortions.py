@@ -7,11 +7,11 @@
 [[[20, 40, 60], [80, 100, 120]]]
 
 Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, and at most one parameter, and returns
-an image of the same shape and dtype. The parameter is a Python number, or a float64 scalar where it is not known while
-tracing, which costs a little more. The results are Pillow's, value for value: those of `PIL.ImageOps` and
-`PIL.ImageEnhance` for the colours, and for the geometry those of `PIL.Image.transform` with an affine matrix, the
-nearest pixel and `fill` from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
-al., *AutoAugment*, CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
+an image of the same shape and dtype. The parameter is a Python number; or a float64 scalar if it is unknown while
+tracing, which costs a little more. The results have exactly Pillow's values: for colours those of `PIL.ImageOps` and
+`PIL.ImageEnhance`, and for geometry those of `PIL.Image.transform` with an affine matrix, the nearest pixel and `fill`
+from outside the image. AutoAugment and RandAugment were published with these operations (Cubuk et al., *AutoAugment*,
+CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
 The costs of TensorFlow's CPU kernels shape the code: an operation takes about 0.3 microseconds before it touches a
 pixel, which is most of the time at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10
@@ -26,7 +26,7 @@ import tensorflow as tf
 from .images import height_and_width
 from .images import rows_of
 
-# The fill where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
+# The colour of pixels that a geometric distortion takes from outside the image: AutoAugment's grey.
 FILL = 128
 
 # Pillow's weights of red, green and blue in the grey value, in units of 1 / 65536. Sums of whole multiples of them are
@@ -35,7 +35,7 @@ _GREY_WEIGHTS = np.array([19595, 38470, 7471], np.float32) / 65536
 
 
 def identity(image):
-  """Returns the image as it is."""
+  """Returns the unchanged image."""
   return tf.identity(image)
 
 
@@ -145,7 +145,7 @@ def rotate(image, degrees, fill=FILL):
   # The matrix from an output place to an input place.
   if tf.is_tensor(degrees):
     cosine, sine = tf.cos(degrees * (math.pi / 180)), tf.sin(degrees * (math.pi / 180))
-  else:  # Pillow rounds it like this, for right angles to be exact.
+  else:  # Pillow rounds like this, so that right angles are exact.
     radians = math.radians(degrees % 360.0)
     cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
   height, width = height_and_width(image)
@@ -242,7 +242,7 @@ def _clip(values, lowest, highest):
 def _take(image, input_y, input_x, fill):
   """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `fill` outside."""
   height, width = height_and_width(image)
-  # One pixel of border stands for everything outside.
+  # A border of one pixel represents everything outside.
   bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=np.uint8(fill)), [-1, 3])
   places = _clip(input_y, -1, height) * (width + 2) + _clip(input_x, -1, width) + (width + 3)
   return tf.gather_nd(bordered, places[..., tf.newaxis])

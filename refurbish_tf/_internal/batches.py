@@ -1,4 +1,4 @@
-"""The stages whose workers make the batches of a `batch` that directly follows them."""
+"""Stages whose workers make the batches if `batch` directly follows them."""
 import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
@@ -6,20 +6,20 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, debug_mode
 
 
 class ReadsFewAhead:
-  """Mixed into a dataset that has tf.data's autotuner off, which alone would bound the memory of `prefetch(AUTOTUNE)`."""
+  """A mixin for datasets without tf.data's autotuner, which alone bounds the memory of `prefetch(AUTOTUNE)`."""
 
   def prefetch(self, buffer_size, name=None):
-    """As `tf.data.Dataset.prefetch`. AUTOTUNE is two elements: TensorFlow would double its buffer after each pause, to any size."""
+    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements if the autotuner, which bounds the buffer, is off."""
     if buffer_size is None or isinstance(buffer_size, int) and buffer_size == tf.data.AUTOTUNE:
       buffer_size = tf.data.AUTOTUNE if dataset_graph.given_autotune(self).enabled else 2
     return super().prefetch(buffer_size, name)
 
 
 class MakesBatches(ReadsFewAhead):
-  """Mixed into such a stage, whose `_variant` takes what `_BatchDataset` passes."""
+  """A mixin for these stages, whose `_variant` takes what `_BatchDataset` passes."""
 
   def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
-    """As `tf.data.Dataset.batch`. The workers of the stage write each element into its row."""
+    """Like `tf.data.Dataset.batch`, but the workers of the stage write each element into its row."""
     as_usual = super().batch(batch_size, drop_remainder, num_parallel_calls, deterministic, name)
     if debug_mode.DEBUG_MODE or not all(
         shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
@@ -40,7 +40,7 @@ class _OptionsDataset(ReadsFewAhead, dataset_ops._OptionsDataset):
 
 
 class _BatchDataset(ReadsFewAhead, dataset_ops.UnaryDataset):
-  """The batches of a stage, which its workers make."""
+  """Batches that the workers of a stage make."""
 
   def __init__(self, stage, as_usual):
     self._name, self._batch_size, self._structure = as_usual._name, as_usual._batch_size, as_usual.element_spec

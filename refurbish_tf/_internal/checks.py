@@ -12,7 +12,7 @@ from refurbish_tf._internal.tensorflow_internals import random_seed
 
 @contextlib.contextmanager
 def build_errors():
-  """Turns errors of the ops while a stage is built into ValueErrors: they are errors of its arguments."""
+  """Turns errors that ops raise while a stage is built into ValueErrors: its arguments caused them."""
   try:
     yield
   except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
@@ -21,7 +21,7 @@ def build_errors():
 
 @contextlib.contextmanager
 def save_errors(function):
-  """Says in errors of a checkpoint that is written what can be done. `function` is what writes it."""
+  """Adds advice to errors of writing a checkpoint. `function` is the name of what writes it."""
   try:
     yield
   except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
@@ -39,7 +39,7 @@ def save_errors(function):
 
 
 def message_of(error):
-  """The message of an error of an op, without the op's name, which TensorFlow puts before and after it."""
+  """The message of an op's error, without the op's name, which TensorFlow puts before and after it."""
   message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
   return re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)
 
@@ -52,7 +52,7 @@ def check_callable(name, function, or_else=""):
 
 def check_choice(name, value, choices):
   """Raises ValueError if `value` is not one of `choices`."""
-  # Strings alone, as `in` fails for an array.
+  # Only strings are looked up, because `in` fails for an array.
   if value is not None and not isinstance(value, str) or value not in choices:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
@@ -66,7 +66,7 @@ def check_whole_number(name, value, least):
 
 
 def check_not_in_function(method, after):
-  """Raises ValueError if a stage is built in a function that is traced, or in a graph: each call or iterator would make a new one."""
+  """Raises ValueError if a stage is built in a traced function or a graph: each call or iterator would make a new stage."""
   if tf.executing_eagerly():
     return
   raise ValueError(
@@ -75,7 +75,7 @@ def check_not_in_function(method, after):
       f"outside: {after}, where read_file(file) returns the elements of a file. Pass the dataset to a tf.function as an argument.")
 
 
-# Each read may take a thread.
+# Each read may occupy a thread.
 MOST_READS = 1024
 
 
@@ -89,7 +89,7 @@ def check_parallel_reads(value):
 
 
 def is_real(value):
-  """Whether it is a real number; a bool is none."""
+  """Whether `value` is a real number, and not a bool."""
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -102,19 +102,19 @@ def check_real(name, value, is_allowed, allowed):
 
 
 def absolute_path(name, path):
-  """The path, as bytes, made absolute: the process may have another working directory when it is opened."""
+  """The path, in bytes, made absolute: the working directory may have changed when it is opened."""
   if b"\0" in path:
     raise ValueError(f"{name} must be paths without null characters, got {path!r}.")
   # An absolute path needs no working directory, which may have been deleted.
   return path if scheme_of(path) or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
-# As TensorFlow finds it: what does not begin like this is a name on this machine.
+# TensorFlow's rule: a path without such a beginning is on this machine.
 _SCHEME = re.compile(rb"([a-zA-Z][0-9a-zA-Z.]*)://")
 
 
 def scheme_of(path):
-  """The scheme of a path of another file system, such as "gs"; None for a path of this machine."""
+  """The scheme of a path on another file system, such as "gs"; None for a path on this machine."""
   found = _SCHEME.match(os.fsencode(path))
   return found and found[1].decode()
 
@@ -127,7 +127,7 @@ def check_file_system(name, path):
   if scheme in ("http", "https"):
     way_out = "Download files from a web server first, as with tf.keras.utils.get_file."
   else:
-    # tensorflow-io 0.37.1, the last one, loads with none of TensorFlow 2.19 to 2.21: undefined symbols.
+    # The last tensorflow-io, 0.37.1, does not load with TensorFlow 2.19 to 2.21: undefined symbols.
     way_out = (
         "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with this TensorFlow. "
         "Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by a class for "
@@ -143,7 +143,7 @@ def printable_path(path):
 
 
 def stage_seed(seed):
-  """The seed of a stage: `seed`, else one derived from `tf.random.set_seed`, else a random one."""
+  """The seed of a stage: `seed` if given, otherwise one derived from `tf.random.set_seed`, otherwise a random one."""
   if seed is not None:
     return int(seed)
   global_seed, operation_seed = random_seed.get_seed(None)

@@ -9,30 +9,30 @@ import tensorflow as tf
 from refurbish_tf._internal import machine
 
 PROCESSORS = machine.processors()
-# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each
-# processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
+# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call per core, the
+# number that AUTOTUNE uses, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 # Operations and datasets that read from a disk, or may do so.
 _READS = re.compile("ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?")
 
 
 def without_autotuner(dataset):
-  """The dataset with tf.data's autotuner off, and little memory for `prefetch(AUTOTUNE)`, unless its options say so themselves.
+  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless the dataset's options set these.
 
   The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
-  epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
+  epoch, which would take up to a second after an epoch of a few seconds and up to a minute after a long one.
 
-  Without the autotuner, too, `prefetch(AUTOTUNE)` doubles its buffer after each pause, within the autotuner's budget: by default
-  half of what the machine has free, whatever the limit of a container and whatever the stores have still to keep.
+  Without the autotuner, `prefetch(AUTOTUNE)` still doubles its buffer after each pause, within the autotuner's budget. By
+  default this is half of the machine's free memory, regardless of a container's limit and of what the stores will keep.
   """
   given = given_autotune(dataset)
   options = tf.data.Options()
   if given.enabled is None:
     options.autotune.enabled = False
     if given.initial_parallelism is None:
-      # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever
-      # it runs; the default would be 16.
+      # The number of calls that AUTOTUNE then means in other stages, which bound it by the threads of their pool. The
+      # default would be 16.
       options.autotune.initial_parallelism = 1024
   if not given.enabled and not given.ram_budget:
     options.autotune.ram_budget = machine.room_for_reading_ahead()
@@ -46,7 +46,7 @@ def given_autotune(dataset):
 
 
 def upstream_first(dataset):
-  """A list of `dataset` and all that it is made from, each once, upstream first and from left to right."""
+  """A list of `dataset` and all datasets that it is made from, each once, upstream first and from left to right."""
   found, seen, waiting = [], set(), [(dataset, False)]
   while waiting:
     each, is_entered = waiting.pop()
@@ -70,7 +70,7 @@ def passes(dataset, upstream):
 
 
 def reads_endless_service(datasets):
-  """Whether one of `datasets` is a tf.data service whose jobs never end: how far they are only its workers know."""
+  """Whether one of `datasets` is a tf.data service whose jobs never end: only its workers know how far they are."""
   return any(type(each).__name__.startswith("_DataServiceDataset") and each.cardinality() == tf.data.INFINITE_CARDINALITY
              for each in datasets)
 
@@ -81,7 +81,7 @@ def stage_title(kind, name):
 
 
 def method_name(name):
-  """The method that makes a dataset of this class name: `filter` for FilterDataset and _FilterDataset; else the class."""
+  """The method that makes datasets of this class, such as `filter` for FilterDataset and _FilterDataset; otherwise the class."""
   name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
@@ -100,9 +100,9 @@ def decodes(source, *functions):
 
 
 def files_of(source):
-  """The files that a source reads, in its order, None if they are not known; and whether it may read from a disk."""
+  """The files that a source reads, in its order, or None if they are unknown; and whether it may read from a disk."""
   last, reads = source, False
-  # Stages that keep the order, one element for one.
+  # Skips stages that keep the order and yield one element for each.
   while not hasattr(last, "file_paths") and re.fullmatch("_(Parallel)?MapDataset|_OptionsDataset|_PrefetchDataset", type(last).__name__):
     last, = last._inputs()
   if hasattr(last, "file_paths"):

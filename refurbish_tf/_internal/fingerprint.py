@@ -1,4 +1,4 @@
-"""Fingerprints of the functions and files that samples are prepared with, so that a store on disk can tell changed ones.
+"""Fingerprints of the functions and files that samples are prepared with, by which a store on disk notices changes.
 
 The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
 warning.
@@ -35,7 +35,7 @@ OTHER_FILES = (
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# Relative: statistics computed again in each run differ a little.
+# Relative: statistics that are computed again in each run differ a little.
 _TOLERANCE = 1e-4
 # Their number is prime, so that no shape has this period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
@@ -45,10 +45,10 @@ _WEIGHTS = np.cos(np.arange(65_537.0))
 
 
 def of_stage(source, partial_fn):
-  """The fingerprints of what the samples of a stage are prepared with, by a `ConcreteFunction`, for JSON.
+  """The fingerprints of what prepares the samples of a stage, as a dict for JSON. `partial_fn` is a `ConcreteFunction`.
 
-  A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and `files`.
-  A fingerprint that is not known is empty.
+  Its keys: `function` and `constants`; `traced_by`, because only fingerprints of the same versions can be compared; and
+  `files`. An unknown fingerprint is empty.
   """
   traced_by = {
       "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
@@ -90,7 +90,7 @@ class _Functions:
     return digest.hexdigest(), constants + more
 
   def _of_definition(self, definition):
-    """As `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
+    """Like `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
 
     Control edges are left out: they lead to nodes that change no sample, such as `tf.print` and assertions, and their
     order varies.
@@ -145,7 +145,7 @@ def _producer(name):
 
 
 def _value(array, constants):
-  """The digest of an array. For floating point only that of its shape; the measures of its values go to `constants`."""
+  """The digest of an array. For floating point, that of its dtype and shape; measures of the values go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -165,7 +165,7 @@ def _value(array, constants):
 
 
 def _code_of(token):
-  """The compiled code of the Python function that an operation calls, without the functions that it calls in turn."""
+  """The compiled code of the Python function that an operation calls, excluding the functions that it calls in turn."""
   function = script_ops._py_funcs.get(token.decode())
   function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
   if hasattr(function, "fingerprinted"):
@@ -175,9 +175,9 @@ def _code_of(token):
 
 
 def _described_value(value, seen):
-  """A function with its closure and defaults, and what these hold; of a class its name, and what it holds if it is the user's own.
+  """Describes a function by its code and what it refers to, an object by its class and `held_by`, and a class by its name.
 
-  `seen`: what has been described, by id; kept, as an id may come again with another object.
+  `seen`: the values described so far, by id. It keeps them alive, because Python reuses the ids of deleted objects.
   """
   if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
     return repr(value)
@@ -223,14 +223,14 @@ def _described(code, doc=None):
 
 
 def check_store(store, r, stage):
-  """Records in a store on disk what `of_stage` returned, and warns if the store may hold samples of another kind.
+  """Records in a store on disk what `of_stage` returned, and warns if the store may hold samples prepared otherwise.
 
-  This is recorded for epochs, not for samples: every sample used in an epoch was prepared in it or in the last few.
+  Fingerprints belong to epochs, not to samples: every sample used in an epoch was prepared in it or in the last few.
   """
   with tf.init_scope():
     stats = store.stats()
   settings = store._agree({})
-  # Pairs of the first epoch of a stage and its fingerprints, in order.
+  # In order, pairs of a stage's first epoch and its fingerprints.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
   # The others prepared nothing, or nothing that is still in use.
@@ -241,7 +241,7 @@ def check_store(store, r, stage):
     pipeline_warnings.warn(OTHER_FILES.format(path=store.path))
   if not live or live[-1][1] != stage:
     live.append((stats.epochs, stage))
-  # ValueError: on a full disk it cannot be recorded.
+  # ValueError: nothing can be recorded on a full disk.
   if live != before:
     with contextlib.suppress(ValueError):
       store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)
@@ -253,7 +253,7 @@ def function_differs(one, other):
     return False
   if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
     return True
-  # For each constant its size, and how the values lie in the array: from -1 to 1, near 0 for a large array.
+  # For each constant its size, and how its values are arranged: from -1 to 1, near 0 for a large array.
   constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
   (sizes, other_sizes), (places, other_places) = zip(*constants)
   return not (np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8) and

@@ -3,12 +3,12 @@ import re
 from html import escape
 
 _NUMBER = re.compile(r"([\d.,e+]+( bytes| [kMGT]B)?)?")
-# As in rtf.show: prepared, and from the cache; waiting.
+# The colours of rtf.show: prepared, from the cache, waiting.
 COLOURS = ("#e69f00", "#0072b2", "#999999")
 
 
 def table(caption, rows, heading=True):
-  """A table, the first row its heading or not: numbers to the right, text to the left. Cells are texts, or made by `bar`."""
+  """A table whose first row may be its heading. Numbers are aligned right, text left. A cell is a text, or made by `bar`."""
   sides = ["right" if all(map(_NUMBER.fullmatch, column[heading:])) else "left" for column in zip(*rows)]
   made = "".join(
       f"<tr>{''.join(_cell('th' if heading and not number else 'td', *each) for each in zip(row, sides))}</tr>"
@@ -21,11 +21,11 @@ def _cell(tag, text, side):
 
 
 class _Bar(str):
-  """A cell in HTML."""
+  """A cell that is HTML already."""
 
 
 def bar(most, *parts):
-  """A bar of triples of a name, a number and a colour, of which `most` fill it."""
+  """A bar with a part for each triple of a name, a number and a colour. Numbers with the sum `most` fill it."""
   made = "".join(
       f'<span title="{escape(name)} {number:,.6g}" style="background: {colour}; width: {100 * number / (most or 1):.2f}%"></span>'
       for name, number, colour in parts)

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, positions
 
-# Functions that return the position in what a loader or a callback has saved, None for anything else.
+# Functions that return the position in the saved state of a loader or a callback, and None for anything else.
 READERS = []
-# What must be the same for all workers.
+# The entries of a stage's state that must be the same for all workers.
 _SAME = ("seed", "reuse_factor", "eviction", "shuffle", "num_shards", "whole", "schedule_shards")
 
 
 def joined(saved):
-  """What `rtf.EpochPosition.joined` returns, as a value."""
+  """The value of the position that `rtf.EpochPosition.joined` returns."""
   found = [read(each) for each in saved]
   value, lost = join(found)
   if lost:
@@ -73,7 +73,7 @@ def join(found):
   at_end = not all(position["between"] for position in present)
   joined = [
       _join_stage(list(states), len(found), at_end) for states in zip(*(position["stages"] for position in present), strict=True)]
-  # One that begins has been counted, though the position is in the epoch before.
+  # A worker that has left the epoch already counts the next one, though the joined position is in the epoch before.
   epochs = [position["epoch"] - (position["between"] and _is_done(position["stages"][0], joined[0])) for position in present if "epoch" in position]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
@@ -83,7 +83,7 @@ def join(found):
 
 
 def _join_stage(states, num_workers, at_end):
-  """`at_end`: whether one that is in no epoch may have come to the end of its part, and not to that of the loop."""
+  """`at_end`: whether a worker that is in no epoch may only have ended its own part, without leaving the loop."""
   if "num_shards" not in states[0]:
     _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage that does not follow refurbish")
   for name in _SAME:
@@ -98,8 +98,8 @@ def _join_stage(states, num_workers, at_end):
     _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
   number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
   if at_end and len(states) < count and number > 0 and not any(state["begun"] or state["next_epoch"] > number for state in states):
-    number -= 1  # A lost worker may not have come so far.
-  # Workers that have not begun the epoch, or have ended it.
+    number -= 1  # A lost worker may not have ended this epoch.
+  # Whether each worker has ended the epoch.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):
     _refuse(

@@ -1,4 +1,4 @@
-"""Raises ImportError on other systems than Linux. Imports nothing that could be missing there."""
+"""Raises ImportError on systems other than Linux. Imports nothing that could be missing there."""
 import platform
 import sys
 

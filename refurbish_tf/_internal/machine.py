@@ -1,4 +1,4 @@
-"""What this process may use of the machine."""
+"""The cores, memory, disk and accelerators that this process can use."""
 import contextlib
 import math
 import os
@@ -16,14 +16,14 @@ from refurbish_tf._internal.tensorflow_internals import context
 
 _CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
-# The folder in which /proc and /sys are read. Tests have another one.
+# The folder in which /proc and /sys are read. Tests set another one.
 _ROOT = ""
-# The file that is written and read to see how fast a disk is.
+# The size of the file that is written and read to measure a disk.
 _DISK_FILE_BYTES = 2**26
 
 
 def processors() -> int:
-  """How many processors, by the process' affinity and by its control group, as of a container; rounded up."""
+  """The number of CPU cores that the process' affinity and its control group, such as a container's, allow; rounded up."""
   number = len(os.sched_getaffinity(0))
   with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
     quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
@@ -36,17 +36,17 @@ def processors() -> int:
 
 
 def processor() -> str:
-  """The model of the processors, or their architecture where it is not known."""
+  """The model of the CPU, or its architecture if the model is unknown."""
   return _of_cpu(r"^model name\s*:\s*(.*)") or platform.machine()
 
 
 def has_bfloat16() -> bool:
-  """Whether Linux says that the processors, x86 or Arm, compute with bfloat16. False elsewhere, where it is not known."""
+  """Whether Linux says that the CPU, x86 or Arm, computes with bfloat16. False if that is unknown."""
   return _of_cpu(r"\b(avx512_bf16|bf16)\b") is not None
 
 
 def _of_cpu(pattern):
-  """What the group of `pattern` finds in what Linux says of the processors, or None."""
+  """What the group of `pattern` matches in /proc/cpuinfo, or None."""
   found = re.search(pattern, _CPU.read_text(encoding="utf-8"), re.MULTILINE) if _CPU.is_file() else None
   return found and found[1]
 
@@ -57,11 +57,11 @@ def free_memory() -> int:
 
 
 def memory_limit() -> int | None:
-  """The most bytes that the process' control group, as of a container, may have; None without a limit."""
+  """The memory limit in bytes of the process' control group, such as a container's; None without a limit."""
   for name in ("memory.max", "memory/memory.limit_in_bytes"):
     with contextlib.suppress(OSError, ValueError):
       limit = int((_CONTROL_GROUPS / name).read_text())
-      # Without one, the first version has a number near 2**63.
+      # Version 1 of control groups has a number near 2**63 if there is no limit.
       return limit if limit < 2**60 else None
   return None
 
@@ -73,7 +73,7 @@ def room_for_samples() -> int:
 
 
 def room_for_reading_ahead() -> int:
-  """How many bytes the `prefetch(AUTOTUNE)` of a pipeline may hold: a quarter of what stays free of samples, at most 512 MiB."""
+  """How many bytes a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave free, at most 512 MiB."""
   return min(_free_and_reserve()[1] // 4, 2**29)
 
 
@@ -116,7 +116,7 @@ def drop_from_page_cache(paths):
 
 
 def disk_rate(folder):
-  """Bytes a second of a large file that is not in the page cache; infinite if it cannot be dropped from there."""
+  """Bytes read per second from a large file outside the page cache; infinite if it cannot be dropped from the cache."""
   size = min(_DISK_FILE_BYTES, shutil.disk_usage(folder).free // 8)
   path = os.path.join(folder, "rate")
   with open(path, "wb") as file:
@@ -132,7 +132,7 @@ def disk_rate(folder):
 
 
 def size_of(number):
-  """Bytes in words, of three digits."""
+  """A number of bytes as text, with three digits and a unit."""
   for unit in ("bytes", "kB", "MB", "GB"):
     if number < 999.5:
       return f"{number:.3g} {unit}"

@@ -35,8 +35,8 @@ LIBRARY = "library.so"
 RECORD = "record.json"
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
-# -DNDEBUG as TensorFlow's wheel was built: it changes the layout of classes in its headers.
-# -ffp-contract=off: a product and a sum that are fused round once, and give other bytes than TensorFlow's.
+# -DNDEBUG: TensorFlow's wheel was built with it, and it changes the layout of classes in the headers.
+# -ffp-contract=off: a fused product and sum are rounded once, and give other bytes than TensorFlow.
 # -fvisibility=hidden: kernels register themselves when the library is loaded, so our symbols need not be visible.
 COMPILE_FLAGS = (
     "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
@@ -44,8 +44,7 @@ COMPILE_FLAGS = (
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
 # Groups of files that are compiled together: patterns of file names, in any folder; a file belongs to the first match.
-# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two processors
-# busy.
+# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two cores busy.
 GROUPS = ("[a-o]*", "*")
 # An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
 # files are compiled. The library is the same.
@@ -83,7 +82,7 @@ def ops():
 
 
 def rows(output):
-  """What an op of ours returns as names and rows of numbers: a dict for each row."""
+  """A dict for each row of numbers that an op of ours returns with their names."""
   names, numbers = output
   if not hasattr(numbers, "numpy"):
     raise RuntimeError("Counts are read at once and cannot be part of a tf.function: call this outside.")
@@ -92,7 +91,7 @@ def rows(output):
 
 
 def numbers_of(saved, names):
-  """What a dict that was read from a file has for `names`, in their order. An error if it has others."""
+  """The values of a dict that was read from a file, in the order of `names`. ValueError if its keys differ from these."""
   if saved.keys() != names.keys():
     raise ValueError(f"it has {', '.join(saved) or 'nothing'}, but must have {', '.join(names)}")
   return [saved[name] for name in names]
@@ -122,7 +121,7 @@ def library(version):
 
 
 def packaged_directory(version, package=PACKAGE):
-  """Where `package` has its library for TensorFlow `version`, whether or not there is one."""
+  """The directory for `package`'s library for TensorFlow `version`, whether or not there is one."""
   return pathlib.Path(package) / "_native" / _interface(version)
 
 
@@ -136,7 +135,7 @@ def is_built(directory, version, sources):
 def build(directory):
   """Compiles the packaged sources into `directory`: the library, then its record. Returns the compiler's warnings.
 
-  Both appear whole or not at all, the record last. setup.py and the rebuild use it.
+  Both appear whole or not at all, the record last. setup.py and `_rebuild` call this.
   """
   import tensorflow as tf
 
@@ -146,13 +145,13 @@ def build(directory):
   framework_flags = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
   compile_flags = [
       *framework_flags,
-      # For TensorFlow's header of JPEG files, which includes libjpeg's, by a name that the system may have, too.
+      # TensorFlow's header for JPEG files includes libjpeg's, by a name that the system may also have.
       *(f"{flag}/external/libjpeg_turbo" for flag in framework_flags if flag.startswith("-isystem")),
       *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
-  # Taken first: a source edited while it is compiled must not pass for the compiled one.
+  # Computed first: a source that is edited during the compilation must not pass for the compiled one.
   record = {"machine": machine(), "tensorflow": tf.__version__, "sources": fingerprint()}
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
@@ -160,7 +159,7 @@ def build(directory):
     built = pathlib.Path(scratch)
     units = _units(built)
     objects = [str(built / f"{i}.o") for i in range(len(units))]
-    # Threads suffice, as they wait for processes. The first failure cancels those not yet begun.
+    # Threads suffice, because they wait for processes. The first failure cancels the compilations not yet begun.
     with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
       warnings = list(pool.map(
           lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects))
@@ -175,7 +174,7 @@ def build(directory):
 
 
 def compiler():
-  """The command of a C++ compiler: $CXX (which may be of several words, as in "ccache g++"), else g++ or clang++."""
+  """The command of a C++ compiler: $CXX (which may be several words, such as "ccache g++"), otherwise g++ or clang++."""
   chosen = shlex.split(os.environ.get("CXX", ""))
   for command in [chosen] if chosen else [["g++"], ["clang++"]]:
     if shutil.which(command[0]):
@@ -186,7 +185,7 @@ def compiler():
 
 
 def machine():
-  """The architecture that is built for, such as "aarch64". Python's variable _PYTHON_HOST_PLATFORM sets it, for a cross build."""
+  """The architecture to build for, such as "aarch64". For a cross build, Python's variable _PYTHON_HOST_PLATFORM sets it."""
   return sysconfig.get_platform().removeprefix("linux-")
 
 
@@ -216,7 +215,7 @@ def groups():
 
 
 def _units(directory):
-  """The file to compile for each group: a single file itself, else one written into `directory` that includes them all."""
+  """The file to compile for each group: its only file, or one written into `directory` that includes them all."""
   units = []
   for i, group in enumerate(groups()):
     unit = group[0] if len(group) == 1 else directory / f"{i}.cc"

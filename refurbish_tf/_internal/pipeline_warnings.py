@@ -24,8 +24,8 @@ SHARDED_BY_KERAS = (
     "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may prepare all "
     f"samples, silence this: {SILENCE}.")
 
-# Class names of datasets that yield batches, of those that pass on their input's elements unchanged, of those that make one of
-# each, and of those that yield what is stored one by one.
+# Class names of datasets that yield batches, that pass on elements unchanged, that make one element of each, and that
+# yield stored elements one by one.
 _BATCHES = frozenset({
     "_BatchDataset", "_DenseToSparseBatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset",
     "_RebatchDataset"})
@@ -56,7 +56,7 @@ def check_source(source):
 
 
 def yields_batches(source):
-  """Whether `source` certainly yields batches. A dataset made from batches may yield samples: it must keep all rows."""
+  """Whether `source` certainly yields batches. If it was made from batches, it must also seem to keep their rows."""
   kind, batches = _kind(source), source
   while kind == "mapped" and type(batches).__name__ not in _BATCHES:
     batches = next(each for each in batches._inputs() if _kind(each) in ("mapped", "batches"))
@@ -74,9 +74,9 @@ def _keeps_rows(given, made):
 
 
 def _seems_to_yield_batches(source):
-  """Whether there are images in a row, and as many labels, where it cannot be seen how they were made: a clip has one label."""
+  """Whether elements of unknown origin have several images and as many labels. A clip would have one label."""
   kind, specs = _kind(source), [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)]
-  # A clip may also have a vector of as many numbers, or its sound; in the place of the label they may be one-hot.
+  # A clip may also come with a vector of as many numbers, or with its sound. In the label's place, they may be one-hot.
   labels = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16 and (
       spec.shape[0] is None or kind is None)]
   labels += [spec.shape for spec in specs[1:2] if (
@@ -95,7 +95,7 @@ def _images(source):
 
 
 def _kind(source):
-  """"batches", "mapped" ones, "single" elements, those "made" of single ones, or None, if that cannot be seen."""
+  """What `source` yields: "batches", "mapped" batches, "single" elements, elements "made" from these; None if unknown."""
   while type(source).__name__ in _HANDS_ON:
     source, = source._inputs()
   name = type(source).__name__
@@ -112,7 +112,7 @@ def _kind(source):
 
 
 def check_distribution():
-  """Warns if Keras, which has been imported, will shard what it is given among several processes."""
+  """Warns if Keras was imported and will shard its input among several processes."""
   keras = sys.modules.get("keras")
   if hasattr(keras, "distribution"):
     distribution = keras.distribution.distribution()
@@ -122,7 +122,7 @@ def check_distribution():
 
 
 def warn(message):
-  """Warns with the user's line that builds the stage, or, called by the C++ part, that is being run."""
+  """Warns at the user's line that builds the stage or, if the C++ part calls this, at the line that is running."""
   warnings.warn(message, PipelineWarning, stacklevel=_stacklevel_of_user())
 
 

@@ -1,4 +1,4 @@
-"""The position of a pipeline: which epoch each of its stages is in, and what was yielded. One value, for whatever saves it.
+"""The position of a pipeline, as one value: which epoch each of its stages is in, and what was yielded.
 
 Checkpoints of iterators get it as a second tensor: TensorFlow's `batch` and others drop the iterator of a stage at the end of
 an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save such an iterator and nothing else.
@@ -18,11 +18,11 @@ from refurbish_tf._internal.tensorflow_internals import iterator_ops
 _FORMAT = 3  # Raise it for a change that another package cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
-# Datasets that yield an element as soon as they have read it, so that what has left a stage is what was handed out.
+# Datasets that yield an element as soon as they have read it: every element that has left a stage was handed out.
 _PASSES_ON = frozenset({
     "_BatchDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset", "_RepeatDataset", "_ZipDataset",
     "LoaderOutputDataset"})
-# They read ahead, but a symbolic checkpoint is of what was handed out.
+# The added ones read ahead, but their symbolic checkpoint is at the last element that was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
 
@@ -36,7 +36,7 @@ class RefurbishStage:
     return self.described()["random_access"]
 
   def saved_state(self):
-    """The position of the stage between two epochs, or of an epoch that was restored and not begun, as a dict for JSON."""
+    """The position of the stage between two epochs, or in an epoch that was restored and not begun, as a dict for JSON."""
     return _state(native.ops().refurbish_tf_refurbish_position(stage=self.stage_name))
 
   def restore_state(self, state):
@@ -126,7 +126,7 @@ def damaged(what, error):
 
 @contextlib.contextmanager
 def unchanged_on_error(stages):
-  """Sets `stages` back to the state before if what is done within fails."""
+  """Restores the state of `stages` if the body of the `with` statement raises."""
   before = [stage.saved_state() for stage in stages]
   try:
     yield
@@ -137,7 +137,7 @@ def unchanged_on_error(stages):
 
 
 def in_epoch(position, checkpoint):
-  """The position of an iterator in an epoch, from the two tensors of its checkpoint, which may be another process's."""
+  """The position of an iterator in an epoch, from the two tensors of its checkpoint, perhaps of another process."""
   states = []
   for name, state in zip(position.get("names", ()), position["stages"], strict=True):
     *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
@@ -168,9 +168,9 @@ def _kinds(stages):
 
 
 def _not_movable(dataset, symbolic):
-  """The operation whose own position would be lost if that of the stages were moved, None if there is none.
+  """An operation whose own position would be lost if the stages' position were moved to other workers, or None.
 
-  All that has left the stages must have been handed out.
+  Every element that has left the stages must have been handed out.
   """
   if hasattr(dataset, "refurbish_stage"):
     return None
@@ -226,7 +226,7 @@ def _save(iterator, serialize):
     elif symbolic and restored is not None:
       position["stages"][i] = restored[i]  # No element of the stage was read since the restore.
     elif symbolic and position["stages"][i]["next_epoch"] > 0:
-      position["stages"][i]["next_epoch"] = -1  # What it has read ahead has begun an epoch: it is not known which.
+      position["stages"][i]["next_epoch"] = -1  # Reading ahead has begun an epoch; which one is unknown.
   position["names"] = [getattr(stage, "stage_name", b"").decode() for stage in stages]
   position["not_movable"] = _not_movable(iterator._dataset, symbolic)
   return {**tensors, _STAGES: tf.constant(json.dumps(position))}
@@ -258,7 +258,7 @@ def _stages_read_by(iterator):
 
 
 def attach():
-  """Adds the position to the checkpoints of iterators whose pipeline has a stage. Those of others stay as they are."""
+  """Adds the position to the checkpoints of iterators whose pipeline has a stage. Other checkpoints stay unchanged."""
   for method, ours in (("_serialize_to_tensors", _save), ("_restore_from_tensors", _restore)):
     original = getattr(iterator_ops.OwnedIterator, method)
 

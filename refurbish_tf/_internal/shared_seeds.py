@@ -15,14 +15,14 @@ SHARED_SEED = (
 def check(dataset):
   """Warns if stages that are merged have the same seed and function, and different sources.
 
-  Only the first part of a zip is checked: images and what belongs to them may share their random numbers on purpose.
+  Only the first part of a zip is checked: images and their targets may use the same random numbers on purpose.
   """
   by_seed = {}
   drawing = [stage for stage in _merged(dataset) if stage._op_arguments["partial_seed"] or stage._op_arguments["final_seed"]]
   for stage in drawing if len(drawing) > 1 else ():
     by_seed.setdefault((stage._op_arguments["seed"], *_shard(stage)), []).append(stage)
   for (seed, *_), stages in by_seed.items():
-    # Stages with the same source count as one, and nobody is warned of a stage twice.
+    # Stages with the same source count as one, and a stage is warned about only once.
     stages = list({id(_source(stage)): stage for stage in stages if not hasattr(stage, "has_warned_of_seed")}.values())
     if len(stages) < 2:
       continue
@@ -51,7 +51,7 @@ def _merged(dataset):
 
 
 def _shard(stage):
-  """The number of shards and which of them the stage has: a sample's random numbers depend on its position in the whole source."""
+  """The number of shards and the stage's shard: a sample's random numbers depend on its position in the whole source."""
   with tf.init_scope():  # It may be read in a tf.function.
     state = stage.saved_state()
   return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)

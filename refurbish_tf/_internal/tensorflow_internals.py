@@ -1,16 +1,16 @@
-"""What the package uses of TensorFlow that TensorFlow does not promise to keep. Each comment says what needs it."""
+"""The internals of TensorFlow that the package uses. Each comment says what needs them."""
 import tensorflow as tf
 
 try:
-  # Functions of the user: where they are defined, and whether AutoGraph can convert them.
+  # Users' functions: where they are defined, and whether AutoGraph can convert them.
   from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
-  # The classes of all stages and sources; functions, which are traced as `Dataset.map` traces them; `batch` in debug mode.
+  # The classes of all stages and sources; tracing functions as `Dataset.map` does; `batch` in debug mode.
   from tensorflow.python.data.ops import dataset_ops, debug_mode, structured_function
   # Checkpoints of iterators, which get the position of the stages.
   from tensorflow.python.data.ops import iterator_ops
   # Elements of several components, as tf.data flattens them.
   from tensorflow.python.data.util import nest, structure
-  # Fingerprints of functions, for stores on disk; the memory, where a stage is built in a graph.
+  # Fingerprints of functions, for stores on disk; reading the free memory when a stage is built in a graph.
   from tensorflow.python.eager import context
   # Determinism mode; components that are None; the operations that `advise` finds; `tf.random.set_seed`.
   from tensorflow.python.framework import config, none_tensor, op_def_registry, random_seed

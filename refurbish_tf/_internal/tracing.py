@@ -14,28 +14,29 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal.tensorflow_internals import errors, inspect_utils, none_tensor, parser, structured_function
 
 _tracing = threading.local()
-# AutoGraph's text of an error: the lines that led to it, its type, its text. TensorFlow's errors, and AutoGraph's KeyError, keep it here.
+# AutoGraph's text of an error: the lines that led to it, its type and its message. Then the attributes in which
+# TensorFlow's errors, and AutoGraph's KeyError, keep it.
 _OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
 _TEXTS = {"_message", "_MultilineMessageKeyError__message"}
-# One entry of that list, and where code is that users have not written.
+# One of these lines, and the paths of code that is not the user's.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
 _OTHERS = (contextlib.__file__, *(
     os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__)))
-# More wrappers than this around a function are taken for an endless chain.
+# More wrappers than this around a function count as an endless chain.
 MOST_DECORATORS = 100
 
 
 def call(function, element, **seed):
-  """What `function` returns for an element, called as `Dataset.map` does."""
+  """Calls `function` with an element as `Dataset.map` does. Returns its result."""
   result = function(*element, **seed) if type(element) is tuple else function(element, **seed)
-  # As `map` does with the result of its function.
+  # `map` also turns a list into a tuple.
   return tuple(result) if isinstance(result, list) else result
 
 
 def traceable(function):
-  """`function`; excluded from AutoGraph if AutoGraph would fail to convert it, with a warning of nine lines.
+  """Returns `function`, excluded from AutoGraph if AutoGraph would fail to convert it, with a warning of nine lines.
 
-  AutoGraph cannot tell apart two lambdas with the same arguments in one line.
+  AutoGraph cannot distinguish two lambdas with the same arguments in one line.
   """
   if not inspect_utils.islambda(function):
     return function
@@ -51,7 +52,7 @@ def traceable(function):
 def trace(function, name, what, **inputs):
   """Traces a function as `map` does; TypeError if it returns None.
 
-  TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, of its argument.
+  TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, for its argument.
   """
   try:
     wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
@@ -81,7 +82,7 @@ def _put_cause_first(error):
 
 @contextlib.contextmanager
 def in_stage():
-  """While the functions of a stage are traced, which are called with a sample each. Yields a list of `note_layer`."""
+  """Entered while functions of a stage are traced, which get one sample per call. Yields the list that `note_layer` fills."""
   before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
     yield _tracing.layers
@@ -94,16 +95,16 @@ def is_in_stage():
 
 
 def note_layer(layer):
-  """Tells the stage whose functions are traced, if there is one, of a layer that others do the work of."""
+  """Adds a layer that runs in Python to the list of the stage whose functions are being traced, if there is one."""
   if is_in_stage():
     _tracing.layers.append(layer)
 
 
 @contextlib.contextmanager
 def parameters_explained(what, function, element_spec, of):
-  """Explains a TypeError that `function`, called with `of`, in words, raised because of its parameters.
+  """Explains a TypeError that `function` raised because of its parameters. `of` says what it was called with.
 
-  Its signature is only looked at after it has failed, as decorators may report a wrong one.
+  The signature is only checked after the failure, because decorators may report a wrong one.
   """
   try:
     yield

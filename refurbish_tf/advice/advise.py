@@ -19,7 +19,7 @@ from refurbish_tf.augment import composition, device_layers
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 
-# A layer of these seconds in this process is named where Python holds up the others.
+# A Python layer that takes more than these seconds in this process is named: it holds up the others.
 LEAST_PYTHON = 5e-4
 
 
@@ -101,11 +101,11 @@ def advise(
     if bar is not None:
       bar.update(min(time.perf_counter() - began, 0.99 * max_seconds))
 
-  # Of each layer how many, and how many equally likely ones.
+  # For each layer the number of outcomes, and the effective number; None if they must be counted.
   known = [
       (number, number) if number is not None else getattr(layer, "outcomes", None) or (
           (1, 1) if each.is_pure and not each.takes_seed else None) for number, layer, each in zip(numbers, layers, traced)]
-  # The rest is for counting; tracing has taken its time, too.
+  # Measuring gets the time that counting leaves; tracing has also taken some.
   counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
       source, forms, splits, is_by_index=is_by_index, batch_size=batch_size, targets=targets, disk=disk,
@@ -124,7 +124,7 @@ def advise(
       measured.costs, forms, splits, num_samples, is_by_index, epochs, batch_size, machine.processors(),
       step_seconds, step_seconds is not None and not machine.has_accelerator(), memory, disk_bytes, max(machine.free_memory(), memory),
       tuple(row.seconds if each.calls_python else 0.0 for row, each in zip(rows, traced)),
-      # Fewer partial outcomes would overstate what standard training loses.
+      # A lower bound counts as unbounded: too few partial outcomes would overstate what standard training loses.
       tuple(strategies.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
       (*(row.effective_outcomes for row in rows), num_batched_outcomes))
   made = plan.Plan(
@@ -138,7 +138,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
     input_waits = standard.input_per_second < strategies.LEAST_GAIN * setting.batch_size / setting.step_seconds
-  # Standard where no input is waited for: the step decides, and no strategy is faster.
+  # Standard training if nothing waits for the input: the step decides, and no strategy is faster.
   best = strategies.picked(found, min_diversity)
   reasons, hints = [], []
   if input_waits is not None:
@@ -219,7 +219,7 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
 
 def _hints(setting, best, can_offload):
   hints, costs = [], setting.costs
-  # By the clock, of what the strategy reads.
+  # Wall-clock seconds of the bytes that the strategy reads.
   read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)
@@ -235,7 +235,7 @@ def _hints(setting, best, can_offload):
 
 
 def _forms(layers, traced, numbers, draws):
-  """The elements as they are, and after the first layers if these have no chance; nothing is kept of what the source draws."""
+  """The forms that may be kept: elements and, if the first layers are deterministic, their results; none if the source draws."""
   forms = [measure.Form("encoded", layers, 0, kept=not draws)]
   if draws:
     return tuple(forms)
@@ -274,7 +274,7 @@ def _layer_rows(layers, counted, costs):
 
 
 def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds):
-  """Returns the bytes of memory and of the disk; raises unless all is in range."""
+  """Returns the bytes of memory and of the disk; raises unless all arguments are in range."""
   checks.check_whole_number("batch_size", batch_size, 1)
   checks.check_whole_number("epochs", epochs, 1)
   if epochs > diversity.MAX_EPOCHS:

@@ -22,61 +22,61 @@ from refurbish_tf.advice import outcomes, samples
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.cache_store import CacheStore
 
-# Turns of each pipeline; the median counts.
+# How often each pipeline is measured; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
-# Parts of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
+# Fractions of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
-# Seconds of reading at least; where it takes more epochs, it is measured by itself; seconds of an epoch at most.
+# The least seconds of reading; how many epochs it may take to be measured within a pipeline; the most seconds of an epoch.
 SHORTEST_READING, SLOW_READING, LONGEST_EPOCH = 0.05, 4, 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3.
 LEAST_EPOCHS = 3
-# At most, of all that is kept for measuring; a smaller part of the memory that is free.
+# The most bytes kept for measuring, and the largest fraction of the free memory.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
-# At most, of the samples that are read, and of those of an epoch; at least, of those.
+# The most samples that are read; the most, and the fewest, of an epoch.
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
-# So large that no sample is used up in the meantime.
+# A reuse factor so large that no sample is evicted while measuring.
 NEVER = 1e6
-# Elements that are read at a time; by which it is seen how long all layers take; whose outcomes are counted, as a flat image
-# hides what a layer does: the sample with the most counts.
+# How many elements are read at a time; first show how long all layers take; have their outcomes counted. The element with the
+# most outcomes decides, because a flat image hides what a layer does.
 WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-  """What may be kept of an element permanently: `layers` are all layers, of which the first `prefix` stand before it."""
+  """A form in which elements may be kept permanently: the results of the first `prefix` of all `layers`."""
   name: str
   layers: tuple[Any, ...]
   prefix: int
-  # Whether the first layer was taken apart, so that the bytes differ.
+  # Whether the first layer was split into two, so that the bytes differ.
   apart: bool = False
   kept: bool = True
 
   @property
   def replaced(self) -> int:
-    """How many of the user's layers stand whole before what is kept."""
+    """How many whole layers of the user come before what is kept."""
     return self.prefix - self.apart
 
 
 @dataclasses.dataclass
 class Costs:
-  """CPU seconds per sample, but for those called otherwise. What begins with `read` is beyond reading from memory."""
-  # Of plain tf.data, and of a stage that keeps nothing, on elements in memory, by the name of their form.
+  """CPU seconds per sample, unless a comment says otherwise. Costs named `read` come on top of reading from memory."""
+  # On elements in memory: plain tf.data, and a stage that keeps nothing, by the name of the elements' form.
   standard: float = 0.0
   fresh: dict[str, float] = dataclasses.field(default_factory=dict)
-  # The same where the elements are not kept, and the layers before them stand in a map of the source.
+  # The same if the elements are not kept, and a map of the source applies the layers before them.
   missed: dict[str, float] = dataclasses.field(default_factory=dict)
-  # By split: of a sample that is cached, and of one that is fresh.
+  # By split: a cached sample, and a fresh one.
   hit: dict[int, float] = dataclasses.field(default_factory=dict)
   first: dict[int, float] = dataclasses.field(default_factory=dict)
-  # Of a sample's share in making a batch, which the ones above leave out, but for `standard`.
+  # A sample's share of making a batch. Of the costs above, only `standard` includes it.
   batch: float = 0.0
-  # Of a sample on disk, in place of memory: each, and each byte.
+  # What a sample on disk adds to one in memory: per sample, and per byte.
   disk_hit: tuple[float, float] = (0.0, 0.0)
   disk_put: tuple[float, float] = (0.0, 0.0)
-  # Bytes a second of a disk, without the page cache.
+  # Bytes per second from the disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
-  # Seconds by the clock, one element after the other: the first time, and from the page cache.
+  # Wall-clock seconds, one element after the other: the first time, and from the page cache.
   read_cold: float = 0.0
   read_warm: float = 0.0
   # Whether the files were read from the disk, not from the page cache; None if the source reads none.
@@ -109,11 +109,11 @@ class Measurement:
         self.costs.disk_rate = machine.disk_rate(self._folder)
 
   def _read(self):
-    """Reads the first elements, from the disk if it can be, and keeps them."""
+    """Reads the first elements, from the disk if possible, and keeps them."""
     costs = self.costs
     number = size = until = 0
     for number, element in enumerate(self._source, 1):
-      # From the first element on, as an epoch takes time to begin.
+      # From the first element on, because an epoch takes time to begin.
       until = until or time.perf_counter() + READING * self._max_seconds
       size += _bytes(element)
       is_late = time.perf_counter() > (until if number >= FEWEST_SAMPLES else until + READING * self._max_seconds)
@@ -128,11 +128,11 @@ class Measurement:
     files, self._reads_files = dataset_graph.files_of(self._source)
     if self._reads_files:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
-    # Windows copy nothing, and unlike `skip` they let no map leave its function out. The beginning of an epoch is taken off, as
-    # the epochs are short here; the same number of them for both.
+    # Windows copy nothing and, unlike `skip`, let no map leave its function out. The beginning of an epoch is subtracted, because
+    # the epochs are short here. Both datasets are repeated equally often.
     read, one = (_plain(self._source.take(count).window(WINDOW)) for count in (number, 1))
     cold = _seconds_of(read)[1]
-    # What takes long is read once.
+    # A slow source is read only once.
     times = math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4))
     (cpu, warm), (cpu_of_beginning, beginning) = (
         min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one))
@@ -143,15 +143,15 @@ class Measurement:
     self._progress()
 
   def _hold(self, name, dataset):
-    """Keeps elements in memory, by index if they are read so."""
+    """Keeps elements in memory, by index if the source is read by index."""
     self._held[name] = sources.cached(dataset) if self._is_by_index else dataset.cache()
     self.costs.element_bytes[name] = statistics.mean(map(_bytes, self._held[name]))
 
   def _choose_sizes(self, batch_size):
-    """Decides of how many samples an epoch is."""
+    """Decides how many samples an epoch has."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
     tried = taken = 0
-    # Of few samples, what an epoch takes is its beginning.
+    # With few samples, the beginning of an epoch takes most of its time.
     while tried < self.num_read and taken < seconds / 4:
       tried = min(self.num_read, max(TRIED_SAMPLES, 8 * tried))
       stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
@@ -168,7 +168,7 @@ class Measurement:
         pass
       counts = store.stats()
       self.costs.sample_bytes[at] = counts.bytes / max(1, counts.entries)
-    # As many again are kept for r = 3.
+    # Twice, because the pipelines with r = 3 keep as many again.
     largest = 2 * sum(self.costs.sample_bytes.values()) + 1
     kept = self._held["encoded"]
     decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
@@ -184,7 +184,7 @@ class Measurement:
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
-    # Of files, those after the ones that were read would come from the disk.
+    # Files after those that were read would come from the disk.
     is_long = not self._reads_files and length >= self.num_samples
     if (times == 1 or is_long) and self.costs.read_warm * self.num_samples < SLOW_READING * seconds:
       self._held["source"] = self._source.take(self.num_samples)
@@ -206,14 +206,14 @@ class Measurement:
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
 
   def _batches(self, dataset):
-    """Batches, with the buffer that training reads from."""
+    """Batches with the prefetch buffer that training reads from."""
     batches = (dataset.batch if samples.is_fixed(dataset.element_spec) else dataset.ragged_batch)(self._batch_size)
     return _plain(batches.prefetch(tf.data.AUTOTUNE))
 
   def _pipelines(self):
-    """The pipelines that are measured, by what they are called."""
+    """The pipelines that are measured, by name."""
     held, layers = self._held["encoded"], self._layers
-    # Threads that have other work read with less CPU time, so reading is measured where it takes place, if it is not slow.
+    # Threads with other work need less CPU time to read, so reading is measured within a pipeline, unless it is slow.
     source = self._held.get("source")
     made = {"standard": self._batches(standard(held if source is None else source, layers, self._targets)),
             "in batches": self._batches(self._stage(held, layers, None, 1, None))}
@@ -248,7 +248,7 @@ class Measurement:
       epochs = LEAST_EPOCHS * max(1, math.ceil(shortest / max(LEAST_EPOCHS * wall, 1e-4)))
       turns[name] = dataset.repeat(epochs), epochs
       self._progress()
-    # The rest of the time is for counting.
+    # The time after `_until` is for counting.
     measured, longest = {name: [] for name in pipelines}, 0.0
     for number in range(MOST_ROUNDS):
       began = time.perf_counter()
@@ -261,7 +261,7 @@ class Measurement:
     self._measured = {name: statistics.median(seconds) for name, seconds in measured.items()}
 
   def _count_beginnings(self):
-    """Makes costs of a sample of those of an epoch. An epoch here is short, so its beginning is taken off."""
+    """Turns costs of an epoch into costs per sample. Epochs are short here, so their beginning is subtracted."""
     costs, measured, number = self.costs, self._measured, self.num_samples
 
     def of_sample(name, beginning="beginning"):
@@ -275,9 +275,9 @@ class Measurement:
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     costs.missed = costs.fresh | {form.name: of_sample(("missed", form.name)) for form in self._forms[1:]}
     if "reading" in measured:
-      # By itself it takes no less.
+      # Reading alone takes no less.
       costs.read = min(costs.read, max(0.0, of_sample("reading", "beginning to read") - costs.fresh["encoded"]))
-      costs.standard -= costs.read  # What it takes to read is added to all.
+      costs.standard -= costs.read  # Reading is added to all strategies later.
     for at in self._splits:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
@@ -289,7 +289,7 @@ class Measurement:
       costs.disk_put = self._by_size({at: first(*pair) - costs.first[at] for at, pair in on_disk.items()})
 
   def _by_size(self, seconds):
-    """What each sample takes, and each byte, of the seconds by split."""
+    """Converts seconds by split into seconds per sample and per byte."""
     points = sorted((self.costs.sample_bytes[at], max(0.0, value)) for at, value in seconds.items())
     (small, least), (large, most) = points[0], points[-1]
     of_byte = max(0.0, most - least) / (large - small) if large > 1.5 * small else most / large
@@ -334,19 +334,19 @@ def _seeds():
 
 
 def _plain(dataset):
-  """As a stage has it, without what tf.data does ahead or by itself, possibly in the turn of another pipeline."""
+  """The dataset without tf.data's own prefetching and tuning, which might run in the turn of another pipeline."""
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
   return dataset_graph.without_autotuner(dataset.with_options(options))
 
 
 def _last(stage, number):
-  """The last element of a stage alone: the others are made, and copied nowhere."""
+  """Yields only the last element of a stage: the others are made, but not copied."""
   return _plain(stage.skip(number - 1))
 
 
 def _seconds_of(dataset):
-  """CPU seconds, and those by the clock, of an epoch."""
+  """CPU seconds and wall-clock seconds of an epoch."""
   began, cpu = time.perf_counter(), pool.cpu_seconds()
   for _ in dataset:
     pass

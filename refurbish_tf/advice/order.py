@@ -11,11 +11,11 @@ LEAST_GAIN_OF_ORDER = 1.25
 def better_order(layers, specs, given, best, min_diversity, beside):
   """A sentence on an order that would gain clearly more, if the layers may change places; "" if there is none.
 
-  `layers`: rows with seconds and outcomes. `best`: the least CPU seconds of a split of the present order. `beside`: those
-  that no order changes.
+  `layers`: rows with seconds and outcomes. `best`: the least CPU seconds of a split of the present order. `beside`: the
+  seconds that no order changes.
   """
   count = len(layers)
-  # The places of layers, in groups that no split parts: AutoAugment's two stay together.
+  # The places of layers, in groups that no split separates: AutoAugment's two stay together.
   units = [range(*ends) for ends in zip((0, *given.splits), given.splits)]
 
   def can_pass(one, other):
@@ -31,7 +31,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
   found = []
   for number in range(1, len(order) + 1):
     behind = set(order[:number])
-    # Layers after it that it cannot pass go with it.
+    # Later layers that a moved layer cannot pass move with it.
     for u, unit in enumerate(units):
       if any(v in behind and not can_pass(units[v], unit) for v in range(u)):
         behind.add(u)

@@ -20,10 +20,10 @@ MOST_DRAWS = 4096
 
 
 def count_distinct(draws, fewest, is_time_up):
-  """Counts the values that an iterator of draws can yield; returns whether there may be more, and the effective number, too.
+  """Returns how many values an iterator of draws can yield, whether there may be more, and the effective number.
 
-  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With the
-  effective number of equally likely values, two draws would be the same as often as they were.
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With as
+  many equally likely values as the effective number, two draws would be the same as often as they were.
   """
   seen, number = collections.Counter(), 0
   end = fewest

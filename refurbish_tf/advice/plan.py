@@ -1,4 +1,4 @@
-"""The lines of code of a strategy, which are also what is run."""
+"""The lines of code of a strategy, which are also the lines that are run."""
 import os
 import sys
 import zlib
@@ -11,7 +11,7 @@ from refurbish_tf.augment import composition
 from refurbish_tf.augment.final_layers import random_resized_crop
 from refurbish_tf.augment.targets import layer_name
 
-# How a crop shows the arguments that nobody has to write.
+# The text of a crop's default arguments, which are left out.
 _DEFAULTS = repr(random_resized_crop(1)).removeprefix("random_resized_crop((1, 1)").removesuffix(", antialias=False)")
 
 
@@ -27,11 +27,11 @@ class Plan:
     self._is_tuple = type(source.element_spec) is tuple
     image = samples.image_spec(source.element_spec)
     rank = image.shape.rank if isinstance(image, tf.TensorSpec) else None
-    # The frames of a clip: as images, or each as a file.
+    # Whether elements are clips, of images or of one file per frame.
     self._clips = rank == (1 if isinstance(image, tf.TensorSpec) and image.dtype == tf.string else 4)
 
   def apply(self, strategy, source):
-    # The package, which imports this module.
+    # The package is in `sys.modules`; it imports this module.
     names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]], "source": source, "layers": self._given, "targets": self._targets}
     exec(self.code(strategy), names)
     return names["train"]
@@ -89,7 +89,7 @@ class Plan:
     return f"rtf.CacheStore({', '.join(arguments)})" if arguments else ""
 
   def _path(self, layers, what):
-    # By the layers that made it. The text of a function of the user's has an address, which differs from run to run.
+    # Named after the layers that made the contents. The repr of a user's function has an address, which differs from run to run.
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
@@ -98,7 +98,7 @@ class Plan:
     return f"rtf.augment.compose({layers}{targets}{', clips=True' if self._clips else ''})"
 
   def _part(self, start, stop, *names):
-    """A list of the layers that are called `names`, and of the user's from `start` to `stop`."""
+    """The text of a list of the variables `names` and of the user's layers from `start` to `stop`."""
     slices = _slices("layers", self._given, start, stop)
     if len(slices) == 1 and not names:
       return _sliced(*slices[0])
@@ -108,7 +108,7 @@ class Plan:
 
 
 def _slices(name, layers, start, stop):
-  """Where the layers from `start` to `stop` are, in nested lists: the name of a list, a slice of it, and its length."""
+  """Finds the layers from `start` to `stop` in nested lists: the name of each list, a slice of it, and its length."""
   slices, passed = [], 0
   for place, layer in enumerate(layers):
     size = len(composition.flattened([layer]))

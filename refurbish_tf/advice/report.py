@@ -164,12 +164,12 @@ def _outcomes(layer):
 
 
 def _filled(rows):
-  """The rows without columns that are empty."""
+  """The rows without empty columns."""
   return list(zip(*(column for column in zip(*rows) if any(column))))
 
 
 def table(rows):
-  """Lines: numbers to the right, text to the left."""
+  """The rows as lines, with numbers right-aligned and text left-aligned."""
   columns = list(zip(*_filled(rows)))
   text = [column[0] in ("layer", "strategy", "") and not column[1].isdigit() for column in columns]
   widths = [max(map(len, column)) for column in columns]

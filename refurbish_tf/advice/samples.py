@@ -1,4 +1,4 @@
-"""What `rtf.advise` measures on: a source's first samples, and what tracing says of layers and of sources."""
+"""Checks and traces the source and the layers for `rtf.advise`."""
 import collections
 import contextlib
 import re
@@ -10,19 +10,19 @@ from refurbish_tf._internal.tensorflow_internals import none_tensor, op_def_regi
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.targets import layer_name
 
-# Operations with a state that does not change what comes out: checks, and calls of functions whose operations are looked at.
+# Stateful operations that do not change outputs: checks, and calls of functions whose own operations are examined.
 _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCall", "While"})
 # Operations that call Python in this process, one call at a time.
 _CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
 
 
-# What the graph of a layer says of it: whether it takes a seed; has no operation with a state, so that one input has one
-# output; calls Python in this process, where one call at a time runs.
+# Facts from the graph of a layer: whether it takes a seed; has no stateful operation, so that one input has one output; calls
+# Python in this process, where one call runs at a time.
 Traced = collections.namedtuple("Traced", ["takes_seed", "is_pure", "calls_python"])
 
 
 def call(function, element, seed):
-  """As refurbish does: a seed for a function that takes one."""
+  """Calls the function as refurbish does: with the seed if it takes one."""
   if tracing.takes_seed(function, element):
     return tracing.call(function, element, seed=seed)
   return tracing.call(function, element)
@@ -33,7 +33,7 @@ def part(layers, start, stop, targets):
 
 
 def trace_layers(layers, source, targets):
-  """The types of the inputs of all layers and of the last one's output, and a `Traced` of each. ValueError if one fails."""
+  """The types of all layers' inputs and of the last output, and a `Traced` for each. Raises ValueError if one fails."""
   specs, traced, spec = [], [], source.element_spec
   for position, layer in enumerate(layers):
     with naming(layers, position):

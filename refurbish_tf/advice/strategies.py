@@ -11,7 +11,7 @@ from refurbish_tf import diversity
 
 # Replaces infinity in Theorem 1, which stays exact to all printed digits.
 UNBOUNDED = 1e12
-# The reuse factors of the paper. On fewer samples than this, only the first.
+# The reuse factors of the paper. With fewer than FEW_SAMPLES samples, only the first.
 REUSE_FACTORS, FEW_SAMPLES = (2, 3), 10_000
 # The least gain over standard training that is worth a change of the pipeline. It exceeds the error of measurement.
 LEAST_GAIN = 1.1
@@ -19,7 +19,7 @@ LEAST_GAIN = 1.1
 ALMOST_AS_FAST = 0.97
 # A smaller part of the elements is not worth keeping.
 LEAST_SHARE = 0.05
-# Of a sample in one epoch: CPU seconds, seconds by the clock, those of the input alone, bytes read.
+# Costs of a sample in one epoch: CPU seconds, wall-clock seconds, wall-clock seconds of the input alone, bytes read.
 _Epoch = collections.namedtuple("_Epoch", ["cpu", "seconds", "input_seconds", "read_bytes"])
 
 
@@ -59,11 +59,11 @@ class Strategy:
   disk_bytes: float = 0.0
   read_bytes: float = 0.0
   diversity: float = 1.0
-  # The most bytes of each store, None where they need no limit; whether all samples fit.
+  # The most bytes of each store, None if it needs no limit; whether all samples fit.
   elements_limit: int | None = None
   samples_limit: int | None = None
   fits: bool = True
-  # Makes the lines of code.
+  # Writes the lines of code.
   plan: Any = dataclasses.field(default=None, repr=False, compare=False)
 
   @property
@@ -90,7 +90,7 @@ class Strategy:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What does not differ between strategies."""
+  """What all strategies have in common."""
   costs: Any
   forms: tuple[Any, ...]
   splits: tuple[int, ...]
@@ -104,7 +104,7 @@ class Settings:
   memory: float
   disk: float
   free_memory: float
-  # Of each layer: CPU seconds of calls to Python, which run one at a time; outcomes; effective outcomes.
+  # For each layer: CPU seconds of calls to Python, which run one at a time; outcomes; effective outcomes.
   serial: tuple[float, ...]
   outcomes: tuple[float, ...]
   effective: tuple[float, ...]
@@ -114,7 +114,7 @@ class Settings:
     return [r for r in REUSE_FACTORS[:1 if few else None] if r <= self.epochs]
 
   def read_seconds(self, is_first, kept):
-    """By the clock; what is in the page cache does not come from a disk."""
+    """Wall-clock seconds to read an element. Elements in the page cache do not come from a disk."""
     size = self.costs.element_bytes["encoded"] * (self.num_samples or math.inf)
     is_warm = not is_first and size < self.free_memory / 2 - kept
     return self.costs.read_warm if is_warm else self.costs.read_cold
@@ -124,7 +124,7 @@ class Settings:
 
 
 class Model:
-  """Predicts. Times add; the samples a second are the least over what does the work of what it can do in a second."""
+  """Predicts costs. CPU times add up; the slowest resource (cores, Python, reading, disk, step) limits the samples per second."""
 
   def __init__(self, given, plan):
     self._given, self._plan = given, plan
@@ -140,16 +140,16 @@ class Model:
     return [(place, room) for place, room in (("memory", self._given.memory), ("disk", self._given.disk)) if room > 0]
 
   def _with_elements(self, strategy):
-    """The strategy, and elements kept in the room that it leaves."""
+    """Yields the strategy with elements kept in the room that it leaves."""
     given = self._given
     if given.num_samples is None or given.epochs == 1 or not strategy.fits:
-      return  # Where the stage's own samples do not fit, they are worth more than elements.
+      return  # If the stage's own samples do not fit, they are worth more than elements.
     for form, (place, room) in itertools.product(given.forms, self._places()):
       if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
       size = given.costs.element_bytes[form.name]
       whole, room = given.num_samples * size, room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0)
-      # cache() of a stream keeps all or nothing, and on a disk it would not tell one source from another.
+      # cache() of a stream keeps all or nothing, and on a disk it would not notice another source.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
       if enough:
         yield dataclasses.replace(
@@ -167,7 +167,7 @@ class Model:
         yield dataclasses.replace(strategy, samples_limit=_limit(needed, room), fits=needed <= room)
 
   def _bytes_of_samples(self, strategy):
-    """Of all that are used again, which the last of r uses leaves out."""
+    """Bytes of the samples that will be used again. A sample in the last of its r uses is not kept."""
     return self._given.num_samples * (1 - 1 / strategy.r) * self._given.costs.sample_bytes[strategy.split]
 
   def predicted(self, strategy):
@@ -211,7 +211,7 @@ class Model:
       cpu += costs.batch
     if strategy.elements:
       cpu += fresh * (share * costs.fresh[strategy.elements] + (1 - share) * costs.missed[strategy.elements] - costs.fresh["encoded"])
-    # The parts are measured one by one, so their errors could add up to less than nothing.
+    # The parts are measured one by one, so with their errors the sum could be negative.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
@@ -235,15 +235,15 @@ class Model:
 
 
 def _limit(needed, room):
-  """The limit of a store, as samples may be larger than those that were measured; None where that makes no difference."""
+  """The limit of a store: samples may be larger than those that were measured. None if that makes no difference."""
   return None if needed <= room / 2 else int(room)
 
 
 def diversity_of(given, final, r):
   """The normalised diversity if the layers at the places in `final` are the final augmentation.
 
-  For that the effective number of outcomes counts, for the partial one the number: fewer partial outcomes would overstate what
-  standard training loses by rare ones. Each part is limited, so that a float is exact for the product.
+  For the final augmentation the effective number of outcomes counts; for the partial one, their number: fewer would overstate what
+  standard training loses by rare outcomes. Each is limited, so that a float represents the product exactly.
   """
   partial = min(UNBOUNDED, math.prod(number for place, number in enumerate(given.outcomes) if place not in final))
   behind = min(UNBOUNDED, math.prod(given.effective[place] for place in final))
@@ -251,7 +251,7 @@ def diversity_of(given, final, r):
 
 
 def picked(strategies, min_diversity):
-  """The strategy to propose: the most diverse of the fastest ones, which then takes the fewest bytes; standard if little is gained."""
+  """The strategy to propose: of the fastest ones the most diverse, of those the smallest; standard if little is gained."""
   standard = next(strategy for strategy in strategies if strategy.kind == "standard")
   allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
   most = max(strategy.samples_per_second for strategy in allowed)

@@ -64,8 +64,7 @@ POLICIES = {
         (("equalize", 8), ("equalize", 6)),
     ),
 }
-# A sub-policy has so many equally likely numbers. Each stands for an operation in one direction, or for none: an operation
-# is applied with a probability of whole tenths, half of them in either direction.
+# How many draws each sub-policy has, all equally likely. Probabilities are whole tenths, half of them in either direction.
 CELLS = 20
 
 
@@ -118,7 +117,7 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
         "yours: 'cifar10' for small images, else 'imagenet'.")
   checks.check_choice("ranges of auto_augment", ranges, get_args(Ranges))
   shown, fill = (repr(policy), {}) if ranges == "paper" else (f"{policy!r}, ranges={ranges!r}", {"fill": 0})
-  # `compose` checks with this that the two stand together.
+  # `compose` compares these texts to check that the two layers are adjacent.
   whole = f"auto_augment({shown})"
   return [PolicyLayer("auto_augment_first", *_outcomes(policy, ranges, 0), shown, hands_on=whole, group=CELLS, **fill),
           PolicyLayer("auto_augment_second", *_outcomes(policy, ranges, 1), shown, takes_over=whole, group=CELLS, **fill)]

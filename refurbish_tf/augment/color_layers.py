@@ -8,7 +8,7 @@ from refurbish_tf._internal.checks import is_real
 from .layers import checked_range, checked_whole, is_pair
 from .native_layers import ChanceLayer, DrawingLayer
 
-# For each kind of amount: the one that changes nothing, the lowest and the highest.
+# The value that changes nothing, the lowest and the highest.
 _FACTORS, _TURNS = (1, 0, 100), (0, -0.5, 0.5)
 _LARGEST_KERNEL = 1023
 
@@ -150,7 +150,7 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
 
 
 def checked_amounts(whose, name, value):
-  """Returns the range that `value` stands for."""
+  """Returns `value` as a range; a single number means a range around the value that changes nothing."""
   middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
   low, high = (
       (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else

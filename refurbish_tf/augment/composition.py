@@ -19,7 +19,7 @@ from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
 from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of, warn_of_first_alone
 
-# Layers that are given what follows the image, too.
+# Layers that are given the targets with the image.
 _GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)
 
 
@@ -121,7 +121,7 @@ def split(
 
 
 def functions_of(partial, final, targets):
-  """The two functions of a stage, which are given as such, or as two lists of layers."""
+  """The two functions of a stage, given as functions or as two lists of layers."""
   if is_list(final) and not flattened(final):
     final = None
   if not is_list(partial) and not is_list(final):
@@ -145,7 +145,7 @@ def functions_of(partial, final, targets):
 
 
 def function_of(name, function):
-  """A function of the user's, which may be a Keras layer; raises if it is of a library that works on other arrays."""
+  """The user's function, which may be a Keras layer; raises if it comes from a library that does not take tensors."""
   other_libraries.check_is_none(name, function)
   keras_layers.check(name, function)
   return keras_layers.as_function(function)
@@ -175,9 +175,9 @@ def flattened(layers):
 
 
 def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False):
-  """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split.
+  """Returns `layers[start:stop]` as a function. It needs all layers, so that seeds do not depend on the split.
 
-  `is_sample`: whether what it is called with is a single sample.
+  `is_sample`: whether the function is called with single samples.
   """
   taking_seed = [
       position for position in range(start, stop)
@@ -187,14 +187,14 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
 
 
 class _Part:
-  """Layers as a function. A class, so that it can be pickled if they can be."""
+  """Layers as a function. It is a class, so that it can be pickled if the layers can."""
   __name__ = "a composed function"
 
   def __init__(self, steps, taking_seed, targets, clips, is_sample):
     self._steps = steps
-    # Keras layers have seeds of their own, other layers that draw need one.
+    # Keras layers have their own seeds; other random layers must be given one.
     self._needs_seed = not {position for position, layer in steps if keras_layers.is_keras(layer)}.issuperset(taking_seed)
-    # Layers that are given a seed; a chain makes its own.
+    # The layers that are given a seed; a chain derives the seeds of its layers.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
     for position, layer in steps:
@@ -224,7 +224,7 @@ class _Part:
   def _applied(self, element, rest, seed):
     image = image_of(element)
     following = Following(self._targets, element, rest, image, self._moves)
-    # Made by two operations.
+    # Two ops for the seeds of all layers.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       rank = shape_of(image).rank
@@ -238,7 +238,6 @@ class _Part:
             "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
       if isinstance(layer, _GIVEN_TARGETS):
         check_is_one(image, f"the layer at position {position}")
-        # A chain makes the seeds of its layers.
         image = following.through_layer(layer, image, seed if isinstance(layer, LayerChain) else seeds.get(position))
       else:
         if self._clips and rank is not None and rank > 3:
@@ -263,7 +262,7 @@ class _SeededPart(_Part):
 
 
 class _BatchPart(_SeededPart):
-  """Layers of which each image of a batch draws. Without a seed they draw other numbers in each epoch and each run."""
+  """Layers that draw for each image of a batch. Without a seed, the draws differ in each epoch and each run."""
 
   def __call__(self, image, *rest, seed=None):
     images = image_of(image)
@@ -279,7 +278,7 @@ def _made_by(layer, position, image, seed):
   try:
     return layer(image, **seed)
   except TypeError as failed:
-    # Not before, as decorators may report a wrong signature.
+    # Only after a failure, because decorators may report a wrong signature.
     try:
       inspect.signature(layer, follow_wrapped=False).bind(image, **seed)
     except ValueError:
@@ -293,7 +292,7 @@ def _made_by(layer, position, image, seed):
 
 
 def described_clip(function, made):
-  """What to say of the clips that a composed function makes, of this structure; None if it makes none."""
+  """Describes the clips that a composed function returns; None if it returns none. `made`: the structure that it returns."""
   if not isinstance(function, _Part) or not function._clips:
     return None
   shape = shape_of(image_of(made[0] if isinstance(made, tuple) and not isinstance(made, HalfAugmented) else made))
@@ -311,7 +310,7 @@ def normalization_of(function):
 def normalized_range(function, spec):
   """The least and the largest value of images after `normalize`, if a composed function ends with it; otherwise None.
 
-  `spec` is the structure that the function is given.
+  `spec`: the structure of the function's input.
   """
   normalization = normalization_of(function)
   if not normalization:

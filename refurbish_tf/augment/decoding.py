@@ -1,4 +1,4 @@
-"""Decoding as the first layer of a partial augmentation: of a photograph only the part and the size that are wanted."""
+"""Decoding as the first layer of a partial augmentation: only the part of a photograph that is needed, at the size needed."""
 from __future__ import annotations
 
 import math
@@ -12,7 +12,7 @@ from .final_layers import checked_size, name_of_dtype, random_resized_crop, resi
 from .layers import checked_range, checked_seed, checked_whole
 from .native_layers import NativeLayer, of_rank, pieces, target_arguments
 
-# Pillow's bound on what a file may claim.
+# Pillow's limit on the pixels that a file may claim.
 MAX_PIXELS = 178_956_970
 
 
@@ -117,7 +117,7 @@ def decode(
 
 
 class Decoder:
-  """Decodes the part of a file's image that a layer takes, all of it, and resizes it or not."""
+  """Decodes the part of an image file that `layer` uses, possibly all of it, and resizes it if `resizes`."""
 
   def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
     if applies_orientation is not None and not isinstance(applies_orientation, (bool, np.bool_)):
@@ -132,7 +132,7 @@ class Decoder:
           "out for all others. Make floats with normalize.")
     self.__name__ = name
     self._layer, self._resizes = layer, resizes
-    # As for native layers.
+    # See `NativeLayer.outcomes`.
     self.outcomes = layer.outcomes
     self._arguments = {
         "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": self._turns is not False,
@@ -142,11 +142,11 @@ class Decoder:
     self._shown = ", ".join(filter(None, [
         shown, "" if self._turns is None else f"apply_exif_orientation={self._turns}",
         f"max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else "", "dtype=tf.uint16" if dtype_name == "uint16" else ""]))
-    # Whether they may be elsewhere than where their user knows them.
+    # Whether pixels may move. They may also if the user has not said whether targets match turned photographs.
     self.moves_pixels = layer.takes_seed or resizes or self._turns is None
 
   def check_targets(self):
-    """Raises ValueError if nobody has said whether targets belong to the photograph as it is turned."""
+    """Raises ValueError unless the user has said whether targets belong to the turned photograph."""
     if self._turns is None:
       raise ValueError(
           f"{self.__name__} must be told with targets whether it turns photographs, got no apply_exif_orientation. Boxes and masks "
@@ -162,7 +162,7 @@ class Decoder:
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, file, targets, seed=None):
-    """Returns the image and what follows it. `targets`: triples of a path, a kind and a tensor."""
+    """Returns the image and its targets. `targets`: triples of a path, a kind and a tensor."""
     seed = tf.zeros([2], tf.int32) if seed is None else checked_seed(seed, self.__name__)
     return tuple(native.ops().refurbish_tf_decode_resized(
         file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments))
@@ -172,9 +172,9 @@ class _DrawingDecoder(Decoder):
   """Decodes a random part."""
 
   def apart(self):
-    """Its two steps as two layers, the first without chance, whose result takes more bytes; None if it does not resize.
+    """Returns two layers for its two steps: a deterministic one that decodes the whole image, and a crop. None without a size.
 
-    The bytes differ from its own: it decodes a large window of a JPEG file at a smaller size.
+    Their pixels differ from this layer's, which decodes a large window of a JPEG file at a smaller size.
     """
     if not self._resizes:
       return None

@@ -10,7 +10,7 @@ from refurbish_tf._internal.checks import is_real
 from . import deep_auto_augment_policies as policies
 from .policy_layer import PolicyLayer
 
-# Draws are from 0 up to this.
+# Draws are at least 0 and below this.
 _END = 2**31 - 1
 
 
@@ -130,7 +130,7 @@ def _layer(outcomes, position):
     for value in (parameter, -parameter) if operation.signed else (parameter,):
       drawn.append((operation.name, value))
       probabilities.append(probability / (2 if operation.signed else 1))
-  # An outcome has the whole numbers from the edge before it up to its own.
+  # An outcome is chosen by the draws from the previous edge up to, but not including, its own.
   edges = np.floor(np.cumsum(probabilities) / sum(probabilities) * _END).astype(np.int64)
   return PolicyLayer(
       f"deep_auto_augment_{position + 1}", drawn, [*edges.tolist()[:-1], _END], fill=0, exact_turns=True)

@@ -1,9 +1,9 @@
 """The published policies of Deep AutoAugment, as tables.
 
-The probabilities, in millionths, that Zheng et al., *Deep AutoAugment*, ICLR 2022, publish with their code for CIFAR-10
-and CIFAR-100, and for ImageNet, from the first of the two searches that they publish for each. An operation without
-magnitude has one number. Any other has a number for each magnitude from 0 to 12 except the one that changes nothing: 6,
-or 12 for solarize and posterize.
+Zheng et al., *Deep AutoAugment*, ICLR 2022, publish these probabilities, here in millionths, with their code: for
+CIFAR-10 and CIFAR-100, and for ImageNet, each from the first of two searches. An operation without magnitude has one
+number. Any other has a number for each magnitude from 0 to 12 except the one that changes nothing: 6, or 12 for
+solarize and posterize.
 """
 
 CIFAR = (

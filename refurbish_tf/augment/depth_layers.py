@@ -11,7 +11,7 @@ from .native_layers import of_rank
 from .target_kinds import shown
 
 _LARGEST_DEPTH = 65_535
-# The same numbers on every device.
+# It draws the same numbers on every device.
 _ALGORITHM = "philox"
 
 
@@ -66,7 +66,7 @@ def random_depth_flip(p: float = 0.5) -> Any:
 
 
 class DepthLayer:
-  """A layer that chooses slices, of the image and of all that follows it."""
+  """A layer that selects slices of the image and of its targets."""
 
   moves_pixels = True
 
@@ -75,7 +75,7 @@ class DepthLayer:
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed):
-    """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
+    """Returns the image and a list of its targets. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     form = "[depth, height, width, channels]"
     if image.shape.rank is None:
@@ -146,7 +146,7 @@ class _DepthFlip(DepthLayer):
     def chosen(tensor, is_vectors=False):
       made = tf.gather(tensor, order)
       if is_vectors:
-        # Three numbers are x, y and z; any other number of them is pairs of x and y.
+        # Three channels are x, y and z; any other number of channels is pairs of x and y.
         channels = tf.shape(tensor)[-1]
         made *= tf.where(flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2), tf.cast(-1, made.dtype), tf.cast(1, made.dtype))
       made.set_shape(tensor.shape)

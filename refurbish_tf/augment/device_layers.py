@@ -1,4 +1,4 @@
-"""Layers that an accelerator can do to a batch: which they are, and what `offload` and `Offloaded` must agree on."""
+"""The layers that an accelerator can apply to a batch, and what `offload` and `Offloaded` must agree on."""
 from __future__ import annotations
 
 import collections
@@ -9,24 +9,24 @@ from typing import Any, Sequence
 from . import composition
 from .native_layers import NativeLayer, LayerChain, facts_of, pieces
 
-# Images in a row that share the accelerator's num_tables: see `DeviceLayers.num_tables`.
+# Consecutive images that share tables on the accelerator: see `DeviceLayers.num_tables`.
 GROUP = 8
-# What sums over an image's pixels and places in it fit into 32 bits for.
+# Up to this side, sums over the pixels of an image, and positions in it, fit into 32 bits.
 LARGEST_SIDE = 2048
-# The most of its images that the host does in place of the accelerator, as their group has too many that need a table.
+# The largest fraction of images that the host processes instead, because too many of their group need a table.
 _MOST_OVERFLOW = 0.005
-# Distortions that look up in a table made of the whole image.
+# Distortions that map values with a table computed from the whole image.
 TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
 _DISTORTIONS = TABLE_DISTORTIONS | {
     "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
     "shear_y", "translate_x", "translate_y", "truncate_x", "truncate_y", "move_x", "move_y"}
-# What is known of layers, by fingerprint: for messages.
+# Layers as text, by fingerprint, for messages.
 _shown: dict[int, str] = {}
 _KINDS = frozenset({"random_crop", "random_flip", "cutout", "random_grayscale", "random_solarize", "policy", "normalize"})
 
 
 class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_policy"])):
-  """A layer: its kind, a dict from the names of its arguments to lists of texts, and what it says of itself."""
+  """A layer: its kind, its arguments (lists of texts by name), how many numbers it draws, and whether it is a policy."""
   __slots__ = ()
 
   def numbers(self, name):
@@ -38,7 +38,7 @@ class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "n
 
   @property
   def table_probability(self):
-    """How probable it is that an image needs a table."""
+    """The probability that an image needs a table."""
     if self.kind != "policy":
       return 0.0
     edges = self.numbers("edges")
@@ -47,17 +47,17 @@ class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "n
 
 
 class DeviceLayers:
-  """Layers in a row that an accelerator can do.
+  """Consecutive layers that an accelerator can apply.
 
   Attributes:
-    texts: what each layer is, without the seed's position. Enough to make this object again.
+    texts: each layer as text, without the position of its seed. Enough to rebuild this object.
     layers: a `DeviceLayer` for each.
-    num_policy_layers: how many layers there are up to the last policy: that either side can do, as it does policies.
-      Those after it are always the accelerator's.
+    num_policy_layers: the number of layers up to and including the last policy, which either side can run. The accelerator
+      always runs those after it.
     num_draws: how many int32 numbers the layers draw for an image.
-    num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the policy layers for an image
-      that comes too late for one, so that it happens to few.
-    fingerprint: a number from 1 to 2**24 - 1 that other layers hardly have.
+    num_tables: how many of `GROUP` consecutive images can get a table in one layer. For images beyond that, which are few, the
+      host runs the policy layers.
+    fingerprint: a number from 1 to 2**24 - 1 that is almost certainly different for other layers.
   """
 
   def __init__(self, texts: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class DeviceLayers:
 
     Raises:
       TypeError: `layers` is not a list or tuple of layers of `rtf.augment`.
-      ValueError: it is empty, or an accelerator cannot do one of them.
+      ValueError: it is empty, or an accelerator cannot apply one of them.
     """
     layers = checked_layers(layers, whose)
     made = cls([layer.text for layer in layers])
@@ -105,12 +105,12 @@ def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]
 
 
 def chain_of(layers: Sequence[NativeLayer], first_position: int) -> LayerChain:
-  """The layers as one chain, whose seeds are those that `compose` gives to layers after `first_position` others."""
+  """The layers as one chain, with the seeds that `compose` gives to layers at `first_position` and after it."""
   return LayerChain([(layer, first_position + i) for i, layer in enumerate(layers)])
 
 
 def _reason_against(layer, last):
-  # Layers with a height make images of another size.
+  # A layer with a height changes the size of images.
   if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
         "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
@@ -130,7 +130,7 @@ def _reason_against(layer, last):
 
 
 def _parsed(text, known=True):
-  """Raises ValueError if the layer is to be `known`, and is not."""
+  """Parses the text of a layer. If `known`, raises ValueError for a layer that an accelerator cannot apply."""
   kind, *arguments = text.split(" ")
   told = facts_of(tuple(pieces(text, -1)))
   layer = DeviceLayer(
@@ -142,7 +142,7 @@ def _parsed(text, known=True):
 
 
 def _num_tables(probability):
-  """The least number of tables for a group with which few images come too late for one."""
+  """The least number of tables for a group with which few images that need one do not get it."""
   for num_tables in range(GROUP):
     overflow = sum(
         (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability)**(GROUP - number)

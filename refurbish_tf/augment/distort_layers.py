@@ -1,4 +1,4 @@
-"""Operations of the policies by themselves, each with a probability: Pillow's, bit for bit."""
+"""The operations of the policies as separate layers, each with a probability. They equal Pillow's, bit for bit."""
 from __future__ import annotations
 
 import math
@@ -126,7 +126,7 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
 
 
 def _ends(value):
-  """The two ends of a range, or of a single value."""
+  """The two ends of a range; a single value is both."""
   return value if isinstance(value, (list, tuple)) and len(value) == 2 else (value, value)
 
 

@@ -188,7 +188,7 @@ def resize(
 
 
 def resized(whose, size, antialias, crops, pads, fill_value):
-  """The checked arguments of a resize for the op, and as they are shown."""
+  """Checks the arguments of a resize. Returns them as text for the op, and as text for users."""
   for name, value in (("crop_to_aspect_ratio", crops), ("pad_to_aspect_ratio", pads)):
     if not isinstance(value, (bool, np.bool_)):
       raise TypeError(f"{name} of {whose} must be True or False, got {value!r}. Leave it out to resize to the exact size.")
@@ -317,7 +317,7 @@ def normalize(
 
 
 class _Normalize(NativeLayer):
-  """Its text has what values are divided by, unless it is 255 for uint8, or nothing was said for floats."""
+  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for a mean and std within 0 to 1."""
 
   def __init__(self, mean, std, max_pixel_value, dtype):
     texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
@@ -333,14 +333,14 @@ class _Normalize(NativeLayer):
     return self._text if unit is None or unit == 255 and dtype == tf.uint8 else f"{self._text} max_pixel_value={unit!r}"
 
   def highest_of(self, dtype):
-    """What the highest value becomes by the division. Of floats, whose range is not known, `max_pixel_value` is the highest."""
+    """The highest value after the division. If it is given, `max_pixel_value` counts as the highest of all dtypes but uint8."""
     if self._given is None:
       return 1 if self._within_1 else 255
     return 255 / self._given if dtype in (tf.uint8, tf.string) else 1
 
 
 def name_of_dtype(dtype):
-  """The name of TensorFlow's, NumPy's or Keras' dtype, or None."""
+  """The name of a dtype of TensorFlow, NumPy or Keras, or None."""
   return dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
 
 
@@ -395,7 +395,7 @@ def check_antialias(antialias, whose):
 
 
 def checked_size(size, whose):
-  """Returns `(height, width)`; raises unless `size` is that, or a whole number for both."""
+  """Returns `(height, width)`; raises unless `size` is that, or one whole number for both."""
   size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   is_size = len(sides) == 2 and all(isinstance(side, numbers.Integral) and not isinstance(side, bool) for side in sides)

@@ -1,4 +1,4 @@
-"""Layers that are given to another layer."""
+"""Helpers for layers that apply other layers."""
 from __future__ import annotations
 
 import math
@@ -10,7 +10,7 @@ from .native_layers import MOST_LAYERS, NativeLayer, facts_of, pieces
 
 
 def checked_chains(layers, whose):
-  """Returns the members of a list, which are layers and lists of them, as tuples, and as arguments of the ops."""
+  """Checks a list of layers and lists of layers. Returns its members as tuples, and as text for the ops."""
   if not composition.is_list(layers) or not layers:
     composition.checked_layers(layers, whose)
   chains = [composition.checked_layers(each if composition.is_list(each) else [each], whose) for each in layers]
@@ -31,26 +31,26 @@ def check_native(layers, whose):
 
 
 def text_of(layers, first=0):
-  """The layers as an argument of the ops: each has its position, from `first` on."""
-  # Pieces that begin with a comma go on with the word before.
+  """The layers as an argument of the ops, with positions from `first` on."""
+  # A piece that begins with a comma continues the previous word.
   text = " ".join(piece for k, layer in enumerate(layers, first) for piece in pieces(layer.text, k)).replace(" ,", ",")
-  # Cut before commas, as the lists of other arguments are.
+  # `pieces` cuts before commas, so spaces become commas. Each level of nesting adds a tilde.
   return text.replace(",~", ",~~").replace(" ", ",~")
 
 
 def shown(chains):
-  """The chains as a list, with a list for each of several layers."""
+  """The chains as a list; a chain of several layers is a list in it."""
   return f"[{', '.join(repr(chain[0]) if len(chain) == 1 else repr(list(chain)) for chain in chains)}]"
 
 
 def outcomes_of(layers):
-  """Those of layers that are all applied."""
+  """The outcomes of layers that are all applied."""
   outcomes = [layer.outcomes for layer in layers]
   return None if None in outcomes else tuple(math.prod(each) for each in zip(*outcomes))
 
 
 def kept(layer, what, way):
-  """Returns a layer of others; raises ValueError unless these keep `what` of an image."""
+  """Returns `layer`; raises ValueError unless its inner layers keep `what` of an image."""
   try:
     facts_of(tuple(pieces(layer.text, -1)))
   except tf.errors.InvalidArgumentError as error:

@@ -19,7 +19,7 @@ _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
 _NO_STRINGS = f"{{name}}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}"
 _TO_PREDICT = "To call a model as it predicts, pass lambda image: model(image[tf.newaxis], training=False)[0]."
 _CHANGES = re.compile("Assign|Resource(Scatter|Apply|SparseApply)")
-# Several threads may trace one layer, whose seed generators are replaced during the call.
+# Several threads may trace one layer, and its seed generators are replaced during a call.
 _lock = threading.RLock()
 
 
@@ -28,7 +28,7 @@ def is_keras(layer):
 
 
 def check(what, layer, where=""):
-  """Raises ValueError if a Keras layer, or one within it, needs more than a single image, or does not draw for each."""
+  """Raises ValueError if a Keras layer, or one within it, mixes images, or does not draw for each image."""
   for each in layer._flatten_layers() if is_keras(layer) else ():
     if isinstance(each, getattr(keras.layers, "AugMix", ())):
       raise ValueError(
@@ -42,7 +42,7 @@ def check(what, layer, where=""):
 
 
 def draws(layer):
-  """Whether it is a Keras layer that draws by generators of seeds."""
+  """Whether it is a Keras layer that draws with seed generators."""
   return is_keras(layer) and bool(_generators(layer))
 
 
@@ -54,7 +54,7 @@ def as_function(function):
 
 
 def call(layer, *element, seed=None):
-  """What the layer makes in training. Raises ValueError if that changes variables."""
+  """Calls the layer as in training. Raises ValueError if that changes variables."""
   is_alone = len(element) == 1 and _takes_batch(layer, element[0])
   if is_alone:
     element = (element[0][tf.newaxis],)
@@ -85,7 +85,7 @@ def _build(layer, element, draws):
 
 @contextlib.contextmanager
 def _explained(layer, element):
-  """Within it an error also says what the layer has got."""
+  """Errors within it also say what the layer was given."""
   try:
     yield
   except Exception as error:
@@ -99,7 +99,7 @@ def _explained(layer, element):
 
 
 def _takes_batch(layer, image):
-  """Whether a single image must become a batch of one: for most layers of Keras, and for those that were made for batches."""
+  """Whether a single image must become a batch of one: for most Keras layers, and for layers built for batches."""
   rank = getattr(getattr(image, "shape", None), "rank", None)
   known = [getattr(each, "ndim", None) or getattr(each, "min_ndim", None)
            for each in tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)]
@@ -112,8 +112,8 @@ def _takes_batch(layer, image):
 
 
 def _changes_variables(nodes, seen=()):
-  """Whether one of these operations does, or one of the functions that they call."""
-  # Generators of seeds do with other backends; their states are whole numbers.
+  """Whether one of these operations, or of the functions that they call, changes variables."""
+  # With other backends, seed generators change variables of whole numbers, which is allowed.
   only_floats = keras.backend.backend() != "tensorflow"
   for node in nodes:
     if _CHANGES.match(node.op) and not (only_floats and not tf.as_dtype(node.attr["dtype"].type).is_floating):
@@ -129,14 +129,14 @@ def _call_with_seed(layer, *element, seed):
 
 
 def _generators(layer):
-  # Layers may share one.
+  # Layers may share a generator.
   return list({id(generator): generator for each in layer._flatten_layers() for generator in each._seed_generators}.values())
 
 
 @contextlib.contextmanager
 def _seeds_from(layer, seed):
-  """Within it the layer draws from this seed, and not from the state that it keeps."""
-  # With other backends Keras makes a generator for tf.data in the call.
+  """Within it the layer draws from this seed, not from its own state."""
+  # With other backends, Keras makes a generator for tf.data during the call.
   generators = _generators(layer) if seed is not None and keras.backend.backend() == "tensorflow" else []
   with _lock:
     numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""The seeds of augmentation layers, and the checks of arguments that several of them have."""
+"""Seeds of augmentation layers, and checks of arguments that several layers share."""
 from __future__ import annotations
 
 import math
@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from refurbish_tf._internal import native
 from refurbish_tf._internal.checks import is_real
-
-# Larger than any image that is worth cropping.
 
 
 @tf.autograph.experimental.do_not_convert
@@ -66,20 +64,20 @@ def checked_seed(seed, whose):
 
 
 def new_seed():
-  """A seed for a function that was given none: another one in each epoch and each run."""
-  # Not `tf.random.uniform`, which after `tf.random.set_seed` begins again with each iterator.
+  """A seed for a function that is called without one. It differs in each epoch and each run."""
+  # Not `tf.random.uniform`, which repeats its numbers with each iterator after `tf.random.set_seed`.
   return tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
 
 
 def checked_when_it_runs(value, condition, told, *tensors):
-  """Returns the value, a tensor or nested ones; when it runs, raises with this text and the tensors unless the condition holds."""
+  """Returns the value, a tensor or nested ones. At run time, raises with this text and the tensors unless the condition holds."""
   check = tf.debugging.Assert(condition, [told, *tensors])
   with tf.control_dependencies([] if check is None else [check]):
     return tf.nest.map_structure(tf.identity, value)
 
 
 def way_to_uint8(dtype):
-  """How images of another dtype become uint8 and keep what they hold, for errors."""
+  """For errors: how to convert images of another dtype to uint8 without losing their content."""
   if dtype.is_floating:
     return (
         "Put it before any conversion to float. Or convert values from 0 to 1 with tf.image.convert_image_dtype(image, tf.uint8, "
@@ -93,7 +91,7 @@ def way_to_uint8(dtype):
 
 
 def way_to_dtype(dtype, only_uint8):
-  """How images of another dtype become one that layers take, and keep what they hold, for errors."""
+  """For errors: how to convert images to a dtype that layers take without losing their content."""
   if only_uint8 or dtype in (tf.string, tf.bool):
     return way_to_uint8(dtype)
   if dtype.is_complex:
@@ -104,7 +102,7 @@ def way_to_dtype(dtype, only_uint8):
 
 
 def way_to_channels(shape, most=None):
-  """How images of this shape become [height, width, channels], with channels that a layer takes, for errors."""
+  """For errors: how images of this shape become [height, width, channels], with channels that a layer takes."""
   shape = shape.as_list()
   if len(shape) > 4:
     return (
@@ -121,7 +119,7 @@ def way_to_channels(shape, most=None):
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
-  # Too many for any layer.
+  # There are more channels than any layer takes.
   if most:
     ways.append(
         f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
@@ -142,7 +140,7 @@ def way_to_channels(shape, most=None):
 
 
 def looks_like_volume_of_channels(shape):
-  """Whether a clip of this shape, a list, is hardly one: few frames of many channels. So are volumes whose channels come first."""
+  """Whether a clip of this shape, a list, is probably a volume whose channels come first: few frames of many channels."""
   return len(shape) == 4 and None not in (shape[0], shape[-1]) and shape[0] <= 4 < shape[-1]
 
 
@@ -177,7 +175,7 @@ def is_pair(values):
 
 
 def check_is_one(image, whose):
-  """Raises ValueError for a tuple of images, which TensorFlow would make a batch of."""
+  """Raises ValueError for a tuple of images, which TensorFlow would stack into a batch."""
   if isinstance(image, tuple) and not hasattr(image, "_fields"):
     raise ValueError(
         f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of them in "
@@ -200,7 +198,7 @@ def checked_range(whose, name, values, highest, advice="Leave it out for that of
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
   low, high = map(float, values) if is_pair(values) else (0.0, 0.0)
-  # The op takes smaller, denormal numbers for 0.
+  # The op treats smaller numbers, which are denormal, as 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise (ValueError if is_pair(values) else TypeError)(
         f"{name} of {whose} must be {allowed}, got {values!r}. {advice}")

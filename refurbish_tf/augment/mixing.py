@@ -137,7 +137,7 @@ def mixup_or_cutmix(
 class _Mixing:
   """A function of a batch, with or without a seed. A class, so that it can be pickled."""
 
-  # Of an image alone it would leave the label as it was.
+  # Without the label it would mix the image alone.
   needs_labels = True
 
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
@@ -172,7 +172,7 @@ class _Mixing:
     return (element, *rest[1:]) if len(rest) > 1 else element
 
   def _called(self, path, kind):
-    # Not longer than TensorFlow's cache of kernels compares.
+    # Below 80 characters: see `native_layers._LONGEST_PIECE`.
     return f"{kind}s of {self.__name__}, component {shown(path)[:35]},"
 
   def _checked_images(self, images):
@@ -185,7 +185,7 @@ class _Mixing:
     return images
 
   def _kinds_of(self, found):
-    """A dict from the path of each component to its kind; raises if nobody has said it."""
+    """A dict from the path of each component to its kind; raises if one is neither given nor obvious."""
     kinds, used = {}, set()
     for path, value in found:
       prefix = next((path[:end] for end in range(1, len(path) + 1) if path[:end] in self._kinds), None)
@@ -213,7 +213,7 @@ class _Mixing:
         f"boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before.")
 
   def _checked_rows(self, path, kind, value, batch_size):
-    """Returns the component as int64 or float32, and its number of classes, 0 if that is not said."""
+    """Returns the component as int64 or float32, and its number of classes, 0 if it is not given."""
     whose = self._called(path, kind)
     try:
       rows = tf.convert_to_tensor(value)

@@ -1,8 +1,8 @@
-"""What all native layers have in common: several in a row are a single C++ op.
+"""The base of all native layers: adjacent ones become a single C++ op.
 
 The op draws int32 numbers from a seed and applies them to the image, in as few passes over its bytes as give the same
-values. The draws depend on the seed alone. Each half is an op of its own, too, so that draws can be sent to where the
-pixels are.
+values. The draws depend on the seed alone. Drawing and applying are also separate ops, so that draws can be sent to
+where the pixels are.
 """
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers say of themselves: of each how much it draws for an image, whether it is a policy and whether it moves
-  pixels; of all of them the dtype that they return, why they cannot take such images, and which of them."""
+  """What layers report. Each: how many numbers it draws for an image, whether it is a policy, and whether it moves pixels.
+  All together: the dtype that they return, or why they refuse such images, and which layer does."""
   num_draws: tuple[int, ...]
   is_policy: tuple[bool, ...]
   moves: tuple[bool, ...]
@@ -35,13 +35,13 @@ class Facts(NamedTuple):
   problem: str
   problem_layer: int
   version: int
-  refused_in: str  # The layers within that one, such as "cutout in ".
-  row_changes: tuple[str, ...]  # Of each layer: what it may do to rows, which a disparity cannot follow, or "".
+  refused_in: str  # The inner layers of that one which refuse, such as "cutout in ".
+  row_changes: tuple[str, ...]  # Each: a change of rows that a disparity cannot follow, or "".
 
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
-  """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
+  """Describes layers, in pieces as for the ops, for images of this dtype and shape."""
   num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in, row_changes = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Facts(
@@ -50,7 +50,7 @@ def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[in
 
 
 def _run(op):
-  """The outputs of an op without inputs, also where a graph is being made."""
+  """Runs an op without inputs and returns its outputs, even while a graph is being traced."""
   with tf.init_scope():
     if tf.executing_eagerly():
       with tf.device("CPU:0"):
@@ -62,7 +62,7 @@ def _run(op):
 
 
 def draws_version() -> int:
-  """The version of what layers draw and make, which stores on disk keep for the next run: it must not mix two."""
+  """The version of the layers' draws and results. Stores on disk record it, because a later run must not mix two versions."""
   return facts_of(("random_flip position=-1",)).version
 
 
@@ -91,16 +91,16 @@ class NativeLayer:
   """A layer that `compose` joins with adjacent ones into one op. This one takes no seed."""
 
   takes_seed = False
-  # How many outcomes it has for an image, and how many equally likely ones would be the same as often; None if they depend
-  # on the image.
+  # How many outcomes it has for an image, and the effective number: of so many equally likely ones, two would be the same as
+  # often. None if they depend on the image.
   outcomes: tuple[float, float] | None = (1, 1)
-  # AutoAugment's second layer takes over what the first hands on: texts that must be the same.
+  # Equal texts of AutoAugment's two layers: the first passes its sub-policy to the second.
   hands_on: str | None = None
   takes_over: str | None = None
   # Whether its draws depend on the boxes that follow the image.
   looks_at_boxes = False
 
-  # `kind` and `arguments` are the layer for the ops.
+  # `kind` and `arguments` describe the layer to the ops.
   def __init__(self, name, arguments="", shown="", *, kind=None):
     self.__name__ = name
     # What the layer does, without the position that derives its seed.
@@ -115,7 +115,7 @@ class NativeLayer:
     return self._chain(image)
 
   def text_of(self, dtype):
-    """`text`, which is for uint8, for images of another dtype."""
+    """The text for images of this dtype; `text` is the one for uint8."""
     del dtype
     return self.text
 
@@ -157,14 +157,14 @@ class ChanceLayer(DrawingLayer):
 
 
 def target_arguments(targets):
-  """The arguments of an op for what follows its images: triples of a path, a kind and a tensor."""
-  # At most as long as a piece, so that TensorFlow's cache of kernels tells them apart.
+  """The arguments of an op for the targets of its images, triples of a path, a kind and a tensor."""
+  # At most `_LONGEST_PIECE` characters, so that TensorFlow's cache of kernels does not confuse them.
   names = [f"the component {shown(path)[:40]}" + ("" if kind == "unnamed" else f", '{kind}',") for path, kind, _ in targets]
   return {"targets": [tensor for _, _, tensor in targets], "kinds": [kind for _, kind, _ in targets], "names": names}
 
 
 class LayerChain:
-  """Layers in a row, as one op, or as two: draws and pixels."""
+  """Adjacent layers as one op, or as two: draws and pixels."""
 
   def __init__(self, layers, whose=None, clips=None):
     """`layers`: pairs of a layer and the position that derives its seed, or -1. `clips`: as for `compose`."""
@@ -173,7 +173,7 @@ class LayerChain:
     self.texts = self._texts_of(tf.uint8)
     self._whose = whose or self._layers[0].__name__
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
-    # Whether the sub-policy comes from, or goes to, another chain.
+    # Not None if the sub-policy comes from, or goes to, another chain.
     self._takes_over, self._hands_on = self._layers[0].takes_over, self._layers[-1].hands_on
     self._clips = clips
 
@@ -185,7 +185,7 @@ class LayerChain:
     return any(facts_of(self.texts).moves)
 
   def check_rows(self, path):
-    """Raises ValueError if a layer may do what the disparity at `path` cannot follow."""
+    """Raises ValueError if a layer may change rows in a way that the disparity at `path` cannot follow."""
     for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).row_changes):
       if change:
         raise ValueError(
@@ -194,7 +194,7 @@ class LayerChain:
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed=None):
-    """Returns the image and a list of what follows it, which the same draws move.
+    """Returns the image and a list of its targets, moved by the same draws.
 
     `targets`: triples of a path, a kind and a tensor.
     """
@@ -224,7 +224,7 @@ class LayerChain:
 
   @property
   def is_whole(self):
-    """Whether what it draws depends on the seed alone, and what it makes is an image."""
+    """Whether its draws depend on the seed alone, and its result is an image."""
     return not self._takes_over and not self._hands_on
 
   @tf.autograph.experimental.do_not_convert
@@ -272,7 +272,7 @@ class LayerChain:
         **target_arguments(targets)}
 
   def _dtype_of_second(self, path, image, first_dtype):
-    """The dtype that the layers make of a second image; raises unless they take it."""
+    """The dtype of a second image after the layers; raises unless they take it."""
     dtype, shape = image.dtype, image.shape
     whose, texts = f"targets: the component {shown(path)}, 'image',", self._texts_of(dtype)
     if texts != self._texts_of(first_dtype):
@@ -286,7 +286,7 @@ class LayerChain:
     return told.dtype
 
   def _texts_of(self, dtype):
-    """The layers, in pieces, for images of this dtype: the one place where it says what they do."""
+    """The layers, in pieces, for images of this dtype."""
     return tuple(piece for layer, position in zip(self._layers, self._positions) for piece in pieces(layer.text_of(dtype), position))
 
   def _checked_image(self, image, in_stage=True):
@@ -319,17 +319,17 @@ class LayerChain:
     return image
 
   def _refusal(self, told, dtype, shape):
-    # What the image must be, what it is, and the layer's own advice, if it has one.
+    # The problem says what the image must be, what it is, and the layer's own advice, if it has any.
     must, _, advice = told.problem.partition(". ")
     must, _, got = must.partition(", got ")
     error, way = ValueError, advice
     if must.startswith("be "):
-      # Of the layer's own image, which another layer may have made.
+      # The dtype of the layer's input, which another layer may have made.
       dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
       error, got = TypeError, f"dtype {dtype.name}"
       way = advice or way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
-      # Policies take fewer than other layers.
+      # Policies take fewer channels than other layers.
       most = (number for number in (64, 3) if not facts_of(
           self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
       got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
@@ -337,7 +337,7 @@ class LayerChain:
 
 
 def _has_more_channels_than_rows(shape):
-  """Whether this is hardly an image: channels come first, or there are none. None if its op must look when it runs."""
+  """Whether this is probably no image: channels come first or are missing. None if its op must check at run time."""
   *sides, channels = [None] * 3 if shape.rank is None else shape[-3:].as_list()
   if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
     return channels > 4
@@ -345,7 +345,7 @@ def _has_more_channels_than_rows(shape):
 
 
 def _of_known_rank(image):
-  """The image as a tensor. If its rank is unknown, it is not taken for a batch."""
+  """The image as a tensor. One of unknown rank is taken for a single image, not for a batch."""
   if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
     raise TypeError(
         f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or resize "
@@ -357,7 +357,7 @@ def _of_known_rank(image):
 
 
 def of_rank(tensor, rank, form, way):
-  """A tensor of a rank that is not known while tracing, as one of this rank; when it runs, raises if it has another."""
+  """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
   tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), (
       f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a function "
       f"before: {way}. Got shape:"), tf.shape(tensor))

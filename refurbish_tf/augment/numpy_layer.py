@@ -1,4 +1,4 @@
-"""Layers in Python, whose work is done by processes."""
+"""Layers of Python functions, which worker processes run."""
 from __future__ import annotations
 
 import functools
@@ -25,13 +25,13 @@ from .other_libraries import adapted, check_is_decoded, keywords
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
-# Global variables that an error names, and how long it looks for them: a module may have gigabytes.
+# How many global variables an error names, and how long it searches for them: a module may hold gigabytes.
 _MOST_TOLD, _SECONDS_OF_SEARCH = 5, 5
-# What takes a process seconds and hundreds of megabytes to import.
+# Importing one of these takes a process seconds and hundreds of megabytes.
 _IMPORTED_LATER = ("tensorflow", "keras", "refurbish_tf")
-# Modules are registered with cloudpickle for all threads.
+# Held while modules are registered with cloudpickle, which affects all threads.
 _pickling = threading.Lock()
-# Functions that run in this process draw from states that all threads share.
+# Held by functions that run in this process, because all threads share the states that they draw from.
 _here = threading.RLock()
 _UNSTEADY = (
     "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not seeded: a state "
@@ -107,13 +107,13 @@ def numpy_layer(
 
 
 class NumpyLayer:
-  """A function that processes call."""
+  """A function that worker processes call."""
 
   def __init__(self, fn, output_signature, processes, name):
     self.fn, self._called, self._signature = fn, adapted(fn), output_signature
     self.processes = machine.processors() if processes is None else processes
     self.__name__ = name or getattr(self._called, "__name__", type(fn).__name__)
-    # Whether it moves pixels is not known, as of any function.
+    # Unknown, as for any function.
     self.moves_pixels = False
     self._sent, self._here, self._has_warned = None, None, False
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
@@ -131,7 +131,7 @@ class NumpyLayer:
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed):
-    """Returns the image and a list of what follows it. `targets`: triples of a path, a kind and a tensor."""
+    """Returns the image and a list of its targets. `targets`: triples of a path, a kind and a tensor."""
     image, seed = tf.convert_to_tensor(image), checked_seed(seed, self.__name__)
     tracing.note_layer(self)
     check_is_decoded(self._called, image)
@@ -159,7 +159,7 @@ class NumpyLayer:
     return pool.pool_of(self.processes)
 
   def sent(self):
-    """The function as it is now, for processes; None if it is called here."""
+    """The function in its current state, for processes; None if it is called in this process."""
     if not self.processes:
       return None
     pickled = _pickled(self._called, self.__name__)
@@ -193,10 +193,10 @@ class NumpyLayer:
       try:
         self._here = self._here or worker.Function(self._called)
         made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
-        # Copies, as the function may use its arrays again.
+        # Copies, because the function may reuse its arrays.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
       except BaseException as error:
-        # As from a process: a StopIteration would end the epoch.
+        # The same error as from a process: a StopIteration would end the epoch.
         raise pool.Raised(type(error).__name__, worker.told(), time.perf_counter() - entered) from None
       finally:
         random.setstate(before[0])
@@ -206,7 +206,7 @@ class NumpyLayer:
       return made, self._here.is_unsteady, time.perf_counter() - entered
 
   def counts(self):
-    """As `rtf.stats` shows them."""
+    """The counts that `rtf.stats` shows."""
     with self._lock:
       span = (self.ended - self.began) * max(1, self.processes) if self.num_calls else 0
       return {"name": self.__name__, "processes": self.processes, "calls": self.num_calls, "seconds": self.busy_seconds,
@@ -221,9 +221,9 @@ class NumpyLayer:
 
 
 def _held_by_its_graph(call):
-  """A function that makes `call`, as long as the function that is being traced lives: of a dataset, or a `tf.function`.
+  """Returns a function that makes `call` as long as the graph that is being traced lives: of a dataset, or a `tf.function`.
 
-  TensorFlow never drops what `tf.numpy_function` gets, so this one must not hold the call, its layer and the user's function.
+  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the layer.
   """
   graph = tf.compat.v1.get_default_graph()
   graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]
@@ -248,10 +248,10 @@ class _Call:
 
   def __init__(self, layer, names, specs, targets):
     self.sent = layer.sent()
-    # Places of what has a row for each box or key point.
+    # The results that have a row for each box or key point.
     self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in WITH_SIDES]
     self.layer, self._names, self._specs = layer, names, specs
-    # In NumPy's words, in which a result is compared at every call.
+    # NumPy's dtypes and shapes, with which the results of every call are compared.
     self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
 
   def __call__(self, seed, *values):
@@ -278,7 +278,7 @@ class _Call:
     value = np.asarray(value, object) if isinstance(value, bytes) else value
     spec, (dtype, sides) = self._specs[number], self._declared[number]
     if number and value.dtype.kind == "f" and spec.dtype.is_floating:
-      value = value.astype(dtype)  # As of libraries that compute boxes in double.
+      value = value.astype(dtype)  # Some libraries compute boxes in float64.
     if value.dtype != dtype or sides is not None and (
         len(sides) != value.ndim or any(side not in (None, there) for side, there in zip(sides, value.shape))):
       dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
@@ -306,14 +306,14 @@ def _of_unknown_sides(image):
 
 
 def _spec_behind(kind, target):
-  """Of what follows the image: maps of any size, boxes and key points as many as there are."""
+  """The spec of a target after the function: maps of any size, as many boxes and key points as before."""
   if kind == "image":
     return _of_unknown_sides(target)
   return tf.TensorSpec(None if target.shape.rank is None else [None] * target.shape.rank if kind in WITH_SIDES else target.shape, target.dtype)
 
 
 def _name_in_call(path, kind):
-  """What a target is called in a call of the function."""
+  """The keyword by which the function gets a target."""
   name = next((key for key in reversed(path) if isinstance(key, str)), None)
   return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else {"bilinear": "mask", "image": "second"}.get(kind, kind))
 
@@ -348,7 +348,7 @@ def _pickled(fn, name):
 
 
 def _held_by_modules(cloudpickle, modules):
-  """Global variables of modules that cannot be pickled, as text: the first few, and those found within some seconds."""
+  """Global variables of modules that cannot be pickled, as text: the first few that are found within some seconds."""
   found, until = [], time.monotonic() + _SECONDS_OF_SEARCH
   for module in modules:
     for name, value in list(vars(module).items()):
@@ -363,7 +363,7 @@ def _held_by_modules(cloudpickle, modules):
 
 
 def _dumps(cloudpickle, fn, met):
-  """Returns the bytes, and adds to `met` the modules that it comes to, also if it fails."""
+  """Returns the pickled bytes. Adds the modules that it meets to `met`, even if it fails."""
   class Pickler(cloudpickle.CloudPickler):
 
     def reducer_override(self, value):
@@ -372,7 +372,7 @@ def _dumps(cloudpickle, fn, met):
         if value.__name__.split(".")[0] in _IMPORTED_LATER:
           return _imported_later, (value.__name__,)
       if isinstance(value, functools._lru_cache_wrapper):
-        # cloudpickle takes it for one that can be imported.
+        # cloudpickle would assume that it can be imported.
         return _cached, (value.__wrapped__, value.cache_parameters())
       return super().reducer_override(value)
 
@@ -382,7 +382,7 @@ def _dumps(cloudpickle, fn, met):
 
 
 def _imported_later(name):
-  """A module that is imported when something of it is asked for: modules import it that do not need it for this."""
+  """A module that is imported when it is first used: the user's modules may import it without needing it in a process."""
   import importlib
   import types
 
@@ -401,12 +401,12 @@ def _cached(function, parameters):
   return functools.lru_cache(**parameters)(function)
 
 
-# As of a script, which cloudpickle sends as it is.
+# As if defined in a script, so that cloudpickle sends them by value.
 _imported_later.__module__ = _cached.__module__ = "__main__"
 
 
 def _is_own(module):
-  """Whether a module is of the user's own tree, and not installed."""
+  """Whether a module is the user's own, not an installed one."""
   file = getattr(module, "__file__", None)
   if not isinstance(file, str) or module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
     return False
@@ -415,7 +415,7 @@ def _is_own(module):
 
 @functools.cache
 def _is_installed(file):
-  """Looked up for all modules whenever a function is sent."""
+  """Cached, because it is called for all modules whenever a function is sent."""
   path = os.path.abspath(file)
   if path.startswith(_installed()) or {"site-packages", "dist-packages"}.intersection(file.split(os.sep)):
     return True
@@ -425,7 +425,7 @@ def _is_installed(file):
 
 @functools.cache
 def _names_in(folder):
-  """The names of what was installed into a folder, as by `pip install --target`: a distribution lists its files there."""
+  """The top-level names that were installed into a folder, such as by `pip install --target`, from the RECORD files there."""
   names = set()
   for path in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
     with open(path, encoding="utf-8") as record:

@@ -1,4 +1,4 @@
-"""Callables of libraries that work on other arrays than TensorFlow's: in a list they would leave its tensors as they are, or fail."""
+"""Callables of libraries that do not take TensorFlow's tensors: in a list of layers they would leave them unchanged, or fail."""
 from __future__ import annotations
 
 import functools
@@ -13,18 +13,18 @@ from .target_kinds import BOXES, KEY_POINTS, shown
 
 _LIBRARIES = ("albumentations", "imgaug", "kornia", "monai", "torch", "torchaudio", "torchvision")
 _LONGEST_SHOWN = 80
-# Of albumentations: its names of targets, how Compose is told their format, and its names of formats.
+# For albumentations: its names of targets, the arguments of Compose for their format, and its names of formats.
 _KEYWORDS = {"mask": "mask", "bilinear": "mask", **dict.fromkeys(BOXES, "bboxes"), **dict.fromkeys(KEY_POINTS, "keypoints")}
 _PARAMETERS = {"bboxes": "bbox_params=BboxParams", "keypoints": "keypoint_params=KeypointParams"}
 _FORMATS = {"xyxy": "pascal_voc", "xywh": "coco", "rel_center_xywh": "yolo", "rel_xyxy": "albumentations", "xy": "xy"}
 
 
 def library_of(function):
-  """The library that a callable is of, or that its class inherits from; None for other callables, including Keras layers."""
+  """The library that a callable, or a base of its class, comes from; None for other callables, including Keras layers."""
   function = _unwrapped(function)
   if isinstance(function, types.MethodType):
     if function.__name__ not in ("__call__", "forward"):
-      return _first_of([function.__func__])  # A class of the user's may inherit from a library's.
+      return _first_of([function.__func__])  # The user's class may inherit from a library's.
     function = function.__self__
   return _first_of([function, *(function if isinstance(function, type) else type(function)).__mro__])
 
@@ -37,12 +37,12 @@ def _unwrapped(function):
 
 def _first_of(objects):
   packages = [(getattr(each, "__module__", None) or "").split(".")[0] for each in objects]
-  # With KERAS_BACKEND=torch its layers are torch modules, too.
+  # With KERAS_BACKEND=torch, Keras layers are also torch modules.
   return next((package if package != "keras" else None for package in packages if package in ("keras", *_LIBRARIES)), None)
 
 
 def check_is_none(what, function, where=""):
-  """Raises TypeError if `function`, the argument `what`, is of a library. `where`: its place in the argument."""
+  """Raises TypeError if `function`, the argument `what`, comes from a library. `where`: its place in the argument."""
   library = library_of(function)
   if library:
     shown = getattr(function, "__name__", repr(function))
@@ -55,7 +55,7 @@ def check_is_none(what, function, where=""):
 
 
 def adapted(fn):
-  """`fn`, or for a callable of a library a function `augment(image, rng)` that calls it with what it takes."""
+  """`fn` itself or, for a callable of a library, a function `augment(image, rng)` that calls it with the arrays that it takes."""
   library = library_of(fn)
   if library is None or _takes_rng(fn):
     return fn
@@ -74,7 +74,7 @@ def adapted(fn):
 
 
 def check_is_decoded(augment, image):
-  """Raises if what `adapted` made cannot take the image, as it is the bytes of a file."""
+  """Raises TypeError if `adapted` made the function, which needs pixels, and the image is the bytes of a file."""
   if hasattr(augment, "library") and image.dtype == tf.string:
     raise TypeError(
         f"image of {augment.__name__} of {augment.library} must be pixels, got strings of shape {image.shape}, such as the bytes of a file. "
@@ -82,9 +82,9 @@ def check_is_decoded(augment, image):
 
 
 def keywords(augment, fn, names, targets):
-  """By which names a function is called for targets, triples of a path, a kind and a tensor, that have these names.
+  """The keywords for a function's targets, triples of a path, a kind and a tensor, that have these names.
 
-  Raises unless they follow the image if it is a transform `fn` that `adapted` has made callable.
+  Raises if `adapted` made the function from a transform `fn` that does not move these targets.
   """
   library = getattr(augment, "library", None)
   if library is None:
@@ -115,7 +115,7 @@ def keywords(augment, fn, names, targets):
 
 
 def _takes_rng(fn):
-  """Whether it is of a class of the user's, and called as a function of the user's."""
+  """Whether it has a parameter `rng`: the user's own class, which is called like a user's function."""
   for each in (fn, getattr(fn, "forward", None)):
     try:
       if "rng" in inspect.signature(each).parameters:
@@ -134,7 +134,7 @@ def _name_of(fn):
   return getattr(fn, "__name__", type(fn).__name__)
 
 
-# They run in processes that have no TensorFlow, and so do not name anything of this package.
+# The adapters run in processes without TensorFlow, so they do not use this package.
 
 def _by_keywords(fn):
 

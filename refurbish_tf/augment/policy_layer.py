@@ -10,24 +10,24 @@ from .native_layers import DrawingLayer
 Ranges = Literal["paper", "torchvision"]
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
-# Where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
+# AutoAugment's grey, for pixels from outside the image.
 _FILL = 128
-# Of the operations that draw further numbers; a cutout's depend on the image, and are many.
+# Outcomes of operations that draw further numbers. A cutout has many, which depend on the image.
 _OUTCOMES = {"random_flip": 2, "random_crop": 81, "random_cutout": math.inf, "random_resized_crop": math.inf}
 
 
 class PolicyLayer(DrawingLayer):
-  """A layer that does `outcomes[i]` if it draws a number below `edges[i]`, and not below the edge before.
+  """A layer that applies `outcomes[i]` if it draws a number below `edges[i]`, and not below the previous edge.
 
   Args:
     name: of the layer.
     outcomes: pairs of the name of an operation and its parameter.
     edges: a whole number for each, in rising order. The last one is the end of what is drawn.
     shown: the arguments of the function that made the layer, as text.
-    hands_on, takes_over: for AutoAugment's first and second layer, what `compose` must find equal.
-    group: how many numbers a sub-policy of AutoAugment has.
-    fill: what a geometric distortion fills with.
-    exact_turns: whether cosine and sine of a rotation are taken as they are, not rounded as by Pillow.
+    hands_on, takes_over: for AutoAugment's first and second layer, texts that `compose` requires to be equal.
+    group: how many draws each sub-policy of AutoAugment has.
+    fill: the value of pixels from outside the image, for geometric distortions.
+    exact_turns: whether the cosine and sine of a rotation are exact, not rounded as Pillow does.
   """
 
   def __init__(self, name, outcomes, edges, shown="", *, hands_on=None, takes_over=None, group=1, fill=_FILL,
@@ -41,7 +41,7 @@ class PolicyLayer(DrawingLayer):
     super().__init__(name, " ".join(texts), shown, kind="policy", outcomes=self._outcomes_of(outcomes, edges))
 
   def _outcomes_of(self, outcomes, edges):
-    """Numbers of outcomes, of all or equally likely ones. Of AutoAugment's second layer those of one sub-policy, on average."""
+    """The number of outcomes, and the effective number. For AutoAugment's second layer, the average over sub-policies."""
     in_a_pair = self.hands_on or self.takes_over
     chances = collections.Counter()
     for outcome, start, end in zip(outcomes, [0, *edges], edges):
@@ -56,9 +56,9 @@ class PolicyLayer(DrawingLayer):
 
 
 def distortions_at(level):
-  """Returns a dict from the name of a distortion to its parameter at a level from 0 to 1, in either direction.
+  """Returns a dict from the name of a distortion to its parameters in both directions, at a level from 0 to 1.
 
-  The second of the two values is None if there is only one direction.
+  The second parameter is None if there is only one direction.
   """
   factor = 0.1 + 1.8 * level
   unsigned = {
@@ -73,10 +73,10 @@ def distortions_at(level):
 
 
 def torchvision_distortions(step, last, *, wide=False):
-  """Like `distortions_at`, what torchvision does to a Pillow image at `step` of 0 to `last`; `wide` is its TrivialAugmentWide."""
+  """Like `distortions_at`, for torchvision with Pillow images at a `step` from 0 to `last`. `wide`: of TrivialAugmentWide."""
 
   def at(end, start=0.0):
-    # torch.linspace: float32, counted from the nearer end, product and sum rounded together.
+    # As torch.linspace: float32, counted from the nearer end, with one rounding for product and sum.
     start, end = float(np.float32(start)), float(np.float32(end))
     width = float(np.float32(end - start) / np.float32(last))
     return float(np.float32(start + width * step if step < (last + 1) // 2 else end - width * (last - step)))
@@ -89,5 +89,5 @@ def torchvision_distortions(step, last, *, wide=False):
       **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
       **{name: (value, -value) for name, value in signed.items()},
       **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (1 + at(factor), 1 - at(factor))),
-      # What is at least a threshold is at least the next whole number.
+      # Pixels are whole numbers, so the threshold can be rounded up.
       "solarize": (math.ceil(255 * at(0, 1)), None), "posterize": (8 - round(bits * step / last), None)}

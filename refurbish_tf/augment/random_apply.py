@@ -1,4 +1,4 @@
-"""Layers of which all are applied, or none."""
+"""Applies all of several layers, or none."""
 from __future__ import annotations
 
 from typing import Any, Sequence

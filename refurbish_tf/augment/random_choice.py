@@ -1,4 +1,4 @@
-"""Layers of which one is applied."""
+"""Applies one of several layers."""
 from __future__ import annotations
 
 import math
@@ -10,7 +10,7 @@ from refurbish_tf._internal.checks import is_real
 from .inner_layers import checked_chains, kept, outcomes_of, shown
 from .native_layers import DrawingLayer
 
-# Sums of as many weights as there may be are finite.
+# The largest weight, so that the sum of all weights is finite.
 _MOST = 1e300
 
 

@@ -41,7 +41,7 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
 
 
 def _checked_range(name, value, middle, lowest, most):
-  """Returns the range that `value` stands for. `most`: of a number."""
+  """Returns `value` as a range; a single number, at most `most`, means a range around `middle`."""
   low, high = (middle - value, middle + value) if is_real(value) else value if is_pair(value) else (1, 0)
   if not lowest <= low <= high <= _MOST or is_real(value) and not value <= most:
     raise (ValueError if is_real(value) or is_pair(value) else TypeError)(

@@ -1,4 +1,4 @@
-"""Crops by what boxes they show."""
+"""Crops that are chosen by their overlap with boxes."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""Layers in any order."""
+"""Applies layers in a random order."""
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -33,7 +33,7 @@ def random_order(layers: Sequence[Any]) -> Any:
     ValueError: `layers` is empty, or has one that makes images of another size or dtype.
   """
   chains, text = checked_chains(layers, "random_order")
-  # Orders are not counted, as many layers do the same in any.
+  # Orders are not counted, because many layers give the same result in any order.
   layer = DrawingLayer(
       "random_order", f"number={len(chains)} {text}", shown(chains),
       outcomes=outcomes_of([layer for chain in chains for layer in chain]))

@@ -1,4 +1,4 @@
-"""Views from the side."""
+"""Views from a random viewpoint."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""The changes of colours of SSD."""
+"""SSD's colour changes."""
 from __future__ import annotations
 
 import math

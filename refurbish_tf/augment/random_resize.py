@@ -1,4 +1,4 @@
-"""Images of several sizes."""
+"""Resizing to a random size."""
 from __future__ import annotations
 
 from typing import Any

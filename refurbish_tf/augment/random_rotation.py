@@ -1,4 +1,4 @@
-"""Turns."""
+"""Rotations."""
 from __future__ import annotations
 
 import math

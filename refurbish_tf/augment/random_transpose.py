@@ -1,4 +1,4 @@
-"""Rows for columns."""
+"""Swaps rows and columns."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Images within larger, empty ones."""
+"""Puts images into larger, empty ones."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""Drops boxes that are too small, with what stands beside them."""
+"""Drops boxes that are too small, with their rows of other components."""
 from __future__ import annotations
 
 import copy
@@ -118,13 +118,13 @@ class _Sanitizer:
     smallest = checked_when_it_runs(tf.minimum(third, fourth), tf.reduce_all((third >= 0) & (fourth >= 0) | padding), (
         f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have. Pass the format that they "
         "have. Got:"), boxes)
-    # What rounding to the dtype of the boxes can do, in pixels.
+    # The rounding error of the boxes' dtype, in pixels.
     little = longest * 2.0**{tf.float16: -10, tf.bfloat16: -7}.get(boxes.dtype, -20)
     return (smallest > 0) & (smallest >= self._min_size - little) & ((third + little) * (fourth + little) >= self._min_area)
 
 
 def _place(made, name):
-  """What holds a component, and its key there."""
+  """The container of a component, and its key there."""
   holder = made[0] if isinstance(name, str) and isinstance(made[0], dict) else made
   is_there = name in holder if isinstance(holder, dict) else not isinstance(name, str) and 0 < name < len(made)
   if not is_there:

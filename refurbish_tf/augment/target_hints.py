@@ -9,18 +9,18 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
-# Rows of numbers with these words in their names are not points. Neither are more rows than this: a face mesh has 468.
+# Rows with one of these words in their name are not key points. Neither are more than _MOST_POINTS rows: a face mesh has 468.
 _NOT_POINTS = frozenset({
     "attribute", "attributes", "audio", "board", "caption", "captions", "chars", "class", "classes", "embedding",
     "embeddings", "extrinsics", "feature", "features", "hot", "imu", "label", "labels", "logits", "mean", "onehot",
     "prob", "probs", "score", "scores", "sound", "speech", "std", "tag", "tags", "text", "token", "tokens", "waveform"})
 _MOST_POINTS = 500
-# Such as those of cameras.
+# Shapes of matrices, such as those of cameras.
 _MATRICES = ([3, 3], [8, 8])
 
 
 def leaves(value, path=()):
-  """Yields pairs of a path and a value: the entries of dicts and tuples, also of nested ones. A list counts as a tensor."""
+  """Yields pairs of a path and a value: the entries of nested dicts and tuples. A list counts as a tensor."""
   if isinstance(value, dict):
     for key in value:
       yield from leaves(value[key], (*path, key))
@@ -46,7 +46,7 @@ def _may_be_points(shape, lead):
 
 
 def _to_points(shape, lead):
-  """What to do with the rows of key points before they are named, for messages: how to reshape them to two or three numbers a point."""
+  """For messages: how to reshape rows of key points to two or three numbers a point before `targets` names them."""
   own = shape.as_list()[lead:] if shape.rank else []
   count = own[-1] if len(own) in (1, 2) else None
   if not count or len(own) == 2 and count in (2, 3) or count % 2 and count % 3:
@@ -60,11 +60,11 @@ def kind_by_name(path, value, lead):
   """The kind of a component that has a name of boxes or key points, otherwise None."""
   *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
   shape = tf.TensorShape(getattr(value, "shape", None))
-  # A dict of that name holds labels, too.
+  # A dict of that name also holds labels.
   is_row = bool(shape.rank) and shape[-1] == 4
   if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
     return "xyxy"
-  # Without dimensions of its own it is a class, or a number of points.
+  # A component without dimensions of its own is a class, or a number of points.
   if name in POINT_NAMES and (shape.rank is None or shape.rank > lead):
     return "xy"
   has_name = re.sub("_?2d$", "", name).rpartition("_")[2] in (*POINT_NAMES, *MAYBE_POINT_NAMES)
@@ -88,7 +88,7 @@ def check_names(found, lead):
 
 
 def warn_of_companions(found, lead):
-  """Warns of components that look as if they should follow: rows of boxes or key points, and pictures of another size.
+  """Warns of components that look like targets: rows of boxes or key points, and pictures of another size.
 
   `lead`: how many dimensions the image has before its height.
   """
@@ -127,7 +127,7 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components with a part for each slice of a volume of this shape, or frame of a clip, if the layer `whose` chooses slices."""
+  """Warns of components with as many parts as a volume of this shape has slices, or frames. `whose`: the layer that selects them."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
@@ -152,17 +152,17 @@ def _floating_kinds(path, component, channels):
 
 
 def way_of_second(path):
-  """What to do with a component that has the height and width of a second image."""
+  """For errors: what to do with a component that has the height and width of a second image."""
   return (
       f"Pass {named(path, 'image')} for another picture, or {named(path, None)} if it stays as it is. To let a mask follow, resize it to "
       "the size of the first image in Dataset.map.")
 
 
 def check_sizes(found, sides, is_known=True, second=None):
-  """Raises if a component has the height and width of the image. Returns the components whose size is known only when they run.
+  """Raises if a component has the height and width of the image. Returns those whose size is known only at run time.
 
-  `found`: pairs of a path and a tensor, as is what it returns. `sides`: those of the image, after the dimensions of a batch or of
-  frames. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless it is the first.
+  `found`: pairs of a path and a tensor, like the result. `sides`: the dimensions of a batch or of frames, then the image's height and
+  width. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless it is the first.
   """
   maybe = []
   for path, component in found:
@@ -171,7 +171,7 @@ def check_sizes(found, sides, is_known=True, second=None):
       maybe += [(path, component)] if isinstance(component, tf.Tensor) else []
       continue
     there = shape.as_list()
-    # Other dimensions may come before, as for masks of instances, and those of a batch or a clip may be missing.
+    # Other dimensions may come first, such as for masks of instances, and those of a batch or a clip may be missing.
     pairs = [there[place:place + 2] for place in range(len(there) - 1)]
     is_map = there[:len(sides)] == sides
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):

@@ -6,19 +6,19 @@ from typing import Literal, get_args
 
 import tensorflow as tf
 
-# By Keras' names, [n, 4].
+# Boxes [n, 4], with Keras' names of their formats.
 BoxFormat = Literal[
     "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
 BOXES = get_args(BoxFormat)
 KEY_POINTS = ("xy", "rel_xy")
 MAPS = ("mask", "bilinear", "flow", "vectors", "disparity")
-# Kinds that have the sides of the image, or a multiple of them.
+# Kinds that have the height and width of the image, or a multiple of them.
 WITH_SIDES = (*MAPS, "image")
 KINDS = (*WITH_SIDES, *BOXES, *KEY_POINTS)
-# What data sets call boxes and key points.
+# Names of boxes and key points in data sets.
 BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
 POINT_NAMES = ("keypoints", "key_points", "kpts", "landmarks", "joints", "polygon", "polygons")
-# Classes and the matrices of cameras also have these names: their shape counts.
+# Classes and the matrices of cameras also have these names: the shape decides.
 MAYBE_POINT_NAMES = ("pose", "poses")
 IMAGE_NAMES = ("image", "images")
 TELL = (
@@ -30,9 +30,9 @@ _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int
 
 
 def checked_targets(targets, whose):
-  """Returns a dict from paths to kinds, or None; raises if it can be none.
+  """Returns a dict from paths to kinds, or None; raises if `targets` is invalid.
 
-  A path is a name or a position, and those inside of what is there.
+  A path is a tuple: the name or position of a component, and of entries inside it.
   """
   if targets is None:
     return None
@@ -49,7 +49,7 @@ def checked_targets(targets, whose):
 
 
 def _checked_paths(path, name, kind, whose):
-  """Yields pairs of a path and a kind: those of one name, and of what is inside."""
+  """Yields pairs of a path and a kind: for one name, or for the entries inside it."""
   if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
     raise TypeError(f"targets of {whose} must be names, or positions in a tuple, got {name!r}. {TELL}")
   path = (*path, name if isinstance(name, str) else int(name))
@@ -65,12 +65,12 @@ def _checked_paths(path, name, kind, whose):
 
 
 def shown(path):
-  """A path as errors call it."""
+  """A path as errors show it."""
   return repr(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
 
 
 def named(path, kind):
-  """How `targets=` names what is there."""
+  """The argument `targets=` that names this path, as text."""
   inner = f'"{kind}"' if kind else "None"
   for key in reversed(path):
     shown_key = f'"{key}"' if isinstance(key, str) else key
@@ -79,7 +79,7 @@ def named(path, kind):
 
 
 def checked_dtype(path, kind, value):
-  """Returns the component as a tensor, dense or ragged; raises unless it may be of the kind."""
+  """Returns the component as a tensor, dense or ragged; raises unless the kind allows its dtype."""
   if isinstance(value, tf.RaggedTensor) and kind not in WITH_SIDES:
     tensor, is_dense = value, True
   else:
@@ -108,7 +108,7 @@ def checked_dtype(path, kind, value):
   elif kind in BOXES:
     must, allowed, way = "a number", (*_INTEGERS, *_FLOATS), "with tf.cast(boxes, tf.float32)"
   else:
-    # They may lie far outside of the image, on any side.
+    # Key points may be far outside the image, on any side.
     must, allowed = "int32, int64 or a floating dtype", (tf.int32, tf.int64, *_FLOATS)
     way = "with tf.cast(points, tf.float32)"
   if dtype not in allowed:
@@ -119,7 +119,7 @@ def checked_dtype(path, kind, value):
   return tensor
 
 
-# How many dimensions they have of their own, and which.
+# Each kind's least and most dimensions of its own, and what they are.
 _FORMS = {
     "mask": (2, 3, "[height, width] or [height, width, channels]"), "bilinear": (2, 3, "[height, width] or [height, width, channels]"),
     "flow": (3, 3, "[height, width, 2]"),
@@ -131,13 +131,13 @@ _OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(a
 
 
 def are_multiples(sides, of):
-  """Whether static sides may be the same multiple of others."""
+  """Whether static sides may all be the same multiple of the sides `of`."""
   known = [(side, first) for side, first in zip(sides, of) if None not in (side, first) and first]
   return all(side >= first and side % first == 0 for side, first in known) and len({side // first for side, first in known}) <= 1
 
 
 def _way_to_resize(kind, dtype, own_sides, sides, is_plain):
-  """How a map gets the static sides of its image, for errors. `is_plain`: whether it has no dimension of channels."""
+  """For errors: how to resize a map to the static sides of its image. `is_plain`: whether it has no dimension of channels."""
   own_height, own_width = (side or f"{kind}_{name}" for side, name in zip(own_sides, ("height", "width")))
   height, width = (side or name for side, name in zip(sides, ("height", "width")))
   channels, size = "[..., tf.newaxis]" * is_plain, f"[{height}, {width}]"

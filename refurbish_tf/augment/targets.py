@@ -1,4 +1,4 @@
-"""Targets: components of an element that follow the geometry of its image, and none of its colours."""
+"""Targets: components of an element that follow the geometry of its image, but not its colours."""
 from __future__ import annotations
 
 import copy
@@ -16,12 +16,12 @@ from .native_layers import HalfAugmented
 from .numpy_layer import NumpyLayer
 from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, POINT_NAMES, TELL, WITH_SIDES, shown
 
-# How Keras and TensorFlow name functions that move pixels within an image of the same size.
+# Names of Keras' and TensorFlow's functions that move pixels and keep the size of the image.
 _MOVERS = re.compile(
     "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
-# Those that draw for each image of a batch.
+# Names of those that draw for each image of a batch.
 _DRAW_FOR_EACH = re.compile("random_flip|^Random|RandAugment|AugMix|CutMix|MixUp|Erasing", re.IGNORECASE)
-# Those that draw colors, if they do not move pixels.
+# Names of those that draw: colors, if they do not move pixels.
 _RANDOM = re.compile("^Random|random_")
 # AutoGraph has nothing to convert here.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -34,7 +34,7 @@ def layer_name(layer):
 
 
 def _known_as(layer):
-  """The package that a layer is of, and its names there: of a class of the user's own, those of Keras that it is made of."""
+  """A layer's package, its names there, and its inner layers. For a user's class, the Keras classes that it inherits from."""
   name = layer_name(layer)
   while isinstance(layer, functools.partial):
     layer = layer.func
@@ -47,7 +47,7 @@ def _known_as(layer):
 
 
 def mover(layer, position):
-  """If the layer certainly moves pixels, and not those of targets: which one it is, and what to do. Else None."""
+  """If the layer certainly moves pixels, but not targets: which layer it is, and what to do. Otherwise None."""
   room, names, inner = _known_as(layer)
   if room == "refurbish_tf":
     way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
@@ -61,7 +61,7 @@ def mover(layer, position):
 
 
 def check_layer(layer, position):
-  """Raises ValueError if the layer certainly moves pixels, and would not move what follows them."""
+  """Raises ValueError if the layer certainly moves pixels, but not targets."""
   found = mover(layer, position)
   if found:
     raise ValueError(
@@ -70,7 +70,7 @@ def check_layer(layer, position):
 
 
 def warn_of_first_alone(layer, position, targets):
-  """Warns if the layer certainly draws, and would change the first of two images alone."""
+  """Warns if the layer certainly draws, and would change only the first of two images."""
   room, names, inner = _known_as(layer)
   followers = [shown(path) for path, kind in targets.items() if kind == "image"]
   if followers and room and any(map(_RANDOM.search, names)):
@@ -94,19 +94,19 @@ def check_layer_of_clips(layer, position):
 
 
 def has_stacked(layer, images, made):
-  """Whether a function of Keras or TensorFlow, which was given a tuple of images, has taken it for a batch."""
+  """Whether a function of Keras or TensorFlow was given a tuple of images, and stacked it into a batch."""
   rank = shape_of(images[0]).rank if isinstance(images, tuple) else None
   return rank is not None and shape_of(made).rank == 1 + rank and (
       _known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack")
 
 
 class Following:
-  """What follows the image of one element, on its way through the layers."""
+  """The targets of one element on their way through the layers."""
 
   @_as_it_is
   def __init__(self, targets, element, rest, image, moves):
-    """`targets`: of `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if something looks
-    as if it should follow, and is not named."""
+    """`targets`: from `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if an undeclared
+    component looks like a target."""
     self._element, self._rest = element, rest
     self._kinds, self._tensors, self._ragged = {}, {}, {}
     lead = self._lead(image)
@@ -119,7 +119,7 @@ class Following:
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
-    # What nobody has named.
+    # Undeclared components.
     self._others = [] if targets == {} else [
         (path, value) for path, value in target_hints.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
@@ -131,7 +131,7 @@ class Following:
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
-    """Returns the image after native layers, one that decodes, or one in Python: they are given what follows it, too."""
+    """Returns the image after a layer that also moves targets: native layers, a decoder, a depth layer or a Python layer."""
     named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
     others, is_by_depth = [], isinstance(layer, DepthLayer)
     if is_by_depth and self._ragged:
@@ -144,7 +144,7 @@ class Following:
       target_hints.warn_of_slices(self._others, shape_of(image), layer.__name__)
     image, moved = layer.with_targets(image, others + named, seed)
     for (path, kind, given), tensor in zip(named, moved[len(others):]):
-      # Native layers keep the number of rows. Their op knows less than what was given, where shapes are not known.
+      # Native layers keep the number of rows, but the static shape of their op's output may be less exact.
       if kind not in WITH_SIDES and not is_by_depth and not isinstance(layer, NumpyLayer):
         tensor.set_shape(given.shape)
       self._tensors[path] = tensor
@@ -154,10 +154,10 @@ class Following:
 
   @_as_it_is
   def through_function(self, layer, position, image, made):
-    """Returns what any other layer has made of the image, checked."""
+    """Checks what any other layer has made of the image, and returns it."""
     if not _is_file(image):
       before, after = _sides(image), _sides(made)
-      # A size that is no longer known is checked when it runs. One that is known only now was changed.
+      # A side that is no longer known is checked at run time. A side that is known only now was changed.
       is_resized = shape_of(made).rank is not None and (len(before) != len(after) or any(
           side not in (None, known) for side, known in zip(after, before)))
       if is_resized:
@@ -183,7 +183,7 @@ class Following:
 
   @_as_it_is
   def beside(self, element):
-    """Returns what follows with an element that holds the image after all layers; changes a dict."""
+    """Returns the element with its targets. `element` holds the image after all layers; if it is a dict, it is changed."""
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
@@ -201,7 +201,7 @@ class Following:
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
 
   def _component(self, path, kind):
-    """The path to the component, and what is there: of a dict with an entry that is called as boxes are, that entry."""
+    """The path to the component, and its value. If that is a dict with an entry named like boxes, or points, it is the entry."""
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}
@@ -227,7 +227,7 @@ class Following:
     return path, value
 
   def _dense(self, path, tensor):
-    """Ragged rows as padded ones, which stay as they are."""
+    """Pads ragged rows. Layers leave the padding unchanged."""
     if not isinstance(tensor, tf.RaggedTensor):
       return tensor
     padding = 0 if tensor.dtype.is_unsigned else -1
@@ -235,7 +235,7 @@ class Following:
     return tensor.to_tensor(tf.cast(padding, tensor.dtype))
 
   def _check_others(self, image):
-    """Raises if what is not named has the size of the image. Where that is known when it runs, the next layer looks."""
+    """Raises if an undeclared component has the size of the image. If that is unknown while tracing, the next layer checks it."""
     rank = shape_of(image).rank
     if _is_file(image):
       self._maybe_maps = target_hints.check_sizes(self._others, [*self._lead(image), None, None])
@@ -245,7 +245,7 @@ class Following:
       self._maybe_maps = []
 
   def _check_others_beside_second_images(self):
-    """The same for the sizes of second images, if need be when it runs."""
+    """The same for the sizes of second images, if necessary at run time."""
     for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
       image = self._tensors[second]
       for path, other in target_hints.check_sizes(self._others, _sides(image), second=second):
@@ -257,7 +257,7 @@ class Following:
 
 
 def replaced(value, path, tensor):
-  """Nested dicts and tuples with a tensor in place of what is at `path`."""
+  """Nested dicts and tuples with a tensor in place of the value at `path`."""
   if not path:
     return tensor
   if isinstance(value, dict):
@@ -285,7 +285,7 @@ def _pixels(image):
 
 
 def shape_of(image):
-  """The static shape of an image, which AutoAugment's layers pass in a named tuple; of a file that of its tensor."""
+  """The static shape of an image, which may be in AutoAugment's named tuple, or of a tensor of files."""
   return tf.TensorShape(getattr(_pixels(image), "shape", None))
 
 

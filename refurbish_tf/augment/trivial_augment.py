@@ -5,7 +5,7 @@ from typing import Any
 
 from .policy_layer import PolicyLayer, torchvision_distortions
 
-# Strengths of a distortion, and how many of the numbers that are drawn each distortion has: one for each strength and sign.
+# Strengths of a distortion, and how many draws each distortion has: one for each strength and sign.
 _BINS = 31
 _CELLS = 2 * _BINS
 
@@ -47,7 +47,7 @@ def trivial_augment() -> list[Any]:
 
 
 def _distortions():
-  """A dict from the name of a distortion to its parameters, all as likely."""
+  """A dict from the name of a distortion to its parameters, all equally likely."""
   steps = [torchvision_distortions(k, _BINS - 1, wide=True) for k in range(_BINS)]
   found = {
       name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None]

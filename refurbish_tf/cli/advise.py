@@ -1,4 +1,4 @@
-"""The command `refurbish-tf advise FOLDER`: what to do with a folder of images, for who has written no line yet."""
+"""The command `refurbish-tf advise FOLDER`: advice for a folder of images, before any code is written."""
 import pathlib
 import sys
 
@@ -50,16 +50,16 @@ def run(args):
         names["source"], names["layers"], batch_size=args.batch_size, epochs=args.epochs, memory=args.memory, disk=args.disk,
         step_seconds=args.step_seconds, max_seconds=args.max_seconds)
   except (ValueError, tf.errors.OpError) as error:
-    # As of a damaged file.
+    # Such as for a damaged file.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
-  # It ends with the lines for the source and the layers; here the whole program stands in their place.
+  # The advice ends with its lines of code; the lines for the source and the layers go before them.
   print(f"{str(advice).removesuffix(advice.code)}{program}\n{advice.code}")
   return 0
 
 
 def _has_classes(folder):
-  """Whether the folder is one for `image_folder`, which also says what is wrong with others."""
+  """Whether to read the folder with `image_folder`, which also says what is wrong with a folder without images."""
   inside = list(folder.iterdir()) if folder.is_dir() else []
   return any(path.is_dir() and not path.name.startswith(".") for path in inside) or not any(
       path.suffix.lower() in FORMATS for path in inside)

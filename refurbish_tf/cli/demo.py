@@ -19,7 +19,7 @@ from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments.pipelines import Pipelines, measure_input
 
 SIZE, PADDING, MAGNITUDE, BATCH_SIZE = 224, 28, 9, 32
-# Epochs of each way: the first fills caches and the store.
+# Epochs of each row: the first fills caches and the store.
 EPOCHS = 6
 
 
@@ -70,7 +70,7 @@ class Row:
 
 
 class _Ways(Pipelines):
-  """The first layer takes its part of a file or, with a cache of the decoded images, of such an image."""
+  """The first layer crops a file or, with a cache of the decoded images, a decoded image."""
 
   def decoded_once(self):
     return Pipelines(
@@ -97,7 +97,7 @@ def run(args):
   except image_sets.DatasetError as error:
     args.parser.error(f"argument --photos: {error}")
   except tf.errors.OpError as error:
-    # A file is damaged, or was deleted in the meantime.
+    # A file is damaged, or has been deleted.
     print(f"refurbish-tf demo: {error.message.partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
   print(f"{_table(rows, costs)}\n\n{_findings(rows)}")
@@ -119,7 +119,7 @@ def measure(photographs, reuse):
   pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(pipelines | ways.parts(), EPOCHS, on_turn=_say)
   _say()
-  # The best counts, as in timeit: other work on the machine only adds time.
+  # The best epoch counts, as in timeit: other work on the machine only adds time.
   best = {name: np.min(seconds[1:], axis=0) / len(photographs.train) for name, seconds in measured.items()}
   for row in rows:
     wall, row.cpu = best[row.name]

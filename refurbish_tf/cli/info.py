@@ -1,4 +1,4 @@
-"""The command `refurbish-tf info [FOLDER]`: what a bug report needs to say of the machine, and of a folder of images."""
+"""The command `refurbish-tf info [FOLDER]`: what a bug report needs about the machine and a folder of images."""
 import collections
 import os
 import pathlib
@@ -18,7 +18,7 @@ from refurbish_tf.sources.image_folder import FORMATS
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "matplotlib", "cloudpickle", "jax", "torch", "tensorflow-datasets")
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP", b"BM": "BMP"}
-# What is done to the pixels as they are stored, by the number in EXIF.
+# How stored pixels are turned, by the orientation in EXIF.
 _TURNS = {
     2: lambda image: image[:, ::-1], 3: lambda image: image[::-1, ::-1], 4: lambda image: image[::-1],
     5: lambda image: image.swapaxes(0, 1), 6: lambda image: np.rot90(image, -1),
@@ -54,7 +54,7 @@ def run(args):
 
 
 def _facts(folder, most):
-  """What there is to say of the files in and below a folder."""
+  """Facts about the files in and below a folder."""
   paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file() or path.is_symlink())
   images = [path for path in paths if path.name.lower().endswith(FORMATS)]
   left_out = collections.Counter(path.suffix.lower() or "without an extension" for path in paths if path not in set(images))

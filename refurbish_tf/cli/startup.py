@@ -23,7 +23,7 @@ BROKEN_PIPE = 128 + 13
 
 
 def main(argv=None):
-  """Runs the command line `argv`, that of the process if None.
+  """Runs the command line `argv`, by default that of the process.
 
   Returns:
     The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its
@@ -39,7 +39,7 @@ def main(argv=None):
     with stderr_held_back():
       command = importlib.import_module(f"refurbish_tf.cli.{args.command}")
     status = command.run(args)
-    # Here, where a broken pipe can still be handled, and not when the interpreter exits.
+    # Flush here, where a broken pipe can still be handled, not when the interpreter exits.
     sys.stdout.flush()
     return status
   except KeyboardInterrupt:

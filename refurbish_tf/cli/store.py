@@ -12,7 +12,7 @@ from refurbish_tf.cli.startup import stderr_held_back
 def run(args):
   """Runs the subcommand. Returns its exit status."""
   parser = args.parser
-  if not args.path:  # As of a variable of the shell that is not set.
+  if not args.path:  # Such as from an unset shell variable.
     parser.error("PATH must be the name of a directory, got ''")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
@@ -26,8 +26,8 @@ def run(args):
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # Held until the end. Mode "inspect" leaves a damaged store as it is; a training on it would start with an empty
-    # one.
+    # Held until the end. Mode "inspect" leaves a damaged store as it is; training on it would start with an
+    # empty one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
           store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")
@@ -65,7 +65,7 @@ def _print(store, settings, verify):
 
 
 def _jobs(store, settings):
-  """A line for each living job: its process, its epoch of the schedule, and how much of it was handed out."""
+  """A line for each running job: its process, its epoch of the schedule, and how much of it was handed over."""
   total = int(settings.get("num_samples", 0))
   for job in native.rows(native.ops().refurbish_tf_cache_store_jobs(store=store.path)):
     done = f"{job['handed_out'] / total:.0%}".replace("%", " %") if total else f"{job['handed_out']:,} samples"

@@ -2,9 +2,9 @@
 
     python -m refurbish_tf.experiments.plots
 
-It draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in trainings/. The tables in
-`results/` come with the package; each row names the command and the commit that made it. CIFAR-10 is read by TensorFlow
-Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
+This draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in trainings/.
+The tables in `results/` come with the package; each row names the command and the commit that made it. CIFAR-10 is read by
+TensorFlow Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
 """
 import argparse
 import math

@@ -1,13 +1,13 @@
-"""Accuracy beside speed: standard, refurbished, echoed, cached and simplified (Lee et al., 2021, Figures 9 to 12, 14)."""
+"""Accuracy and speed: standard, refurbished, echoed, cached and simplified (Lee et al., 2021, Figures 9 to 12, 14)."""
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments.pipelines import Pipelines
 
 MAGNITUDE = 9
 PADDING = 4
-# What `found` returns.
+# The keys of what `found` returns.
 COLUMNS = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds")
-# Of the package's table "accuracy".
+# The augmentations in the package's table "accuracy".
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
 # The settings of the paper's comparison.
 SETTINGS = {
@@ -35,7 +35,7 @@ def found(model, history, train, setting, samples, validation_images, seconds):
   if stages:
     fresh = stages[0].total.fresh
   else:
-    # Without `refurbish` nothing counts them.
+    # Without `refurbish` nothing counts fresh samples.
     factor = int(setting[-1]) if setting.startswith("echo") else 1
     fresh = samples // len(history["accuracy"]) if setting.startswith("cache") else samples // factor
   return {

@@ -49,8 +49,8 @@ def fresh_samples_to_target(
 
   Returns:
     A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
-    in the shuffle buffer; "steps", the optimizer's; both are -1 if the target was not reached. "accuracies", one for
-    each validation. "seconds".
+    in the shuffle buffer; "steps", the optimizer's steps; both are -1 if the target was not reached. "accuracies", one
+    for each validation. "seconds".
 
   Raises:
     ValueError: the target is not above 0 and at most 1, or as in `Dataset.echo`.
@@ -66,13 +66,13 @@ def fresh_samples_to_target(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
       jit_compile=training.jit_compile(),
-      # Keras takes a millisecond a call, a good part of a step of such a network.
+      # Keras takes a millisecond per call, a large part of a step of this network.
       steps_per_execution=STEPS_PER_EXECUTION)
 
   def stop_at_target(_, logs):
     model.stop_training = logs["val_accuracy"] >= target
 
-  # A multiple of STEPS_PER_EXECUTION, as Keras would round up.
+  # A multiple of STEPS_PER_EXECUTION, because Keras would round up.
   steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
   accuracies = model.fit(

@@ -1,11 +1,11 @@
-"""Seconds to a target accuracy with data echoing, where reading is slow (Choi et al., 2019, Figures 3, 4 and 8).
+"""Seconds to a target accuracy with data echoing, when reading is slow (Choi et al., 2019, Figures 3, 4 and 8).
 
-Trains a small network on images that are read as from a slow disk: one file after the other, each in a latency and its bytes
-over a rate. Reading a batch takes R times as long as a training step.
+Trains a small network on images that are read as if from a slow disk: one file after the other, each in a latency plus its
+bytes divided by a rate. Reading a batch takes R times as long as a training step.
 
-A step takes `STEP_SECONDS` of the clock: the processors compute it in less, and the rest is slept, as a host waits for its
-accelerator. A network as slow as that would take the processors from the input. Seconds are those of reading and of training:
-while the network is validated, they do not count, and the disk pauses. Keras must compute with TensorFlow.
+A step takes `STEP_SECONDS` by the clock: the CPU computes it in less and sleeps for the rest, like a host that waits for its
+accelerator. A network that really took so long would take the cores from the input. Only the seconds of reading and training
+count: while the network is validated, the disk pauses. Keras must compute with TensorFlow.
 """
 import dataclasses
 import time
@@ -19,11 +19,11 @@ from refurbish_tf.experiments.slow_disk import SlowDisk
 
 STEP_SECONDS = 0.024
 BATCH_SIZE = 64
-# A fifth of the package's images, as the paper has it for CIFAR-10.
+# A fifth of the package's images, as in the paper for CIFAR-10.
 SHUFFLE_BUFFER_SIZE = 2_000
-# Reads that are asked for at once. One alone is read at a time.
+# Reads that are requested at the same time. The disk reads one at a time.
 CALLS = 4
-# More than CALLS, as each sleeps in one.
+# More than CALLS, because each call sleeps in a thread.
 INPUT_THREADS = 8
 
 
@@ -44,7 +44,7 @@ def by_index(images, ratio):
 def pipeline(images, where, e, seed):
   """Endless batches."""
   train = echoing.pipeline(images, where, e, BATCH_SIZE, SHUFFLE_BUFFER_SIZE, seed)
-  # Not those of the training, as reading sleeps in them.
+  # Not the threads of the training, because reading sleeps in them.
   options = tf.data.Options()
   options.threading.private_threadpool_size = INPUT_THREADS
   return train.with_options(options)
@@ -67,7 +67,7 @@ def train(images, where, e, ratio, learning_rate, target, most_steps, steps_betw
   Returns:
     A dict. "fresh": fresh samples on which the network was trained until it reached the target, -1 if it did not. "steps":
     of the optimizer. "accuracy": the best of "accuracies", one for each validation. "seconds": of reading and training.
-    "read": samples that were read, including those in buffers. "late_steps": those that took longer than `STEP_SECONDS`.
+    "read": samples that were read, including those in buffers. "late_steps": steps that took longer than `STEP_SECONDS`.
   """
   keras.utils.set_random_seed(seed)
   step, right = _training_step(images, learning_rate)
@@ -99,12 +99,12 @@ def train(images, where, e, ratio, learning_rate, target, most_steps, steps_betw
 
 
 def _training_step(images, learning_rate):
-  """Functions of a batch: one that trains a new network on it, and one that counts what the network has right."""
+  """Functions of a batch: one trains a new network on it, and one counts the network's correct answers."""
   model = training.small_cnn(images)
   optimizer = keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True)
   optimizer.build(model.trainable_variables)
 
-  # Not `train_on_batch`, which takes longer than such a network's step.
+  # Not `train_on_batch`, which takes longer than a step of this network.
   @tf.function(reduce_retracing=True)
   def step(batch, labels):
     with tf.GradientTape() as tape:
@@ -115,7 +115,7 @@ def _training_step(images, learning_rate):
   def right(batch, labels):
     return tf.math.count_nonzero(tf.argmax(model(batch, training=False), -1) == labels)
 
-  # Once before the clock starts, as the first call traces. Then all is as before.
+  # The first call, which traces, is made before the clock starts. Then all variables are restored.
   variables = [*model.variables, *optimizer.variables]
   before = [variable.numpy() for variable in variables]
   for function, count in ((step, BATCH_SIZE), (right, 500)):

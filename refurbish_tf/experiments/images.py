@@ -14,13 +14,13 @@ import tensorflow as tf
 from refurbish_tf import augment
 
 VALIDATION_IMAGES = 10_000
-# Pixels and quality of generated photographs: about the average of ImageNet.
+# Size and quality of generated photographs: about the average of ImageNet.
 GENERATED_HEIGHT, GENERATED_WIDTH, JPEG_QUALITY = 375, 500, 90
 PROBE_SECONDS = 2.0
 
 
 class DatasetError(Exception):
-  """The data set cannot be used. The message says why and what can be used, as the end of a sentence."""
+  """The data set cannot be used. The message says why, and what can be used instead, as the end of a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Images:
       int64 [].
     validation: the same.
     decode: a function from a record to the image, uint8 [height, width, 3].
-    shape: the static shape of the image, with None where it varies.
+    shape: the static shape of the image, with None for sizes that vary.
     classes: the number of classes.
   """
   title: str
@@ -47,7 +47,7 @@ class Images:
 
 
 def load(name, count, seed=0):
-  """The images called `name`, or the shapes, with a note, if `name` is neither prepared nor can be downloaded.
+  """The images called `name`; or the shapes, with a note, if `name` is not prepared and cannot be downloaded.
 
   >>> images = load("shapes", 100)
   >>> len(images.train), images.shape, images.classes
@@ -55,7 +55,7 @@ def load(name, count, seed=0):
 
   Args:
     name: "shapes", or a set of TensorFlow Datasets with images of one size and labels, such as "cifar10" or "mnist".
-    count: how many training images to take at most.
+    count: the most training images to use.
     seed: of the shapes.
 
   Raises:
@@ -79,10 +79,10 @@ def load(name, count, seed=0):
 
 
 def load_all(name, count, seed=0):
-  """As `load`, for comparable runs: raises an error instead of taking other or fewer images.
+  """Like `load`, but for comparable runs: raises an error instead of using other or fewer images.
 
   Raises:
-    DatasetError: as `load`, or there are not `count` images of the set.
+    DatasetError: as for `load`, or there are fewer than `count` images in the set.
   """
   images = load(name, count, seed)
   if images.note:
@@ -93,14 +93,14 @@ def load_all(name, count, seed=0):
 
 
 def shapes(count, seed=0, note=""):
-  """Ten shapes in any colour, at about one place, size and orientation, drawn within a second or so.
+  """Ten shapes in any colour, at about the same place, size and orientation, drawn within a second or so.
 
   They are easy enough for a small network to learn from a few thousand images, augmented by two RandAugment operations:
   accuracies far from 100 % would say more about chance than about the augmentation.
   """
   validation_count = max(10, min(count // 4, VALIDATION_IMAGES))
   images, labels = draw_shapes(count + validation_count, seed)
-  # Compressed like the records of TFDS, so that decoding is part of the augmentation here, too.
+  # Compressed like the records of TFDS, so that decoding is also part of the augmentation here.
   records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
   train, validation = (
       tf.data.Dataset.from_tensor_slices((records[part], labels[part])) for part in (slice(count), slice(count, None)))
@@ -149,12 +149,12 @@ def photographs(directory, count, seed=0):
   ((None, None, 3), [[375, 500, 3], [375, 500, 3]])
 
   Args:
-    directory: the files in it and below it, the first `count` by name; or None for generated ones.
-    count: how many images to take at most.
-    seed: of the generated ones.
+    directory: the first `count` files by name, in it and below it, are used; None for generated images.
+    count: the most images to use.
+    seed: of the generated images.
 
   Raises:
-    DatasetError: there is no such directory, it cannot be read, or there are less than two JPEG files.
+    DatasetError: there is no such directory, it cannot be read, or it has fewer than two JPEG files.
   """
   if directory is None:
     records = draw_photographs(count, seed)
@@ -196,7 +196,7 @@ def _jpeg_files(directory, count):
 
 
 def draw_photographs(count, seed=0):
-  """Draws pictures with as much detail as photographs have. Returns `count` JPEG files as bytes.
+  """Draws pictures with as much detail as photographs. Returns `count` JPEG files as bytes.
 
   >>> file, = draw_photographs(1)
   >>> tf.io.decode_jpeg(file).shape.as_list()
@@ -235,7 +235,7 @@ def _shapes(u, v):
 def _builder(name):
   try:
     import tensorflow_datasets as tfds
-    # Where a package is missing or does not fit, TFDS may be imported without what is in it, and logs why.
+    # If one of its packages is missing or does not fit, TFDS may be imported without its contents, and logs why.
     builder = tfds.builder
   except (ImportError, AttributeError) as error:
     raise DatasetError(
@@ -254,14 +254,14 @@ def _prepare(builder):
   """Downloads the set unless it is prepared. Returns "", or why that is impossible."""
   if builder.is_prepared():
     return ""
-  # TFDS tries ten times, ever more slowly, before it gives up.
+  # TFDS would try ten times, at increasing intervals, before it gives up.
   url = next(iter(builder.url_infos or ()), None) or builder.info.homepage or "https://storage.googleapis.com"
   if not _answers(url):
     return f"{urllib.parse.urlsplit(url).hostname} does not answer"
   try:
     builder.download_and_prepare()
   except Exception as error:
-    # The network, the disk, a checksum, a set whose files must be fetched by hand, a missing package, ...
+    # Because of the network, the disk, a checksum, a set whose files must be fetched by hand, a missing package, ...
     return str(error).strip().partition("\n")[0]
   return ""
 
@@ -279,7 +279,7 @@ def _answers(url):
     except (OSError, ValueError):
       pass
 
-  # A thread, because no timeout bounds the look-up of a name; a daemon, so that the process need not wait for it.
+  # A thread, because no timeout bounds the look-up of a name. A daemon, so that the process need not wait for it.
   thread = threading.Thread(target=ask, daemon=True)
   thread.start()
   thread.join(PROBE_SECONDS)

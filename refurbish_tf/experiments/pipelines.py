@@ -14,10 +14,10 @@ BATCH_SIZE = 128
 
 @dataclasses.dataclass(frozen=True)
 class Pipelines:
-  """All ways to feed the same images with the same augmentation to a training.
+  """Pipelines that feed the same images with the same augmentation to a training.
 
   Every method returns a pipeline of (image, label), batched and prefetched, with the same number of samples and batches
-  an epoch (exactly so if the number of images is divisible by the factors and by `batch_size`).
+  per epoch (exactly if the number of images is divisible by the factors and by `batch_size`).
 
   >>> from refurbish_tf.experiments.images import shapes
   >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], at=1, seed=1)
@@ -27,10 +27,10 @@ class Pipelines:
   Attributes:
     images: decoded by a first layer, which is not one of `layers`.
     layers: of the augmentation, for `rtf.augment.split`.
-    at: how many of `layers` are in the partial augmentation, besides the decoding.
+    at: how many of `layers` are in the partial augmentation, after the decoding.
     seed: of the order and of the augmentation.
     batch_size: of the training.
-    drop_remainder: as in `tf.data.Dataset.batch`. Then all ways have the same number of steps for any number of images.
+    drop_remainder: as in `tf.data.Dataset.batch`. If true, all have the same number of steps for any number of images.
   """
   images: Images
   layers: list
@@ -44,14 +44,14 @@ class Pipelines:
     return self._batched(self._mapped(self._shuffled(self.images.train), self._full_fn))
 
   def refurbished(self, r, **options):
-    """`Dataset.refurbish` with reuse factor `r`; `options` are others of its arguments."""
+    """`Dataset.refurbish` with reuse factor `r`; `options` are other arguments for it."""
     partial_fn, final_fn = self._split
-    # As large a shuffle buffer as in `standard`, for a source that is read as a stream.
+    # The shuffle buffer, for a source that is read as a stream, is as large as in `standard`.
     return self._batched(self.images.train.refurbish(
         partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options))
 
   def echoed(self, e, where):
-    """`Dataset.echo` with the whole echoing factor `e`; each epoch reads one of `e` parts of the images.
+    """`Dataset.echo` with a whole echoing factor `e`; each epoch reads one of `e` parts of the images.
 
     The parts come in random order, all of them in `e` epochs, then in another order. The pipeline counts its epochs.
     """
@@ -73,7 +73,7 @@ class Pipelines:
         shuffle_buffer_size=self._count, seed=self.seed).prefetch(tf.data.AUTOTUNE)
 
   def cached(self):
-    """`Dataset.cache` after the augmentation: fast, and each image is augmented once for the whole training."""
+    """`Dataset.cache` after the augmentation: fast, but each image is augmented only once in the whole training."""
     return self._batched(self._shuffled(self._mapped(self.images.train, self._full_fn).cache()))
 
   def decoded_once(self):
@@ -87,7 +87,7 @@ class Pipelines:
     source = self.images.train.cache()
     decode = decoded(source, self.images)
     if None in self.images.shape:
-      # Images of several sizes cannot be batched; one pixel of each can. In a map of its own, so that all is decoded.
+      # Images of several sizes cannot be batched, but one pixel of each can. In another map, so that whole images are decoded.
       decode = decode.map(lambda image, label: (image[:1, :1], label))
     return {"decode": self._batched(decode),
             "partial_fn": self._batched(self._mapped(source, partial_fn)),
@@ -109,7 +109,7 @@ class Pipelines:
     return dataset.shuffle(self._count, seed=self.seed)
 
   def _mapped(self, dataset, function):
-    # A function that takes a stateless seed gets another one for every element and epoch, as from `refurbish`.
+    # A function that takes a stateless seed gets a different one for every element and epoch, as from `refurbish`.
     takes_seed = tracing.takes_seed(function, dataset.element_spec)
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
@@ -128,7 +128,7 @@ def decoded(dataset, images):
 def measure_input(pipelines, rounds, epochs=1, on_turn=None):
   """Iterates over each pipeline without a model, in turns.
 
-  One iterator goes on from turn to turn, as making an iterator takes the same time for any number of images.
+  One iterator continues from turn to turn, because making an iterator takes the same time for any number of images.
 
   >>> import tensorflow as tf
   >>> measured = measure_input({"some": tf.data.Dataset.range(10).batch(2)}, rounds=3)
@@ -137,15 +137,15 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None):
 
   Args:
     pipelines: a dict of datasets whose length is known.
-    rounds: how many turns of each, the first of which fills caches.
-    epochs: epochs of a turn. They should be many beside what a pipeline reads ahead in the turn of another.
+    rounds: how many turns each pipeline has. The first fills caches.
+    epochs: epochs of a turn. They should be much more than what a pipeline reads ahead during the turn of another.
     on_turn: called with the number of the round and the name before each turn.
 
   Returns:
-    By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
+    By name, for each turn: wall-clock seconds, and seconds of CPU time of all threads.
   """
   options = tf.data.Options()
-  # Otherwise tf.data prefetches ever more after repeat, in the turns of others.
+  # Otherwise tf.data prefetches more and more after repeat, during the turns of others.
   options.experimental_optimization.inject_prefetch = False
   iterators = {name: iter(pipeline.repeat().with_options(options)) for name, pipeline in pipelines.items()}
   measured = {name: [] for name in pipelines}

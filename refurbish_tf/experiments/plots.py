@@ -2,7 +2,7 @@
 
     python -m refurbish_tf.experiments.plots
 
-Colours are those of Okabe and Ito, which colour-blind people can distinguish; markers repeat what they say.
+The colours are those of Okabe and Ito, which colour-blind people can distinguish; markers repeat their meaning.
 """
 import argparse
 import pathlib
@@ -16,7 +16,7 @@ from refurbish_tf.experiments import results, tables
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-# Keys are the beginnings of names of settings.
+# Colours and markers, by the beginnings of names of settings.
 SETTINGS = {
     "standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^"), "echo batches": (VERMILION, "v"),
     "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
@@ -29,7 +29,7 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "significant difference")
 _NOT_APART = (BLUE, "o", "no significant difference")
-# So that a label can be read over the error bar of another point.
+# Makes a label readable over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified by 1": (8, -18)}
@@ -40,13 +40,13 @@ PLACES = {
 def accuracy_over_speed(axes, accuracy, speed):
   """Validation accuracy over images per second of the input, a point for each setting (Lee et al., 2021, Figures 9 to 11).
 
-  `accuracy`: rows of one augmentation with "setting" and "accuracy", one for each training. `speed`: rows with "setting" and
-  "images_per_second".
+  `accuracy`: rows of one augmentation, one for each training, with "setting" and "accuracy". `speed`: rows with "setting"
+  and "images_per_second".
   """
   accuracies = results.summary(accuracy, "setting", "accuracy")
   rates = results.summary(speed, "setting", "images_per_second")
   shown = [setting for setting in accuracies if setting in rates]
-  # So far away that all others would shrink to one point.
+  # A setting so far away that all others would shrink to one point.
   far = [setting for setting in shown if setting.startswith("cache") and all(
       rates[setting][0] > 4 * rates[other][0] for other in shown if other != setting)]
   xlabel = "images per second, input alone"
@@ -76,7 +76,7 @@ def accuracy_over_speed(axes, accuracy, speed):
 def accuracies_over_epochs(axes, rows, names):
   """Validation accuracy over the epochs, the mean and the spread of the trainings (Lee et al., 2021, Figure 14).
 
-  `rows` have "setting", "accuracies", separated by spaces, and "epochs". `names`: of the settings, and what to call them.
+  `rows` have "setting", "epochs", and "accuracies" separated by spaces. `names`: the settings and their labels.
   """
   for (setting, name), color, marker in zip(names.items(), (BLACK, BLUE, GREEN, VERMILION), "Xo^s"):
     curves = [[float(text) for text in str(row["accuracies"]).split()] for row in rows if row["setting"] == setting]
@@ -100,10 +100,9 @@ def fresh_samples(axes, rows, by, names=None):
 
   Args:
     axes: of Matplotlib.
-    rows: with "where", "e", "fresh" and `by`. Those that did not reach the target (-1) are left out, and so is the bar
-      of a pipeline of which not all did.
-    by: the column that the groups differ in: "e", "batch_size" or "shuffle_buffer_size".
-    names: what to call the groups, by value.
+    rows: with "where", "e", "fresh" and `by`. A pipeline with a training that did not reach the target (-1) has no bar.
+    by: the column in which the groups differ: "e", "batch_size" or "shuffle_buffer_size".
+    names: the labels of the groups, by value.
   """
   groups = sorted({row[by] for row in rows if row["where"] != "baseline"})
   width = 0.8 / len(PLACES)
@@ -142,10 +141,10 @@ def echoing_time(rows):
 
 
 def time_to_target(axes, rows, ratio=4):
-  """Seconds to the target over e, with 95 % intervals (Choi et al., 2019, Figure 4). AUTOTUNE and refurbish stand beside.
+  """Seconds to the target over e, with 95 % intervals (Choi et al., 2019, Figure 4), and at the right AUTOTUNE and refurbish.
 
-  A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over min(e, R). Where
-  not all trainings reached the target, it is said how many did.
+  A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over min(e, R). If not
+  all trainings reached the target, a text says how many did.
 
   Args:
     axes: of Matplotlib.
@@ -182,7 +181,7 @@ def time_to_target(axes, rows, ratio=4):
 
 
 def best_accuracy(axes, rows):
-  """The best accuracy for as many fresh samples, with 95 % intervals (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
+  """The best accuracy for the same fresh samples, with 95 % intervals (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
   found = results.grouped([row for row in rows if row["what"] == "budget"], "where", "accuracy")
   for place, (where, accuracies) in enumerate(found.items()):
     middle, half = results.mean_interval([100 * accuracy for accuracy in accuracies])
@@ -193,11 +192,11 @@ def best_accuracy(axes, rows):
 
 
 def split_policy(speeds, accuracies, trained, speed):
-  """Speed and accuracy over how many layers are the final augmentation (Lee et al., 2021, Figure 12).
+  """Speed and accuracy over the number of layers in the final augmentation (Lee et al., 2021, Figure 12).
 
   Args:
-    speeds, accuracies: axes of Matplotlib, for the one and the other.
-    trained, speed: as `accuracy` and `speed` of `accuracy_over_speed`; the settings are "standard", "refurbish r=3" and
+    speeds, accuracies: axes of Matplotlib, for the speed and the accuracy.
+    trained, speed: as `accuracy` and `speed` in `accuracy_over_speed`; the settings are "standard", "refurbish r=3",
       "refurbish r=3 split 1" and so on.
   """
   layers = 4
@@ -210,7 +209,7 @@ def split_policy(speeds, accuracies, trained, speed):
                   color=color, marker=marker, ms=10, lw=2.5, capsize=4)
     mean, spread, _ = found["standard"]
     axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
-    # Between the error bars.
+    # The text is between the error bars.
     axes.text(layers - 1.5, scale * (mean + spread), "standard", ha="center", va="bottom", color="0.3", fontsize=11)
     axes.set_xticks(x)
   speeds.set_ylim(0, None)
@@ -229,13 +228,13 @@ def comparison(rows):
 
 
 def differences(axes, rows):
-  """How far each setting is from standard, with its 95 % interval, and the paper's differences beside.
+  """How far each setting is from standard, with its 95 % interval, and the paper's differences.
 
-  Those that the interval tells apart from standard have another colour and marker. What lies far below the others is
-  written at the margin. A single training has no interval.
+  Significant differences have another colour and marker. Differences far below the others are written at the margin. A
+  single training has no interval.
   """
   found = tables.differences(rows)
-  # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
+  # The lowest difference that is drawn in place. With lower ones, the others would be too close to 0 to be seen.
   lowest = min([-1.0, *(middle - (half or 0) for middle, half in found.values() if middle > -4)])
   shown = set()
   for place, (setting, (middle, half)) in enumerate(found.items()):
@@ -261,8 +260,7 @@ def differences(axes, rows):
 
 
 def input_cpu(axes, rows):
-  """CPU time of the input of each setting, as a part of that of standard with its 95 % interval, in the order of `differences`.
-  """
+  """CPU time of each setting's input in % of standard's, with its 95 % interval, in the order of `differences`."""
   parts = tables.parts(rows, "input_cpu_seconds")
   ends = [100]
   for place, setting in enumerate(tables.differences(rows)):
@@ -277,7 +275,7 @@ def input_cpu(axes, rows):
 
 
 def _standard_at(axes, x):
-  """Marks where standard is."""
+  """Marks the position of standard."""
   axes.axvline(x, color="0.4", lw=1.2, zorder=0)
   axes.annotate("standard", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
                 ha="center", va="bottom", color="0.3", fontsize=12)
@@ -292,11 +290,11 @@ def main(argv=None):
   args = parser.parse_args(argv)
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
-  # Not for those who only draw.
+  # Not needed by those who only draw.
   from refurbish_tf.experiments import echoing
   compared, echoed_on_gpu, echoed, timed = (results.read(name) for name in (
       "comparison", "echoing_resnet18", "echoing", "echoing_time"))
-  # They grow, and there has to be a first row.
+  # These tables may not have a first row yet.
   of_all, on_gpu = (results.read(name) if (results.DIRECTORY / f"{name}.csv").exists() else [] for name in ("all_images", "cifar10"))
   pages = {
       "README.md": {"reuse": tables.reuse(compared, of_all)},

@@ -24,19 +24,19 @@ from refurbish_tf._internal import machine
 from refurbish_tf.experiments import images
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
-# Columns that say what made a row. They stay text, even if they look like numbers.
+# Columns that say what made a row. Their values stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
-# Columns that say what came of a row. The others identify it.
+# Columns with results. The other columns identify a row.
 MEASURED = ("steps", "fresh", "dice", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
             "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds", "read", "late_steps")
 # The environment variable that names the commit of a copy without git.
 COMMIT = "REFURBISH_TF_COMMIT"
-# The probability that an interval holds what was measured.
+# The probability that an interval contains the true value.
 CONFIDENCE = 0.95
 
 
 class Table:
-  """Rows that are identified by some of their columns: a CSV file, and one more for each process that has added to it.
+  """Rows that are identified by some of their columns, in a CSV file and one more for each process that has added rows.
 
   >>> import tempfile
   >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"), columns=("accuracy",))
@@ -47,16 +47,16 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Each process appends to a file of its own, some.csv or some.TIME-PROCESS.csv beside it, so that none can harm the rows of
-  another one. A program that was stopped can resume with the missing rows.
+  Each process appends to its own file, some.csv or some.TIME-PROCESS.csv in the same folder, so that none can harm the rows
+  of another. A program that was stopped can resume with the missing rows.
 
   Args:
-    path: of the table, whose folder is made if it is missing.
+    path: the path of the table, whose folder is made if it is missing.
     key: the names of the columns that identify a row.
-    columns: the names of its other columns, of `MEASURED`. Those that say what made a row follow them.
+    columns: the names of its other columns, from `MEASURED`. The columns of `PROVENANCE` follow them.
 
   Attributes:
-    path: of the table.
+    path: the path of the table.
 
   Raises:
     ValueError: a file of the table has other columns, or a line with more or fewer values.
@@ -67,7 +67,7 @@ class Table:
     self.path = pathlib.Path(path)
     self._key = key
     self._heading = [*key, *columns, *PROVENANCE]
-    # Taken now, as the code may change while it runs.
+    # Determined now, because the code may change while the program runs.
     self._provenance = provenance()
     self._own = None
     # Errors are raised now, not after the first training.
@@ -89,21 +89,21 @@ class Table:
     self.has(dict.fromkeys(key))
 
   def has(self, row):
-    """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
+    """Whether there is a row with the same values in all columns of the key. Another process may have added it."""
     there = read(self.path) if _files(self.path) else []
     return any(all(known[name] == row[name] for name in self._key) for known in there)
 
   def add(self, rows):
-    """Appends rows with what made them: command, commit, machine and versions.
+    """Appends rows, with what made them: command, commit, machine and versions.
 
-    Rows that are there already are left out: another process may have added them. The others are added all or none.
+    Rows that already exist are left out: another process may have added them. Either all others are added, or none.
 
     Returns:
       The number of rows that were added.
 
     Raises:
       ValueError: they have other columns than the table.
-      OSError: the file cannot be written. It is as it was.
+      OSError: the file cannot be written. It is unchanged.
     """
     for row in rows:
       if {*row, *PROVENANCE} != {*self._heading}:
@@ -128,7 +128,7 @@ class Table:
     return len(rows)
 
   def _made(self):
-    """The path of a new file, this process's own: that of the table if nobody has made it."""
+    """The path of a new file for this process: the table's own path if no process has made it yet."""
     for path in (self.path, self.path.with_name(f"{self.path.stem}.{time.time_ns()}-{os.getpid()}{self.path.suffix}")):
       with contextlib.suppress(FileExistsError):
         path.open("xb").close()
@@ -145,7 +145,7 @@ class Table:
 
 
 def open_table(parser, path, key, columns, load):
-  """The `Table` of a program, and what `load()` returns: its images. What is wrong ends the program, as `parser.error`."""
+  """The `Table` of a program, and its images, which `load()` returns. Errors end the program, through `parser.error`."""
   try:
     return Table(path, key, columns), load()
   except (OSError, ValueError, images.DatasetError) as error:
@@ -153,10 +153,10 @@ def open_table(parser, path, key, columns, load):
 
 
 def read(path):
-  """The rows of a table, of all of its files, as dicts. Values that look like numbers become numbers.
+  """The rows of a table from all of its files, as dicts. Values that look like numbers become numbers.
 
-  Where two processes have made the same row, the first counts. What a program that was killed has left of a last line is
-  no row.
+  If two processes have made the same row, the first counts. An incomplete last line, of a program that was killed, is not a
+  row.
 
   Args:
     path: of a table, or the name of one that comes with the package, such as "accuracy".
@@ -188,7 +188,7 @@ def summary(rows, by, column):
 
 
 def grouped(rows, by, column):
-  """The values of a column, by those of `by`: of a column, or of several, as a tuple."""
+  """The values of a column, grouped by the values of the column `by`, or of several columns, as a tuple."""
   groups = {}
   for row in rows:
     groups.setdefault(row[by] if isinstance(by, str) else tuple(row[name] for name in by), []).append(row[column])
@@ -202,8 +202,8 @@ def differ(one, other):
   (True, False)
 
   Args:
-    one: from `summary`: mean, spread and number. With fewer than two values there is no spread, and the result is None.
-    other: likewise.
+    one: mean, spread and number, from `summary`. With fewer than two values there is no spread, and the result is None.
+    other: the same.
   """
   if min(one[2], other[2]) < 2:
     return None
@@ -216,9 +216,9 @@ def mean_and_spread(values):
 
 
 def difference(ones, others):
-  """The difference of two means, and half the width of its 95 % interval (Welch, 1947, by Student's t).
+  """The difference of two means, and half the width of its 95 % interval (Welch, 1947, with Student's t).
 
-  If there is a single one of either, there is no interval, and half of it is None.
+  If either has a single value, there is no interval, and half of it is None.
   """
   middle = statistics.mean(ones) - statistics.mean(others)
   if min(len(ones), len(others)) < 2:
@@ -232,22 +232,22 @@ def difference(ones, others):
 
 
 def quotient(ones, others):
-  """The quotient of two geometric means, and both ends of its 95 % interval, that of `difference` of the logarithms.
+  """The quotient of two geometric means, and both ends of its 95 % interval, from `difference` of the logarithms.
 
-  If there is a single one of either, there is no interval, and both ends are None.
+  If either has a single value, there is no interval, and both ends are None.
   """
   middle, half = difference(*([math.log(value) for value in values] for values in (ones, others)))
   return math.exp(middle), *((None, None) if half is None else (math.exp(middle - half), math.exp(middle + half)))
 
 
 def mean_interval(values):
-  """The mean, and half the width of its 95 % interval by Student's t, which is None for a single value."""
+  """The mean, and half the width of its 95 % interval with Student's t, which is None for a single value."""
   middle, spread = mean_and_spread(values)
   return middle, student_t(len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
 
 
 def seeds_needed(half, spread):
-  """How many trainings of each of two settings make half the interval of `difference` at most `half`.
+  """How many trainings of each of two settings are needed for half the interval of `difference` to be at most `half`.
 
   `spread` is the standard deviation of a training, in the same unit, the same in both settings.
   """
@@ -258,7 +258,7 @@ def seeds_needed(half, spread):
 
 
 def student_t(freedom):
-  """The number that Student's t is within, on both sides of 0, with the probability `CONFIDENCE`."""
+  """The bound within which Student's t is, on both sides of 0, with the probability `CONFIDENCE`."""
   below, above = 0.0, 1e4
   for _ in range(60):
     t = (below + above) / 2
@@ -277,14 +277,14 @@ def markdown(heads, rows):
   | --- | ---: |
   | 1 | 0.5 |
   """
-  # Not to be broken before a unit or around "±".
+  # No line breaks before a unit or around "±".
   rows = [[re.sub(" (?=%|±)|(?<=±) ", "\N{NO-BREAK SPACE}", cell) for cell in cells] for cells in rows]
   lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def filled(text, place, content):
-  """A page with `content` between <!-- place --> and the <!-- end --> behind it. ValueError if there is not one such place."""
+  """A page with `content` between <!-- place --> and the next <!-- end -->. ValueError unless there is one such place."""
   text, count = re.subn(f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->",
                         lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text)
   if count != 1:
@@ -293,7 +293,7 @@ def filled(text, place, content):
 
 
 def _files(path):
-  """The files of a table that are there, in the order in which they were made."""
+  """The existing files of a table, in the order in which they were made."""
   own = re.compile(rf"{re.escape(path.stem)}\.\d+-\d+{re.escape(path.suffix)}")
   return [*([path] if path.exists() else []), *sorted(file for file in path.parent.glob("*") if own.fullmatch(file.name))]
 
@@ -323,9 +323,9 @@ def _value(text):
 
 
 def provenance():
-  """What makes a row of this process, as a dict with `PROVENANCE`."""
+  """What makes the rows of this process, as a dict with the keys `PROVENANCE`."""
   by, devices = backend()
-  # Not the directories of whoever ran it.
+  # Without the directories of whoever ran it.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
@@ -342,7 +342,7 @@ def provenance():
 
 
 def cpu_of_family():
-  """CPU seconds of this process and of its children, living and ended."""
+  """CPU seconds of this process and of its children, running or ended."""
   ended = resource.getrusage(resource.RUSAGE_CHILDREN)
   total = time.process_time() + ended.ru_utime + ended.ru_stime
   for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
@@ -356,7 +356,7 @@ def cpu_of_family():
 
 
 def backend():
-  """What Keras computes with, as " on jax 0.1", or "" if it is TensorFlow, and the names of its accelerators."""
+  """Keras' backend, such as " on jax 0.1", or "" for TensorFlow, and the names of its accelerators."""
   name = keras.backend.backend()
   if name == "jax":
     import jax
@@ -378,7 +378,7 @@ def commit(directory=pathlib.Path(__file__).parent.parent):
     return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
-    # It may be inside the checkout of another project.
+    # Fails inside the checkout of another project.
     git("ls-files", "--error-unmatch", ".")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class SlowDisk:
-  """Files in memory that are read one after the other, each in `latency` seconds and its bytes / `bytes_per_second`.
+  """Files in memory that are read one after the other, each in `latency` + its bytes / `bytes_per_second` seconds.
 
   Attributes:
     reads: how many files were read, or are being read.
@@ -16,7 +16,7 @@ class SlowDisk:
   def __init__(self, files, bytes_per_second, latency=0.0):
     self._files, self._rate, self._latency = files, bytes_per_second, latency
     self._lock = threading.Lock()
-    # When all that was asked for is read. Of sleeps alone each would be late, and the disk slower than it says.
+    # When all requested reads end. With plain sleeps each would end late, and the disk would be slower than specified.
     self._free = 0.0
     self.reads = 0
 
@@ -26,7 +26,7 @@ class SlowDisk:
 
   @contextlib.contextmanager
   def paused(self):
-    """A context in which nothing is read, for what does not count. What has been asked for takes as much longer."""
+    """A context in which no read begins, for time that does not count. Later reads are delayed by its duration."""
     with self._lock:
       began = time.perf_counter()
       yield

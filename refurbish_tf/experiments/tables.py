@@ -1,7 +1,7 @@
 """The tables of the documentation and of the notebooks, as Markdown, made from the rows of the experiments."""
 from refurbish_tf.experiments import results
 
-# What settings are called, in the order of a table.
+# The names of settings, in the order of a table.
 NAMES = {
     "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
     "refurbish r=5": "refurbish, r = 5",
@@ -14,16 +14,16 @@ NAMES = {
 # Its echoing keeps augmented samples in the cache of refurbish.
 PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "refurbish r=2 split 4": 77.37,
          "refurbish r=3 split 4": 76.93}
-# Both augmentations of these are as the paper's.
+# The settings whose partial and final augmentations are those of the paper.
 REUSE = ("refurbish r=2", "refurbish r=3")
-# Trained long after standard, with another version, so that their seconds say nothing beside its.
+# Trained long after standard, with another version, so that their seconds cannot be compared.
 TRAINED_LATER = ("refurbish r=2 split 4", "refurbish r=3 split 4")
-# Differences that are asked for besides those from standard: a setting minus another.
+# The differences to show besides those from standard: a setting minus another.
 PAIRS = (
     ("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"),
     ("refurbish r=2", "refurbish r=2 split 4"), ("refurbish r=3", "refurbish r=3 split 4"),
     ("refurbish r=3 split 4", "echo augmented e=3"))
-# Of trainings/volumes.py.
+# The seeds of trainings/volumes.py.
 SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
 # The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
@@ -36,7 +36,7 @@ PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before
 
 
 def comparison(rows, title="", paired=False):
-  """Accuracies of all ways and their differences from standard. `rows` and `paired` as for `differences`."""
+  """Accuracies of all settings and their differences from standard. `rows` and `paired` as for `differences`."""
   accuracies, found = results.summary(rows, "setting", "accuracy"), differences(rows, paired)
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
@@ -60,7 +60,7 @@ def pairs(rows):
 
 
 def prices(rows):
-  """What the ways that were trained in turns with standard cost, in seconds and as a part of it.
+  """The cost of the settings that were trained in turns with standard, in seconds and relative to standard.
 
   Args:
     rows: with "setting", "seed", "input_cpu_seconds", "cpu_seconds" and "seconds", one for each training.
@@ -77,11 +77,11 @@ def prices(rows):
 
 
 def reuse(rows, of_all_images=()):
-  """What r = 2 and r = 3 cost and save, beside the paper.
+  """What r = 2 and r = 3 cost and save, compared with the paper.
 
   Args:
     rows: as for `comparison` and `prices`.
-    of_all_images: as for `all_images`; without a comparison there is no column of them.
+    of_all_images: as for `all_images`; without a comparison there is no column for it.
   """
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
   large = differences([row for row in of_all_images if row["what"] == "comparison"], paired=True)
@@ -105,7 +105,7 @@ def all_images(rows):
 
 
 def all_on_gpu(rows):
-  """The pilot, which chose the policy, and the comparison of all ways. `rows` of `cifar10`."""
+  """The pilot, which chose the policy, and the comparison of all settings. `rows` of `cifar10`."""
   if not rows:
     return NOT_YET
   pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
@@ -127,7 +127,7 @@ def pilot_gain(rows):
 
 
 def policy_taken(rows):
-  """In words: what the pilot decided. `rows` of `cifar10`."""
+  """A sentence on what the pilot decided. `rows` of `cifar10`."""
   best, gain = pilot_gain(rows)
   if gain >= LEAST_GAIN:
     return f"{best} was the better policy: {gain:+.2f} points over crop and flip."
@@ -135,7 +135,7 @@ def policy_taken(rows):
 
 
 def precision_reached(rows, wanted=0.3):
-  """In words: how wide the intervals of refurbish are, and how many seeds make them as wanted if these do not.
+  """Sentences on how wide the intervals of refurbish are, and how many seeds would be needed if they are too wide.
 
   Args:
     rows: as for `comparison`.
@@ -154,7 +154,7 @@ def precision_reached(rows, wanted=0.3):
 
 
 def hyperparameters(rows):
-  """Standard training beside reuse, for each learning rate and magnitude (Lee et al., 2021, Figure 15).
+  """Standard training and reuse, for each learning rate and magnitude (Lee et al., 2021, Figure 15).
 
   Args:
     rows: with "learning_rate", "magnitude", "setting" and "accuracy".
@@ -164,10 +164,10 @@ def hyperparameters(rows):
 
 
 def echoes(rows):
-  """Fresh samples to the target for each place of the echo, as a share of the baseline's (Choi et al., 2019).
+  """Fresh samples to the target for each place of the echo, relative to the baseline's (Choi et al., 2019).
 
   Args:
-    rows: with "where", "e" and "fresh", which is -1 where the target was not reached.
+    rows: with "where", "e" and "fresh", which is -1 if the target was not reached.
 
   Raises:
     ValueError: the baseline is missing, or has not reached the target.
@@ -189,10 +189,10 @@ def echoes(rows):
 
 
 def times(rows):
-  """Seconds to the target of each way, beside the baseline with the same R (Choi et al., 2019, Figures 3 and 4).
+  """Seconds to the target of each pipeline, compared with the baseline with the same R (Choi et al., 2019, Figures 3 and 4).
 
   Args:
-    rows: of `echoing_time`. Those of its part "time" count.
+    rows: of `echoing_time`. Only those of its part "time" count.
   """
   lines = []
   for (ratio, where, e), of_way in of_ways(rows).items():
@@ -210,11 +210,11 @@ def times(rows):
 
 
 def faster(rows, ratio, where, e):
-  """How many times less a way takes than the baseline with the same R, as `results.quotient`, and how many were predicted.
+  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the predicted number.
 
-  Predicted is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R an echo's steps take longer than
-  reading. Of AUTOTUNE and refurbish, and of the baseline beside them, all that was read counts, so also what buffers hold. None
-  if not all trainings of both have reached the target, or the way is the baseline.
+  The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take longer
+  than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count, including those in
+  buffers. None if not all trainings of both have reached the target, or the pipeline is the baseline.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))
@@ -227,7 +227,7 @@ def faster(rows, ratio, where, e):
 
 
 def headline(rows, ratio=4, e=4):
-  """In words: what echoing before augmentation gains with these, as `faster`."""
+  """A sentence on the gain of echoing before augmentation with these factors, from `faster`."""
   found = faster(rows, ratio, "before_augment", e)
   if found is None:
     return ""
@@ -240,8 +240,8 @@ def gains(rows, ratio=4, factors=None):
   """How many times as fast as the baseline each echo reached the target.
 
   Args:
-    rows: of `echoing_time`, of which those with this R count.
-    factors: which e are columns; default: all.
+    rows: of `echoing_time`. Only those with this R count.
+    factors: the values of e that are columns; by default all.
   """
   def cell(where, e):
     of_way = ways.get((where, e), ())
@@ -258,7 +258,7 @@ def gains(rows, ratio=4, factors=None):
 
 
 def budget(rows):
-  """The best accuracy of each way with as many fresh samples (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
+  """The best accuracy of each pipeline with the same fresh samples (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
   chosen = [{**row, "accuracy": 100 * row["accuracy"]} for row in rows if row["what"] == "budget"]
   found, baseline = results.grouped(chosen, ("where", "e", "learning_rate"), "accuracy"), [
       row["accuracy"] for row in chosen if row["where"] == "baseline"]
@@ -272,7 +272,7 @@ def budget(rows):
 
 
 def of_ways(rows):
-  """The rows of `echoing_time` that its clock measured, by R, place and factor."""
+  """The rows of `echoing_time` of its part "time", by R, place of the echo and factor."""
   ways = {}
   for row in rows:
     if row["what"] == "time":
@@ -293,11 +293,11 @@ def _quotient(middle, low, high):
 def differences(rows, paired=False):
   """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
 
-  Of a single training there is no interval: None.
+  A single training has no interval: None.
 
   Args:
     rows: with "setting" and "accuracy", and "seed" if paired.
-    paired: whether each training is compared with that of standard with the same seed, and others are left out.
+    paired: whether each training is compared with standard's training with the same seed; others are left out.
   """
   if paired:
     seeds = {}
@@ -313,10 +313,10 @@ def differences(rows, paired=False):
 
 
 def parts(rows, column):
-  """By setting: a column in % of standard's, and half the 95 % interval, None of a single training.
+  """By setting: a column in % of standard's, and half the 95 % interval, None for a single training.
 
-  The mean of the parts of single seeds, as ways with the same seed were trained in the same turn, and the machine is not
-  the same at all times. Where no turn is shared with standard, the setting is missing.
+  It is the mean over the seeds, because settings with the same seed were trained in the same turn, and the machine's speed
+  varies. A setting without a seed that standard also has is missing.
 
   Args:
     rows: with "setting", "seed" and the column.
@@ -346,7 +346,7 @@ def _part(found, setting):
 
 
 def _told(middle, half):
-  """A difference, and what its interval allows to say, as cells of a table."""
+  """A difference, and whether it is significant, as cells of a table."""
   if half is None:
     return f"{middle:+.2f}", ""
   return f"{middle:+.2f} ± {half:.2f}", "not significant" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
@@ -365,7 +365,7 @@ def _accuracies(rows, columns, settings):
 
 
 def volumes(rows):
-  """What rows of trainings/volumes.py say: means with their 95 % intervals, of trainings that reached the target."""
+  """The results of trainings/volumes.py: means with their 95 % intervals, of trainings that reached the target."""
   rows, lines = [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS_OF_VOLUMES], []
   of = {r: [row for row in rows if row["r"] == r and row["dice"][-1] >= row["target"]] for r in (1, 2, 3)}
   for r, reached in of.items():

@@ -6,35 +6,35 @@ import tensorflow as tf
 
 from refurbish_tf._internal import machine
 
-# The best for standard training in small trainings, among 0.1, 0.2, 0.4 and 0.8.
+# The best for small standard trainings, among 0.1, 0.2, 0.4 and 0.8.
 LEARNING_RATE = 0.4
-# The best for the baseline among 0.01, 0.02, 0.05 and 0.1.
+# The best for the baseline of echoing, among 0.01, 0.02, 0.05 and 0.1.
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
-# Part of the steps in which the learning rate rises, where it does.
+# The fraction of the steps in which the learning rate rises, if there is a warm-up.
 WARM_UP = 0.2
 
 
 def small_resnet(images, width=16):
   """A residual network of eight layers for images of about 32 x 32 pixels, for a few cores.
 
-  As the networks for CIFAR-10 of He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2, with
-  one block in each of the three stages, and the first layer at half the resolution.
+  Like the networks for CIFAR-10 in He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2, but
+  with one block in each of the three stages, and the first layer at half the resolution.
   """
   inputs = keras.Input(images.shape, dtype="uint8")
   x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width, strides=2)
   for stage in range(3):
     x = _block(x, width * 2**stage, strides=2 if stage else 1)
   x = keras.layers.GlobalAveragePooling2D()(x)
-  # Float32 also where the others compute with bfloat16.
+  # Float32 even if the other layers compute with bfloat16.
   return keras.Model(inputs, keras.layers.Dense(images.classes, dtype="float32")(x))
 
 
 def resnet9(images, width=64):
   """A residual network of nine layers that a GPU trains to 94 % of CIFAR-10 in seconds.
 
-  It is the one of Page, *How to Train Your ResNet*, Myrtle.ai 2018.
+  It is the network of Page, *How to Train Your ResNet*, Myrtle.ai 2018.
   """
   inputs = keras.Input(images.shape, dtype="uint8")
   x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width)
@@ -43,7 +43,7 @@ def resnet9(images, width=64):
     if stage != 2:
       x = x + _conv(_conv(x, width * 2**stage), width * 2**stage)
   x = keras.layers.GlobalMaxPooling2D()(x)
-  # Float32 also where the others compute with bfloat16.
+  # Float32 even if the other layers compute with bfloat16.
   x = keras.layers.Dense(images.classes, use_bias=False, dtype="float32")(x)
   return keras.Model(inputs, keras.layers.Rescaling(1 / 8, dtype="float32")(x))
 
@@ -63,7 +63,7 @@ def small_cnn(images):
 
 @contextlib.contextmanager
 def computing_with(precision):
-  """Models that are made within compute with `precision`, one of Keras' dtype policies."""
+  """A context in which new models compute with `precision`, one of Keras' dtype policies."""
   before = keras.config.dtype_policy()
   keras.config.set_dtype_policy(precision)
   try:
@@ -73,9 +73,9 @@ def computing_with(precision):
 
 
 def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=WEIGHT_DECAY):
-  """Compiles a model for a training of `steps` steps: SGD with Nesterov momentum, learning rate down to 0 by a cosine.
+  """Compiles a model for `steps` training steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to 0.
 
-  In the first `warm_up` of the steps, a fraction, the learning rate rises from 0 along a line.
+  In the first `warm_up`, a fraction of the steps, the learning rate rises linearly from 0.
   """
   rising = round(warm_up * steps)
   schedule = keras.optimizers.schedules.CosineDecay(
@@ -88,10 +88,10 @@ def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=
 
 
 def jit_compile():
-  """Whether Keras is to compile a model that computes with the dtype policy now set, as `Model.compile` takes it.
+  """The `jit_compile` of `Model.compile` for a model with the current dtype policy.
 
-  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 and the
-  CPU has none: then TensorFlow's own convolutions take ten times as long as XLA's. JAX is slow without.
+  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 on a CPU
+  without bfloat16: there TensorFlow's own convolutions take ten times as long as XLA's. JAX is slow without XLA.
   """
   if keras.backend.backend() != "tensorflow" or tf.config.list_physical_devices("GPU"):
     return "auto"
@@ -99,7 +99,7 @@ def jit_compile():
 
 
 def restart(model, weights):
-  """Sets a compiled model back to `weights`, for another training without the seconds of compiling it again."""
+  """Resets a compiled model to `weights`, for another training without compiling it again, which takes seconds."""
   model.set_weights(weights)
   for variable in model.optimizer.variables:
     # The learning rate is a schedule, not a variable; all variables begin with 0.

@@ -17,10 +17,10 @@ _FORMAT = 4  # Of a backup. Raise it for a change that another package cannot re
 
 
 class Backup:
-  """A backup in a directory, which is complete or missing.
+  """A backup in a directory. It is either complete or missing.
 
-  A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to
-  "latest". A process killed between the two renames leaves the previous one, which then counts.
+  A new backup is written to another folder. Then the latest one is renamed to "previous", and the new one to "latest". If a
+  process is killed between the two renames, the previous one counts.
 
   Args:
     keeps_two: whether the previous one stays, and counts if the latest is damaged.
@@ -28,7 +28,7 @@ class Backup:
 
   def __init__(self, directory, keeps_two=False):
     self.directory, self._keeps_two = directory, keeps_two
-    # Names of their own, as the user may have other files there.
+    # Unusual names, because the user may have other files there.
     self._latest = directory / "refurbish_tf_backup"
     self._previous = directory / "refurbish_tf_backup.previous"
     self._new = directory / "refurbish_tf_backup.new"
@@ -121,7 +121,7 @@ class Backup:
       values = iter([reader.get_tensor(_key(i)) for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before the model is changed, as the backup may be of another pipeline.
+    # Before the model is changed, because the backup may be of another pipeline.
     if joined is None:
       tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     else:
@@ -141,7 +141,7 @@ class Backup:
 
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)
-    # Renamed first, so that it disappears at once: half of it would not be a backup.
+    # Renamed first, so that it disappears at once: a partly deleted backup could not be restored.
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
       self._latest.rename(self._new)
@@ -171,7 +171,7 @@ def pipeline(iterator):
 
 
 def _is_whole(path):
-  """Whether all of a backup can be read; the checkpoint of the iterator only as far as its index."""
+  """Whether all of a backup can be read. Of the iterator's checkpoint only the index is checked."""
   try:
     state = json.loads((path / "state.json").read_text())
     if state["format"] != _FORMAT:
@@ -187,7 +187,7 @@ def _is_whole(path):
 
 
 def build_before_training(model, element_spec):
-  """Makes the variables that Keras would make at the first step, which a resumed model may have: of layers and the optimizer.
+  """Makes the layers' and the optimizer's variables before the first step, because a resumed model may already have them.
 
   Metrics begin with zero in any case.
   """
@@ -229,7 +229,7 @@ def _variables(model):
   weights = {id(variable) for variable in model.weights}
   return {
       "weights": [*model.weights, *torch_state.buffers(model)],
-      # Those of dropout and the like, which are not among Keras' weights.
+      # The variables of dropout and similar layers, which are not among Keras' weights.
       "random states": [*(each for each in model.variables if id(each) not in weights), *torch_state.generators()],
       "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
       "metrics": model.metrics_variables}

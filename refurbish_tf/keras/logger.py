@@ -14,7 +14,7 @@ from refurbish_tf.augment import composition
 from refurbish_tf.keras.step import StepCallback
 from refurbish_tf.stats import DERIVED, EpochStats, datasets, stats
 
-# Images of 0 to 255 have a larger range, those of usual means and standard deviations one below 10.
+# Images of 0 to 255 have a larger range; normalized ones usually have a range below 10.
 _SMALL_RANGE = 32
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
@@ -124,7 +124,7 @@ class RefurbishLogger(StepCallback):
       with self._writer.as_default():
         for group, scalars in values.items():
           for name, value in scalars.items():
-            # As tf.summary.scalar, which would need TensorBoard to be installed here.
+            # What tf.summary.scalar does, which would need TensorBoard to be installed.
             tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), step=epoch, metadata=_SCALAR)
       self._writer.flush()
 
@@ -140,7 +140,7 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would all look nearly alike."""
+  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would look nearly equal."""
   ranges = [
       normalized for stage in datasets("RefurbishLogger", dataset) if hasattr(stage, "given_functions")
       for function, spec in zip(stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure))
@@ -165,7 +165,7 @@ def _keeps_range(layer):
 
 
 def _leaves(layer):
-  """Yields the layers of a model, and of the models in it, in their order; none of one whose order or inputs are not known."""
+  """Yields the layers of a model and of the models in it, in order; none of a model whose order or inputs are unknown."""
   is_known = isinstance(layer, keras.Sequential) or len(getattr(layer, "inputs", None) or ()) == 1
   for each in layer.layers if is_known else ():
     yield from _leaves(each) if isinstance(each, keras.Model) else [each]

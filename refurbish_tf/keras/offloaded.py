@@ -12,8 +12,8 @@ from refurbish_tf.augment.device_layers import DeviceLayers
 from . import offloaded_pixels
 
 IMAGE, DRAWS, LAYERS = "unfinished_image", "draws", "layers"
-# `layers` of a finished batch may be uint8: by its dtype `tf.function` keeps its trace apart. Where shapes alone differ, it
-# traces again with sizes that are unknown.
+# `layers` of a finished batch may be uint8: because of the dtype, `tf.function` makes a separate trace. If only shapes
+# differed, it would trace again with unknown sizes.
 _DTYPES = {IMAGE: ("uint8",), DRAWS: ("int32",), LAYERS: ("int32", "uint8")}
 _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
@@ -113,7 +113,7 @@ class Offloaded(keras.layers.Layer):
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
-    # Images, which end in 3 channels, are no clips of a width of 1.
+    # Images end in 3 channels, and are not clips with a width of 1.
     forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
     *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3])
     is_finished = fingerprint == number == 0
@@ -132,7 +132,7 @@ class Offloaded(keras.layers.Layer):
     return *frames, height, width // 3, is_finished
 
   def _checked_sizes(self, name, shapes, allowed):
-    """All sizes but that of the batch."""
+    """All sizes except the batch's."""
     shape = shapes[name]
     if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
       raise ValueError(
@@ -185,7 +185,7 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   return WithOffloaded(Offloaded(layers), model)
 
 
-# A class, as a functional model would cast float images to uint8, and take entries by name, without a word.
+# A class, because a functional model would silently cast float images to uint8, and match entries by name.
 @keras.saving.register_keras_serializable("refurbish_tf")
 class WithOffloaded(keras.Model):
   """What `with_offloaded` returns."""
@@ -217,9 +217,9 @@ class WithOffloaded(keras.Model):
 
 
 def _builds_under_a_strategy():
-  """Whether Keras is building the model for a `tf.distribute` strategy, from the mean of what the replicas will get.
+  """Whether Keras is building the model for a `tf.distribute` strategy, from the mean of the replicas' batches.
 
-  That is of floats. The replicas' own steps check what they really get.
+  The mean has floats. The replicas' own steps check their real batches.
   """
   return keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
 

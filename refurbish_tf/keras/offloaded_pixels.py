@@ -1,12 +1,12 @@
-"""The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone.
+"""Finishes the pixels of a batch on an accelerator, in `keras.ops` alone, with the same bytes as the host.
 
-Every image has draws of its own, and none has a branch of its own: policies are one formula with a row of numbers for each
-image, see offloaded_rows.py. The one switch of the program is by how many images of the batch the policy layers are left to do.
+Every image has its own draws, but there is no branch for an image: policies are one formula with a row of numbers for
+each image, see offloaded_rows.py. The program's only switch is for how many images the policy layers are still to be done.
 A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
-Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
-sharded over devices is finished where it lies. Floating-point values are exact up to one rounding each, which compilers
-can neither leave out nor move.
+Images are combined only within groups of `GROUP`, and each look-up has an axis for the images or the groups. So devices
+need not exchange pixels of a sharded batch. Each floating-point value is rounded only once, and compilers can neither
+skip nor move this rounding.
 """
 import functools
 import itertools
@@ -20,9 +20,9 @@ from .offloaded_rows import AUTO_CONTRAST, BASE, FILL, GREY, MASK, MEAN_GREY, SM
 
 
 def finish(device_layers, images, draws):
-  """Does the layers: uint8 `[n, H, W, 3]`, int32 `[n, 1 + draws]` -> uint8 `[n, H, W, 3]`, or normalize's dtype.
+  """Applies the layers: uint8 `[n, H, W, 3]`, int32 `[n, 1 + draws]` -> uint8 `[n, H, W, 3]`, or normalize's dtype.
 
-  Where column 0 of the draws is 0 the policy layers are done.
+  Column 0 of the draws is 0 for images whose policy layers are already done.
   """
   count = ops.shape(images)[0]
   number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_policy_layers])
@@ -39,7 +39,7 @@ _STRIDES = (8, 4, 2, 1)
 
 
 def _which(todo):
-  """0 if nothing is to be done, else the place in `_STRIDES`, counted from 1, of the least fraction that has all of it."""
+  """0 if nothing is to be done, otherwise the position in `_STRIDES`, from 1, of the least fraction that covers it."""
   row = ops.arange(1, ops.shape(todo)[0] + 1, dtype="int32")
   beside = [ops.any(ops.logical_and(todo > 0, row % stride > 0)) for stride in _STRIDES[:-1]]
   return sum(ops.cast(each, "int32") for each in [ops.any(todo > 0), *beside])
@@ -63,9 +63,9 @@ def _branches(device_layers):
 
 
 def _after(x, layers, draws, todo=None, group=0, num_tables=0):
-  """int32 `[n, H, W]` after layers in a row, which leave an image as it is where `todo` is 0.
+  """int32 `[n, H, W]` after consecutive layers, which leave images with a `todo` of 0 unchanged.
 
-  `group` images in a row have `num_tables` tables.
+  `group` consecutive images have `num_tables` tables.
   """
   placed, column = [], 0
   for layer in layers:
@@ -80,13 +80,13 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
 
 
 def without_draws(device_layers, images):
-  """Does what is not random: whole numbers `[n, H, W, 3]`, as `finish` returns them."""
+  """Applies only what is not random, to whole numbers `[n, H, W, 3]`. Returns images like `finish`."""
   last = device_layers.layers[-1]
   return _normalized(last, images) if last.kind == "normalize" else ops.cast(images, "uint8")
 
 
 def dtype(device_layers):
-  """That of finished images."""
+  """The dtype of finished images."""
   last = device_layers.layers[-1]
   return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
 
@@ -100,7 +100,7 @@ def _normalized(layer, images):
 
 
 def _rounded(product):
-  """The product as it is: no compiler can make it and a sum one fused multiply-add, which would round once and not twice."""
+  """The unchanged product, which no compiler can fuse with a sum: a fused multiply-add would round once instead of twice."""
   return ops.maximum(product, np.float32(-65536))
 
 
@@ -133,23 +133,23 @@ def _planes(x):
 
 
 def _each(numbers):
-  """A number for each image, to go with `[n, H, W]`."""
+  """A number for each image, broadcastable to `[n, H, W]`."""
   return ops.reshape(numbers, (-1, 1, 1))
 
 
 def _places(height, width):
-  """The rows and the columns of the pixels of an image, to go with `[n, H, W]`."""
+  """The rows and the columns of the pixels of an image, broadcastable to `[n, H, W]`."""
   return (ops.reshape(ops.arange(height, dtype="int32"), (1, -1, 1)),
           ops.reshape(ops.arange(width, dtype="int32"), (1, 1, -1)))
 
 
 def _look_up(values, index):
-  """`[k, values]` at int32 `[k, number]`: a look-up in each row of its own."""
+  """`[k, values]` at int32 `[k, number]`: each row of `index` in its own row of `values`."""
   return ops.take_along_axis(values, index, axis=1)
 
 
 def _taken(x, row, column, outside):
-  """The pixels at these places, `outside` where they are not in the image. Also returns the places that are."""
+  """The pixels at these rows and columns, or `outside` for those that are not in the image."""
   _, height, width = x.shape
   in_row, in_column = ops.clip(row, 0, height - 1), ops.clip(column, 0, width - 1)
   pixels = _look_up(ops.reshape(x, (-1, height * width)), ops.reshape(in_row * width + in_column, (-1, height * width)))
@@ -158,9 +158,9 @@ def _taken(x, row, column, outside):
 
 
 def _rearranged(x, run):
-  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first.
+  """Applies consecutive crops, flips and cutouts: finds where each pixel comes from, from the last layer to the first.
 
-  Each comes with its draws, and with where it is still to be done; None for everywhere.
+  `run`: for each layer, the layer, its draws, and the `todo` of each image, None if it is to be done to all.
   """
   _, height, width = x.shape
   row, column = _places(height, width)
@@ -181,7 +181,7 @@ def _rearranged(x, run):
       outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
       hides = ops.logical_or(*outside)
     else:
-      side = min(layer.number("side"), 2 * max(height, width))  # So large, it hides all. No sum overflows.
+      side = min(layer.number("side"), 2 * max(height, width))  # A side this large hides everything, and no sum overflows.
       top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
       hides = ops.logical_and(
           ops.logical_and(row >= top, row < top + side * done),
@@ -192,9 +192,9 @@ def _rearranged(x, run):
 
 
 def _recolored(x, run):
-  """Layers in a row that make another colour of each, with the probability of each; given as for `_rearranged`."""
+  """Applies consecutive layers that each change colours with some probability. `run`: as in `_rearranged`."""
   for layer, drawn, todo in run:
-    changes = drawn[:, 0] <= layer.number("below") - 1  # All of 32 bits for a probability of 1.
+    changes = drawn[:, 0] <= layer.number("below") - 1  # For a probability of 1 it is 2**31, too large for int32.
     if todo is not None:
       changes = ops.logical_and(changes, todo > 0)
     if layer.kind == "random_grayscale":
@@ -221,7 +221,7 @@ def _scaled(fraction, size):
 
 
 def _after_policies(x, run, group, num_tables):
-  """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
+  """Applies consecutive policy layers. `run`: as in `_rearranged`, with the same `todo` for all layers."""
   _, height, width = x.shape
   policies, drawn, (todo, *_) = zip(*run)
   ints, factors, first, edges = map(ops.convert_to_tensor, offloaded_rows.policy_rows(policies, height, width))
@@ -239,15 +239,17 @@ def _after_policies(x, run, group, num_tables):
 
 
 def _distorted(x, ints, factors, group, num_tables):
-  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `num_tables` of `group` in a row need a
-  table."""
+  """Applies one distortion to each image of int32 `[n, H, W]`. `ints` and `factors` are the images' rows.
+
+  At most `num_tables` of `group` consecutive images need a table.
+  """
   _, height, width = x.shape
   whole = lambda k: _each(ints[:, k])
   row, column = _places(height, width)
   pixels = _taken(
       x, ops.right_shift(whole(3) * column + whole(4) * row + whole(5), 16),
       ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16), whole(FILL))
-  # Joined between the steps, so that one array of each is kept, if any, and not three.
+  # Joined between the steps, so that a step keeps at most one array, not three.
   pixels = _joined([_solarized(value, whole(THRESHOLD)) & whole(MASK) for value in _planes(pixels)])
   if num_tables:
     tables = _image_tables(x, ints[:, TABLE], group, num_tables)
@@ -308,7 +310,7 @@ def _image_tables(x, kinds, group, num_tables):
 
 
 def _tables(x, kinds):
-  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> int32 `[groups, num_tables, 3, 256]`: what values become."""
+  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> the tables, int32 `[groups, num_tables, 3, 256]`."""
   _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
@@ -337,7 +339,7 @@ def _counts_below(values):
   _, num_tables, channels, size = values.shape
   place = values + ops.reshape(ops.arange(num_tables * channels, dtype="int32") * 256, (1, num_tables, channels, 1))
   place = ops.reshape(place, (-1, num_tables * channels * size))
-  # One group at a time, and all together: with an index over all of them devices would have to tell each other.
+  # Vectorized over groups: with one index for all groups, devices would have to communicate.
   counts = ops.vectorized_map(
       lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)
   counts = ops.reshape(counts, (-1, num_tables, channels, 256))

@@ -1,13 +1,13 @@
-"""Distortions as rows of numbers: what the accelerator's one formula for all of them needs to know of each.
+"""Distortions as rows of numbers: the parameters of the one formula by which the accelerator computes all of them.
 
-A policy layer has a row for each of its outcomes. Which was drawn differs from image to image, the formula does not, so
-a batch needs no branch. offloaded_pixels.py has the formula; in it a distortion is
+A policy layer has a row for each of its outcomes. Images differ in the row that was drawn, but not in the formula, so a
+batch needs no branch. In offloaded_pixels.py, a distortion is
 
     pixel   = the pixel at 16.16 fixed-point affine (x, y), or the fill colour outside
     value   = ((pixel >= threshold ? pixel ^ 255 : pixel) & mask), looked up in the image's table if it has one
     result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smoothed pixel
 
-and the row of one distortion makes the rest of it do nothing.
+and the row of a distortion makes the other parts of the formula do nothing.
 """
 import collections
 import functools
@@ -15,18 +15,18 @@ import math
 
 import numpy as np
 
-# The columns of `ints`; those before are the affine map.
+# The columns of `ints` after those of the affine map.
 THRESHOLD, MASK, TABLE, BASE, FILL = range(6, 11)
-# Kinds of tables and of bases; 0 for none and for black.
+# Kinds of tables, where 0 is no table, and kinds of bases, where 0 is black.
 AUTO_CONTRAST, EQUALIZE = 1, 2
 MEAN_GREY, GREY, SMOOTHED = 1, 2, 3
 
 _TABLES = {"auto_contrast": AUTO_CONTRAST, "equalize": EQUALIZE}
 _BASES = {"brightness": 0, "contrast": MEAN_GREY, "color": GREY, "sharpness": SMOOTHED}
 
-# Of policy layers in a row. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the identity; the
-# outcomes of layer l begin at row `first[l]`. An outcome is the first one whose edge is above what was drawn; `edges`
-# int32 `[layers, most outcomes]` is filled up with what is never drawn.
+# The rows of consecutive policy layers. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the identity;
+# the outcomes of layer l begin at row `first[l]`. A draw selects the first outcome whose edge is above it; `edges` int32
+# `[layers, most outcomes]` is padded with a number that is never drawn.
 PolicyRows = collections.namedtuple("PolicyRows", ["ints", "factors", "first", "edges"])
 
 
@@ -48,9 +48,9 @@ def policy_rows(policies, height, width):
 
 @functools.cache
 def stretch_errors():
-  """Where Pillow's float64 stretch of contrast comes out below a whole number: int16 `[256 * span + value]`, `[result]`.
+  """Where Pillow's float64 contrast stretch falls just below a whole number: int16 `[256 * span + value]`, `[result]`.
 
-  With s = 255 / span it takes trunc(v * s - darkest * s), each product rounded. Where the exact quotient is a whole k > 0
+  With s = 255 / span it computes trunc(v * s - darkest * s), each product rounded. If the exact quotient is a whole k > 0,
   the result is k - 1 if and only if 2 * (errors[v] - errors[darkest]) < -below[k]: errors are those of the rounded
   products in units of 2**-52, `below` the distance from k to the next float64 below it in units of 2**-52 (0 where
   that is less). Checked for all 2.8 million (darkest, brightest, value).
@@ -75,7 +75,7 @@ def _row(name, value, fill, exact, height, width):
     affine[2] = round(value * width) << 16
   elif name == "translate_y":
     affine[5] = round(value * height) << 16
-  # What should be whole may be just below.
+  # A product that should be whole may be just below it.
   elif name == "truncate_x":
     affine[2] = int(value * width + math.copysign(1e-6, value)) << 16
   elif name == "truncate_y":
@@ -106,13 +106,13 @@ def _turn(degrees, exact, height, width):
   else:
     sine, cosine = (round(value, 15) for value in _sine_and_cosine(degrees % 360.0 * (math.pi / 180)))
   x, y = width / 2, height / 2
-  # In this order, which decides the last digit.
+  # The order of the operations decides the last digit.
   return [_fixed(cosine), _fixed(-sine), _fixed((cosine * -x + -sine * -y) + x + cosine * 0.5 + -sine * 0.5),
           _fixed(sine), _fixed(cosine), _fixed((sine * -x + cosine * -y) + y + sine * 0.5 + cosine * 0.5)]
 
 
 def _sine_and_cosine(radians):
-  """As base/elementary.cc has them: the C library's last digits, which `math` has, are not the same everywhere."""
+  """As in base/elementary.cc: `math` uses the C library, whose last digits differ between systems."""
   quarter_turn, rest = float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a626331p-34")
   quarters = math.floor(radians / quarter_turn + 0.5)
   x = (radians - quarters * quarter_turn) - quarters * rest

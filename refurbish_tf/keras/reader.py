@@ -1,4 +1,4 @@
-"""What `fit` reads on JAX and PyTorch, where Keras reads batches in Python, and some of them ahead of training."""
+"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some of them ahead of training."""
 import keras
 import tensorflow as tf
 
@@ -8,13 +8,13 @@ from refurbish_tf.keras import step
 class Reader:
   """Stands in for the dataset of the running `fit`.
 
-  It calls `begin(iterator)` with the `tf.data` iterator of the first epoch, which may restore it to a position in the
+  It calls `begin(iterator)` with the `tf.data` iterator of the first epoch. `begin` may restore it to a position in the
   epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training step,
   it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and the
   iterator. Its position then is the one between the execution before and this one, however far training is behind.
 
   Attributes:
-    num_read: of how many executions the first batch has been read.
+    num_read: the number of executions whose first batch has been read.
   """
 
   def __init__(self, name, model, begin, before):
@@ -39,14 +39,14 @@ class Reader:
     self.num_read = 0
 
   def begin(self):
-    """Makes the first iterator, unless that was done: at the latest when it is read."""
+    """Makes the first iterator, unless there is one. Called at the latest when it is read."""
     if self._begin is not None:
       self._first = iter(self._dataset)
       self._num_done = self._begin(self._first)
       self._begin = None
 
   def begin_execution(self, number, *args):
-    """The execution of this number begins, with the arguments of the training step."""
+    """Called when execution `number` begins, with the arguments of the training step."""
     self._number = number
     if len(args) == 2 and args[1] is not self._batches:
       # Keras has made another iterator, whose batches it has not read.
@@ -65,9 +65,9 @@ class Reader:
     iterator, num_done = self._first or iter(self._dataset), self._num_done
     self._first, self._num_done = None, 0
     if keras.backend.backend() == "torch":
-      yield from [()] * num_done  # `fit` itself reads the batches of a step, though it is not run.
+      yield from [()] * num_done  # `fit` itself reads the batches of a step, even if the step is not run.
     place = num_done // self._num_batches
-    # What was read of another iterator is not trained on.
+    # Batches that were read from another iterator are not trained on.
     self.num_read = self._number
     while True:
       self._before(self.num_read, place, iterator)

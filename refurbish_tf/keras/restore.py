@@ -1,8 +1,8 @@
 """A callback that resumes training where it stopped.
 
-The backup is saved before a training step. On TensorFlow the iterator is then exactly where training is; elsewhere its
-position was saved by the `Reader` when the step's batch was about to be read. `fit` cannot begin in the middle of an epoch,
-so in a resumed epoch the steps that were done before are called and do nothing.
+The backup is saved before a training step. On TensorFlow the iterator is then exactly at the position of training; on other
+backends the `Reader` has saved its position just before it read the step's batch. `fit` cannot begin in the middle of an
+epoch, so in a resumed epoch the steps that were done before are called and do nothing.
 """
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BackupAndRestore(StepCallback):
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if checks.scheme_of(backup_dir) is not None:
-      # As a path of this machine it would be a directory "gs:", which is lost with the machine.
+      # As a local path it would be a directory "gs:", which is lost with the machine.
       raise ValueError(
           f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
           "backup elsewhere from there, or mount the bucket as a directory.")
@@ -101,7 +101,7 @@ class BackupAndRestore(StepCallback):
     for name, value in (("double_checkpoint", double_checkpoint), ("delete_checkpoint", delete_checkpoint)):
       if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
-    # Absolute, as the program may change its working directory.
+    # Absolute, because the program may change its working directory.
     directory = pathlib.Path(backup_dir).absolute()
     present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
     if not present.is_dir():
@@ -120,7 +120,7 @@ class BackupAndRestore(StepCallback):
           "keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the first epoch again. In "
           "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
           "the weights in one checkpoint of all, as orbax makes them.")
-    # Kept, as on JAX a callback that looks up its `model` in a step takes the state of training away from `fit`.
+    # Kept: on JAX, a callback that looks up its `model` in a step takes the state of training away from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
@@ -142,7 +142,7 @@ class BackupAndRestore(StepCallback):
   def _join_former(self):
     self._joined = joined_positions.joined(self._former_dirs)
     self._restored_backup = backup.Backup(pathlib.Path(next(filter(None, self._former_dirs))))
-    # The steps that are left of the epoch are counted from its rest.
+    # Steps are counted from the beginning of the epoch's rest.
     self._saved = {**self._restored_backup.state(), "epoch": self._joined["epoch"], "step": 0, "steps": None}
 
   def _check(self, saved):
@@ -195,7 +195,7 @@ class BackupAndRestore(StepCallback):
         result = self._run(function, *args)
       except Exception:
         if self._num_run == 0 and not self._resumes:
-          self._backup.delete()  # Nothing was trained. The next fit may be of a model that was mended.
+          self._backup.delete()  # Nothing was trained, and the next fit may have a corrected model.
         raise
       finally:
         self._args = None
@@ -217,7 +217,7 @@ class BackupAndRestore(StepCallback):
   def _save_position_if_due(self, number, place, iterator):
     """Begins a backup if one is due before the execution of this number, at this place in its epoch."""
     if number == 0:
-      # Without a backup of the beginning, a fit that begins again over a warm store would get the epoch after it.
+      # Without a backup of the beginning, a fit that begins again with a filled store would get the next epoch.
       is_due = not self._resumes
     elif self._save_freq == "epoch":
       is_due = place == 0
@@ -261,7 +261,7 @@ class BackupAndRestore(StepCallback):
 
 
 def _state_of(model, args):
-  """A scope in which the variables of `model` have the values that a step is given: on JAX, Keras holds them apart."""
+  """A scope in which the variables of `model` have the values of a step's arguments, which hold them on JAX."""
   if len(args) == 1:
     return contextlib.nullcontext()
   groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables)

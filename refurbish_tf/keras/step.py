@@ -2,9 +2,9 @@
 
 `fit` makes its iterator itself and shows it to no callback, but passes it to `model.train_function`. So a callback here
 replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric
-tells how long the step waited.
+says how long the step waited.
 
-This is all that the callbacks rely on of Keras beyond its public interface:
+Beyond Keras' public interface, the callbacks rely only on this:
 
 - `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`, if that is
   set. Each `fit` makes the list `History.epoch` again.
@@ -14,8 +14,8 @@ This is all that the callbacks rely on of Keras beyond its public interface:
   `_dataset`, and reads at most one step ahead.
 - A distribution of `keras.distribution` over several processes has `_is_multi_process`.
 
-`StepCallback` looks for the names when a callback is made, and `tests/keras/test_keras_versions.py` for all of it in each
-version that is supported.
+`StepCallback` checks the names when a callback is made, and `tests/keras/test_keras_versions.py` checks all of it with each
+supported version.
 """
 import functools
 import inspect
@@ -42,7 +42,7 @@ class StepCallback(keras.callbacks.Callback):
 
   def _need(self, cls, method, *names):
     """Raises RuntimeError if a method of Keras does not use these names, which are not part of its interface."""
-    # All bases count, as a wrapper that others put around the method may not lead to it.
+    # All bases count, because a wrapper that others put around the method may not lead to it.
     functions = [inspect.unwrap(vars(base)[method]) for base in cls.__mro__ if method in vars(base)]
     codes = [function.__code__ for function in functions if isinstance(function, types.FunctionType)]
     missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
@@ -106,7 +106,7 @@ class _Step:
 
 
 def epoch_iterator_of(name, model):
-  """What the running `fit` of `model` reads: the variable that it shows to no callback."""
+  """The epoch iterator of the running `fit` of `model`, a local variable that it shows to no callback."""
   frame = sys._getframe(1)
   while frame is not None:
     if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:

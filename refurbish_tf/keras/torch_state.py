@@ -1,9 +1,9 @@
-"""What PyTorch holds beside the variables of a Keras model."""
+"""State of PyTorch that is not in the variables of a Keras model."""
 import keras
 
 
 class _Held:
-  """A tensor, with what a backup needs of a variable of Keras."""
+  """A tensor with the part of the interface of a Keras variable that a backup needs."""
 
   def __init__(self, get, put):
     self._get = get
@@ -27,10 +27,10 @@ class _Held:
 
 
 def buffers(model):
-  """Those of PyTorch's modules in a Keras model, such as the means of its normalizations."""
+  """The buffers of PyTorch's modules in a Keras model, such as the means of its normalizations."""
   if keras.backend.backend() != "torch":
     return []
-  # The layers of a functional model are no submodules of it.
+  # The layers of a functional model are not its submodules.
   found = {id(buffer): buffer for layer in model._flatten_layers() for buffer in layer.buffers()}
   return [_Held(lambda buffer=buffer: buffer, buffer.copy_) for buffer in found.values()]
 

@@ -77,7 +77,7 @@ def jax_loader(
 class _Mover:
   """Sends arrays to a device or a sharding.
 
-  JAX never writes into memory that it was given: on the CPU an array is the pipeline's memory, and may be anybody's, too.
+  JAX never writes into memory that it was given. So on the CPU an array is the pipeline's memory, which others may also use.
   """
   exclusive = False
 
@@ -106,7 +106,7 @@ class _Mover:
       if self._is_global:
         return [self._jax.make_array_from_process_local_data(self._target, array) for array in arrays]
       return self._jax.device_put(arrays, self._target)
-    except (ValueError, AssertionError) as error:  # The second for a scalar.
+    except (ValueError, AssertionError) as error:  # AssertionError for a scalar.
       raise ValueError(
           f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as the "
           "sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component without a "

@@ -1,4 +1,4 @@
-"""What `torch_loader` and `jax_loader` share: epochs, and their state."""
+"""The common part of `torch_loader` and `jax_loader`: epochs, and their state."""
 from __future__ import annotations
 
 import collections
@@ -38,11 +38,11 @@ class Loader:
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
     self._epoch = None  # The newest one.
     self._next_number = 0  # Of the epoch that is begun next.
-    self._rest = None  # Of that epoch, if a state was loaded and is not read yet.
+    self._rest = None  # The rest of that epoch, if a state was loaded and is not read yet.
     self._told = None  # The number by which Lightning knows the epoch.
-    self._is_read_early = False  # By Lightning: a batch more than it trains on.
+    self._is_read_early = False  # Whether Lightning reads one batch more than it trains on.
     self._num_loads = 0
-    # Threads may share the epochs and the state. Reentrant for signal handlers, which run in the middle of anything.
+    # Several threads may use the epochs and the state. Reentrant, because signal handlers may run at any time.
     self._lock = threading.RLock()
 
   def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Loader:
 
   @property
   def batch_sampler(self) -> _BatchSampler:
-    return _BatchSampler(self)  # Where Lightning looks for a sampler that wants to know the epoch.
+    return _BatchSampler(self)  # Lightning gives the number of the epoch to the sampler that it finds here.
 
   def state_dict(self) -> dict[str, Any]:
     """The position after the last batch that was handed out, whatever is read ahead.
@@ -94,7 +94,7 @@ class Loader:
           "of the first one. Tell the number: .apply(tf.data.experimental.assert_cardinality(number)).")
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
-        # Between epochs, too: the stages that count them are on the workers.
+        # Also between epochs: the stages that count them are on the workers.
         raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       if self._rest is not None:
         state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
@@ -135,7 +135,7 @@ class Loader:
     unread = self._rest
     if self._epoch is not None:
       self._epoch.leave()
-    self._epoch = self._rest = None  # Reading ahead, they would take the stages on to their next epoch.
+    self._epoch = self._rest = None  # By reading ahead they would begin the stages' next epoch.
     self._num_loads += 1
     try:
       with positions.unchanged_on_error(self._stages):
@@ -161,7 +161,7 @@ class Loader:
       return False
     if self._told is not None and self._rest.told is not None:
       return self._told != self._rest.told
-    # Where the length is not known, Lightning asks for a batch before it tells the epoch.
+    # If the length is unknown, Lightning reads a batch before it gives the number of the epoch.
     return self._rest.batches.is_empty() and (self._rest.told is None or int(self._pipeline.cardinality()) >= 0)
 
   def _position(self):
@@ -169,7 +169,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Lightning begins epoch `number`. If it does not know how many batches that has, it has read the first one."""
+    """Called when Lightning begins epoch `number`. If it does not know the number of batches, it has read the first one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:
@@ -196,7 +196,7 @@ class _Epoch:
     self._loader = loader
     self._mover = loader._mover
     self._batches = None
-    self._num_loads = None  # The loader's when this was begun.
+    self._num_loads = None  # The loader's `_num_loads` when this epoch was begun.
     self._ended = False
 
   def __iter__(self):
@@ -228,7 +228,7 @@ class _Epoch:
     loader = self._loader
     number = loader.epoch
     batches = _Batches(loader) if loader._rest is None or loader._rest_is_over() else loader._rest.batches
-    # In this order: a signal's handler may ask for the state at any time.
+    # In this order, because a signal's handler may read the state at any time.
     self._num_loads, self.number, self._batches = loader._num_loads, number, batches
     loader._rest, loader._next_number = None, number + 1
 
@@ -241,7 +241,7 @@ class _Epoch:
 
 
 class _Batches:
-  """What the pipeline yields in an epoch, or its rest, on its way to the user."""
+  """The batches of an epoch, or of its rest, on their way to the user."""
 
   def __init__(self, loader):
     self._begin = loader._mover.begin
@@ -255,7 +255,7 @@ class _Batches:
       self._read()
 
   def is_empty(self):
-    """Whether none is left. Reads one to know."""
+    """Whether no batch is left. Reads one to find out."""
     self.read_ahead(0)
     return not self._on_their_way
 
@@ -268,7 +268,7 @@ class _Batches:
   def _read(self):
     """Reads a batch, or the error that comes in its place, or the end."""
     try:
-      # `next` of the iterator would take 35 us longer, also to pack them.
+      # The iterator's `next` would take 35 us longer, partly to pack the tensors.
       tensors = tf.raw_ops.IteratorGetNext(iterator=self.iterator._iterator_resource, **self._outputs)
       self._on_their_way.append((self._begin(tensors), None))
     except tf.errors.OutOfRangeError:
@@ -282,16 +282,16 @@ class _Rest:
 
   def __init__(self, loader, saved, state):
     self.saved, self.state = saved, state
-    self.told = saved.told  # The number by which Lightning knew the epoch, if it was told.
+    self.told = saved.told  # The number by which Lightning knew the epoch, if it gave one.
     self.batches = _Batches(loader)
 
 
 class _BatchSampler:
-  """Takes the number of the epoch, as Lightning tells a batch sampler's sampler when it begins one.
+  """Receives the number of the epoch, which Lightning gives to a batch sampler's sampler when an epoch begins.
 
-  Some versions of it go on from a checkpoint of an epoch's last batch with the end of that epoch, and ask for an empty rest.
-  Told another number than the state has, a loader begins another epoch. From a checkpoint of an epoch's end none loads the
-  loader's state: a new loader begins with the epoch that it is told.
+  Some versions of Lightning continue a checkpoint of an epoch's last batch with the empty rest of that epoch. If Lightning
+  gives another number than the state has, the loader begins another epoch. No version loads the loader's state from a
+  checkpoint of an epoch's end: a new loader begins with the epoch that Lightning gives.
   """
   batch_size = 1  # Lightning's DeepSpeed strategy asks for it.
 
@@ -307,7 +307,7 @@ class _BatchSampler:
 
 
 def _packer(element_spec):
-  """A function that packs a list of all but the Nones as `element_spec` has them."""
+  """A function that packs a list of tensors in the structure `element_spec`, whose Nones the list lacks."""
   flat = tf.nest.flatten(element_spec)
   if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in flat):
     def pack(tensors):

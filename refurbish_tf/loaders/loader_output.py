@@ -4,14 +4,14 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, none_tensor, util_nest as nest
 
-# That both PyTorch and JAX can take.
+# The dtypes that both PyTorch and JAX have.
 DTYPES = (
     tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
     tf.float32, tf.float64, tf.complex64, tf.complex128)
 # In place of `prefetch(AUTOTUNE)`: one batch to hand out, and one that is being made.
 _AUTOTUNED_BUFFER = 2
-# Datasets that hold no elements: to save them takes some microseconds, and waits for nothing. Below a refurbish stage
-# anything may stand, as its checkpoint has nothing of the source.
+# Datasets that hold no elements: saving them takes some microseconds, and waits for nothing. Before a refurbish stage any
+# dataset will do, because the stage's checkpoint has nothing of the source.
 _HOLDS_NOTHING = frozenset({
     "_BatchDataset", "_ConcatenateDataset", "_EchoDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset",
     "_PaddedBatchDataset", "_RandomDataset", "_RangeDataset", "_RepeatDataset", "_ShardDataset", "_SkipDataset",
@@ -21,11 +21,11 @@ _told_of_gpu = False
 
 
 class LoaderOutputDataset(dataset_ops.UnaryUnchangedStructureDataset):
-  """The elements of a dataset, with memory that can be handed over. Its checkpoint is of what has been handed out."""
+  """The elements of a dataset, in memory that can be handed over. Its checkpoint is at the last element handed out."""
 
   def __init__(self, input_dataset, buffer_size, num_ahead, exclusive):
     self._input_dataset = input_dataset
-    # Whether its checkpoint is of its input after the last element that was handed out.
+    # Whether its checkpoint is that of its input after the last element that was handed out.
     self.holds_nothing = buffer_size > 0 or num_ahead == 0
     self._name = None
     variant = native.ops().refurbish_tf_loader_output_dataset(
@@ -35,7 +35,7 @@ class LoaderOutputDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 def pipeline(function, dataset, num_ahead, exclusive):
-  """What the user has given to the loader `function`, with its end; raises unless it can be handed over.
+  """The dataset given to the loader `function`, with the end that hands it over; raises unless that is possible.
 
   `num_ahead` elements are on their way to a device, and not handed out. If `exclusive`, the user may write into them.
   """
@@ -87,7 +87,7 @@ def _check_elements(function, element_spec):
 
 
 def _without_prefetch(dataset):
-  """What is upstream of the `prefetch` at the end, and how many elements that reads ahead."""
+  """The dataset before the `prefetch` at the end, and how many elements that reads ahead."""
   upstream, most = dataset, 0
   while type(upstream).__name__ in ("_OptionsDataset", "_PrefetchDataset"):
     if type(upstream).__name__ == "_PrefetchDataset":
@@ -101,5 +101,5 @@ def _holds_nothing(dataset):
   if hasattr(dataset, "refurbish_stage"):
     return True
   if hasattr(dataset, "offload_stage"):
-    return dataset.seeded  # Else its checkpoint has the batches that are begun.
+    return dataset.seeded  # Otherwise its checkpoint has the batches that are begun.
   return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))

@@ -17,7 +17,7 @@ _LEAST_BYTES = 1 << 16
 
 
 class Saved(NamedTuple):
-  """What a state says."""
+  """The contents of a state."""
   position: dict
   iterator: list | None  # Parts of its checkpoint.
   described: dict
@@ -26,17 +26,17 @@ class Saved(NamedTuple):
 
 
 def of(stages, iterator, described, epoch, told):
-  """The state as a vector of uint8, in the epoch with the number `epoch`, or before it: then `iterator` is None.
+  """The state as a vector of uint8, in the epoch with the number `epoch`, or before it, if `iterator` is None.
 
-  `told` is the number by which the program knows the epoch, None if it told none.
+  `told` is the number by which the program knows the epoch, None if it gave none.
 
-  `described`, for JSON, must be equal where the state is loaded. The length is a power of two that, for a pipeline, does
-  not depend on the position: some libraries restore arrays only into arrays of the same shape.
+  `described`, for JSON, must be equal when the state is loaded. The length is a power of two that does not depend on the
+  position in a pipeline: some libraries restore arrays only into arrays of the same shape.
   """
   position, parts = positions.of(stages), []
   if iterator is not None:
     tensors = iterator._serialize_to_tensors()
-    # One by one, as a message of more than 2 GiB cannot be made.
+    # One by one, because a message cannot be larger than 2 GiB.
     parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
     if stages:
       position = json.loads(tensors["_STAGES"].numpy())
@@ -45,7 +45,7 @@ def of(stages, iterator, described, epoch, told):
       "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
-  # A bit for each sample is most of it: -1 while their number is unknown, and `offload` has none.
+  # A bit for each sample is most of it. `num_samples` is -1 while it is unknown, and missing for `offload`.
   samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
   state[:len(content)] = np.frombuffer(content, np.uint8)
@@ -53,7 +53,7 @@ def of(stages, iterator, described, epoch, told):
 
 
 def read(function, state):
-  """What the state says; ValueError if it is unfit."""
+  """The contents of the state; ValueError if they cannot be used."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
   body = content[size:size + int.from_bytes(content[size - 12:size - 4], "little")]
@@ -80,7 +80,7 @@ def as_array(function, state_dict):
   """What `state_dict()` has returned, as a vector of uint8."""
   state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
   if hasattr(state, "cpu"):
-    state = state.cpu()  # Of PyTorch, perhaps on a device.
+    state = state.cpu()  # A tensor of PyTorch, perhaps on a device.
   try:
     array = None if state is None else np.asarray(state)
   except (TypeError, ValueError, RuntimeError):
@@ -92,7 +92,7 @@ def as_array(function, state_dict):
 
 
 def position_of(state_dict):
-  """The position that a loader has saved, with the number of its epoch; None if it was not a loader."""
+  """The position that a loader has saved, with the number of its epoch; None if it was not a loader that saved it."""
   if not isinstance(state_dict, collections.abc.Mapping):
     return None
   function = "rtf.EpochPosition.joined"

@@ -83,7 +83,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
 
 
 def _tell_of_triton():
-  """Warns if the process will crash: TensorFlow has been imported before a Triton that does not bear it."""
+  """Warns that the process will crash if TensorFlow was imported before a Triton that cannot be imported after it."""
   try:
     triton = metadata.version("triton")
   except metadata.PackageNotFoundError:
@@ -156,6 +156,6 @@ class _ToCuda(_ToDevice):
     current = self._cuda.current_stream(self._device)
     current.wait_event(copied)
     for tensor in moved:
-      # Its memory is the copying stream's. Freed, it must not be used again before the current stream is done with it.
+      # Its memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done with it.
       tensor.record_stream(current)
     return moved

@@ -1,7 +1,7 @@
-"""What a pipeline yields of a few samples in its first epochs, without beginning one.
+"""Computes what a pipeline yields for a few samples in its first epochs, without beginning an epoch.
 
 A sample of `refurbish` is a function of an element of the source and of seeds. So the stage is not run: its functions are called
-with the seeds that the schedule gives them. Of what follows the stage there is a copy, which is given the results.
+with the seeds that the schedule gives them. The datasets after the stage are copied, and the copies are given the results.
 """
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from refurbish_tf._internal import dataset_graph, pipeline_warnings, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest, structure
 from refurbish_tf.plotting import schedule
 
-# Class names of datasets that a copy leaves out, as they keep, repeat or reorder samples.
+# Class names of datasets that a copy leaves out, because they keep, repeat or reorder samples.
 _LEFT_OUT = frozenset({"CacheDataset", "_AdaptiveEchoDataset", "_CachedDataset", "_EchoDataset", "_RepeatDataset"})
-# Those that change nothing of a few samples.
+# Class names of datasets that do not change a few samples.
 _HANDS_ON = frozenset({"_AssertCardinalityDataset", "_IgnoreErrorsDataset", "_OptionsDataset", "_PrefetchDataset", "_TakeDataset"})
 _MAPS = frozenset({"AugmentDataset", "_DenseToRaggedDataset", "_MapDataset", "_ParallelMapDataset"})
 _BATCHES = frozenset({"_BatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset"})
@@ -29,9 +29,9 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 
 @dataclasses.dataclass
 class Samples:
-  """The first samples of a dataset in its first epochs: of each epoch the samples, and whether it prepares them.
+  """The first samples of a dataset in its first epochs: for each epoch the samples, and whether they are fresh.
 
-  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples it yielded.
+  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples the stage yielded.
   """
   epochs: list[list[Any]]
   fresh: list[list[bool]]
@@ -43,7 +43,7 @@ class Samples:
 def samples_of(dataset, num_samples, num_epochs):
   """The `Samples` of a dataset."""
   found = stats.datasets("rtf.show", dataset)
-  # Datasets that rerandomize at each iteration are replaced by copies that begin again.
+  # Datasets that rerandomize at each iteration are replaced by copies that start over.
   swapped = {id(each): _random_again(each) for each in found if getattr(each, "_rerandomize", False)}
   with _undisturbed(found):
     made, depth = _elements(dataset, num_samples, num_epochs, swapped)
@@ -52,17 +52,17 @@ def samples_of(dataset, num_samples, num_epochs):
     raise ValueError(
         "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their number. "
         f"{_WAY_OUT}.")
-  # What follows the stage was given whole batches.
+  # The datasets after the stage were given whole batches, so there may be more samples.
   number = min([num_samples, *map(len, made.fresh)])
   made.epochs = [samples[:number] for samples in rows]
   return made
 
 
 def _elements(dataset, num_samples, num_epochs, swapped):
-  """The same, but for elements that may be batches, and in how many batches a sample is."""
+  """The `Samples` with elements that may be batches, and how many batches are nested around a sample."""
   keeper, path = _keeper(dataset)
   sizes = [int(tf.get_static_value(each._batch_size)) for each in path if type(each).__name__ in _BATCHES]
-  # Whole batches, whose static shapes hold.
+  # Whole batches, so that their static shapes are correct.
   size, depth = math.prod(sizes), len(sizes)
   if keeper is None:
     copy = dataset_graph.without_autotuner(_copied(dataset, swapped)).take(-(-num_samples // size))
@@ -70,7 +70,7 @@ def _elements(dataset, num_samples, num_epochs, swapped):
   if hasattr(keeper, "refurbish_stage"):
     made = _of_stage(keeper, num_samples, num_epochs, swapped)
   else:
-    # What the first epoch has kept is all that others read.
+    # Later epochs only read what the first one has kept.
     made, inner = _elements(keeper._input_dataset, num_samples, 1, swapped)
     made.epochs, made.fresh = made.epochs * num_epochs, made.fresh + [[False] * num_samples] * (num_epochs - 1)
     depth += inner
@@ -78,7 +78,7 @@ def _elements(dataset, num_samples, num_epochs, swapped):
     number = -(-len(elements) // size)
     given = _dataset_of([elements[k % len(elements)] for k in range(number * size)], keeper.element_spec)
     made.epochs[epoch] = list(_copied(dataset, {**swapped, id(keeper): given}))
-    # What was kept after the stage is the same in all epochs, whatever it is.
+    # Samples that a later dataset keeps are the same in all epochs, so their number is not checked.
     made.num_yielded = number * size if keeper is made.stage else None
   return made, depth
 
@@ -109,9 +109,9 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
 
 
 def _first_elements(stage, seed, order_seed, num_samples, swapped):
-  """Yields numbers of samples, and their elements of the source: those that the first epoch, or a stream, begins with."""
+  """Yields pairs of a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
   source = _copied(stage._input_dataset, swapped)
-  # Another stage, of the same order, that keeps nothing. The seed that a function gets has the sample's number.
+  # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's seed.
   numbered = type(stage)(
       dataset_graph.without_autotuner(source), _with_seed, None, 1, None,
       {"seed": seed, "order_seed": order_seed, "any_seed": False}, stage._order, 1, 0, "true", None, 0)
@@ -125,7 +125,7 @@ def _with_seed(*element, seed):
 
 
 def _called(wrapper, tensors, seed):
-  # As tf.data does, whatever devices there are.
+  # As in tf.data, even if there are other devices.
   with tf.device("CPU:0"):
     return list(wrapper.function(*tensors, *([] if seed is False else [tf.constant(seed)])))
 
@@ -139,7 +139,7 @@ def _dataset_of(elements, spec):
 
 
 def _rows(element, depth):
-  """The samples of an element, each of which is in `depth` batches."""
+  """The samples of an element that consists of `depth` nested batches."""
   if depth <= 0:
     return [element]
   # Not `tf.nest`, which would take a ragged tensor apart.
@@ -148,10 +148,10 @@ def _rows(element, depth):
 
 
 def _keeper(dataset):
-  """The last dataset that keeps samples between epochs, or None, and those after it; raises if there is not one at most."""
+  """The last dataset that keeps samples between epochs, or None, and those after it; raises if there are several."""
   if hasattr(dataset, "refurbish_stage") or type(dataset).__name__ in ("CacheDataset", "_CachedDataset"):
     return dataset, []
-  # The model, or workers that would begin an epoch, do a part of the work.
+  # The model does a part of the work, or workers do, which would begin an epoch.
   if type(dataset).__name__.startswith(("_OffloadDataset", "_DataServiceDataset")):
     raise _refusal(dataset)
   found = [_keeper(each) for each in dataset._inputs()]
@@ -169,7 +169,7 @@ def _refusal(dataset):
 
 
 def _copied(dataset, swapped):
-  """The dataset with others in place of some that it is made from, by their ids; itself if nothing in it has to change."""
+  """A copy of the dataset with the inputs whose ids are in `swapped` replaced; the dataset itself if nothing changes."""
   if id(dataset) in swapped:
     return swapped[id(dataset)]
   kind, before = type(dataset).__name__, dataset._inputs()
@@ -201,7 +201,7 @@ def _copied(dataset, swapped):
 
 
 def _random_again(dataset):
-  """`Dataset.random` from its first iteration on."""
+  """A copy of a `Dataset.random` that starts with its first iteration."""
   made = tf.raw_ops.RandomDatasetV2(
       seed=dataset._seed, seed2=dataset._seed2, seed_generator=tf.raw_ops.DummySeedGenerator(), rerandomize_each_iteration=True,
       output_types=dataset._flat_types, output_shapes=dataset._flat_shapes)
@@ -210,12 +210,12 @@ def _random_again(dataset):
 
 @contextlib.contextmanager
 def _undisturbed(datasets):
-  """Sets variables of functions, such as the seeds of Keras' layers, back afterwards."""
+  """Restores variables of functions, such as the seeds of Keras layers, afterwards."""
   variables = {id(each): each for dataset in datasets for wrapper in dataset._functions() for each in wrapper.function.graph.variables}
   before = [(each, each.value()) for each in variables.values()]
   try:
     with warnings.catch_warnings():
-      # The user's own stage has warned.
+      # The user's own stage has already warned.
       warnings.simplefilter("ignore", pipeline_warnings.PipelineWarning)
       yield
   finally:

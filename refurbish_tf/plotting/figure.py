@@ -7,13 +7,13 @@ import numpy as np
 
 FRESH, CACHED = "#e69f00", "#0072b2"
 _LEGEND = {True: "prepared in this epoch", False: "from the cache"}
-# Inches, at 100 dots an inch what a notebook is wide; of a column, so that its texts do not overlap; points.
+# A notebook's width in inches; the least width of a column, so that texts do not overlap; dots per inch; font size in points.
 _WIDTH, _LEAST_COLUMN, _DPI, _FONT = 9.6, 0.9, 100, 9
-# Of panels in a cell, each of which is 1 high.
+# The gap between panels of a cell, which are 1 high, and the most panels in a line.
 _GAP, _MOST_IN_LINE = 0.03, 4
-# Of classes and boxes: Okabe and Ito's colours, without those of the frames, and others.
+# Colours of classes and boxes: Okabe and Ito's, without those of the frames, and others.
 _COLOURS = ("#009e73", "#cc79a7", "#f0e442", "#56b4e9", "#d55e00", "#8c564b", "#9467bd", "#17becf")
-# The class of a mask's pixels that do not count, by custom.
+# By custom, the class of mask pixels that do not count.
 _VOID = 255
 
 
@@ -28,17 +28,17 @@ def matplotlib():
 
 
 def new_figure():
-  """A figure that a notebook shows once, and `pyplot.show` elsewhere."""
+  """A figure that a notebook shows once. Elsewhere, `pyplot.show` shows it."""
   plot = matplotlib()
   figure = plot.pyplot.figure(figsize=(_WIDTH, _WIDTH), dpi=_DPI, layout="constrained")
   if plot.get_backend().lower() in ("agg", "inline", "module://matplotlib_inline.backend_inline"):
-    # It would be shown at the end of the cell, and as its value.
+    # Otherwise it would be shown twice: at the end of the cell, and as the value of the cell.
     plot.pyplot.close(figure)
   return figure
 
 
 def draw(figure, rows, columns, visible):
-  """Draws rows of cells. `visible`: by view a function that makes its images 0 to 1.
+  """Draws rows of cells. `visible`: a dict from views to functions that scale their images to 0 to 1.
 
   A row is a title, or None if each cell has its own, and cells: panels, a text, and whether they are fresh, or None.
   """
@@ -62,7 +62,7 @@ def draw(figure, rows, columns, visible):
         spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
       place.set_title(text, fontsize=_FONT, parse_math=False)
     if title:
-      # It reaches over the columns, and must not widen the first one. Images of a row may differ in height.
+      # It spans the columns, must not widen the first one, and is above the tallest image of the row.
       tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
       line[0].annotate(
           textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords=(line[0].transAxes, tallest.transAxes),
@@ -78,7 +78,7 @@ def draw(figure, rows, columns, visible):
 
 
 def _arranged(panels):
-  """Where the panels of a cell are, each its left, top and width, and the width and height of the cell."""
+  """The left, top and width of each panel of a cell, and the width and height of the cell."""
   length = -(-len(panels) // -(-len(panels) // _MOST_IN_LINE))
   made, left = [], 0
   for number, panel in enumerate(panels):
@@ -116,7 +116,7 @@ def _overlay(kind, values):
     values = np.where(np.isfinite(values), values, 0).astype(np.float64)
     size = np.sqrt((values**2).sum(axis=-1))
     size /= max(size.max(), 1e-9)
-    # The hue says where a pixel moves, or vectors point: red to the right, green down, cyan to the left, violet up.
+    # The hue is the direction in which a pixel moves, or vectors point: red to the right, green down, cyan to the left, violet up.
     x, y = (values[..., begin:values.shape[-1] // 2 * 2:2].sum(axis=-1) for begin in (0, 1))
     made = matplotlib().colormaps["hsv"](np.arctan2(y, x) / (2 * np.pi) % 1) if kind in ("flow", "vectors") else (
         matplotlib().colormaps["magma"](size))
@@ -125,7 +125,7 @@ def _overlay(kind, values):
   made = np.zeros((*values.shape[:2], 4))
   for channel in range(values.shape[-1]):
     classes = values[..., channel].astype(np.int64)
-    # Several channels have a colour each.
+    # If there are several channels, each has its own colour.
     for found in set(np.unique(classes)) - {0}:
       colour = "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
       made[classes == found] = matplotlib().colors.to_rgba(colour, 0.45)

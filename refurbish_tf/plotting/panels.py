@@ -1,4 +1,4 @@
-"""What is to be drawn of a sample: its images, what follows them, and its labels in words."""
+"""What is drawn for a sample: its images, their targets, and its labels in words."""
 from __future__ import annotations
 
 import dataclasses
@@ -14,11 +14,11 @@ from refurbish_tf.augment.target_kinds import BOXES, IMAGE_NAMES, KEY_POINTS, na
 from refurbish_tf.augment.target_hints import leaves
 
 _LABELS = ("label", "labels", "class", "classes", "category")
-# Of a matrix that is taken for an image without channels.
+# The smallest side of a matrix that is taken for an image without channels.
 _SMALLEST_SIDE = 8
-# Beyond 0 and 1, as by bfloat16.
+# The tolerance for rounding, such as to bfloat16.
 _ROUNDED = 0.02
-# Pairs of the mean and the standard deviation by which images are normalised: of 0 to 1, of 0 to 255, to -1 to 1, ImageNet's.
+# Common normalisations, pairs of mean and standard deviation: images of 0 to 1, of 0 to 255, of -1 to 1, and ImageNet's.
 _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])))
 
 
@@ -27,7 +27,7 @@ class Panel:
   """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height, width,
   channels], `boxes` of a row's number, the corners x, y, x, y and a text, `points` of a row's number and x, y, all in pixels.
 
-  `view` is what it is an image of: all of one view have a common range of values.
+  `view`: panels with the same view have a common range of values.
   """
   image: np.ndarray
   view: Any
@@ -39,8 +39,8 @@ class Panel:
 def kinds_of(targets, sample, of_stage=None):
   """The kinds of `checked_targets` by path in a sample.
 
-  With `of_stage`, what the stage yields, the targets are those of the stage: functions may have put them into another place,
-  where the same numbers are.
+  With `of_stage`, a sample as the stage yields it, the targets are those of the stage. If a later function has moved a component, it
+  is found by its values.
   """
   found, there = {}, _arrays(sample)
   before = {} if of_stage is None else _arrays(of_stage)
@@ -60,23 +60,23 @@ def kinds_of(targets, sample, of_stage=None):
 
 
 def _inside(path, there, sample):
-  """Where the component is, or of a dict of boxes and labels the boxes."""
+  """The path of the component or, if that is a dict of boxes and labels, of the boxes, in a list."""
   path = (0, *path) if isinstance(sample, tuple) and isinstance(path[0], str) else path
   return [path] if path in there else [
       each for each, value in there.items() if each[:len(path)] == path and value.ndim > 1]
 
 
 def _is_same(value, before):
-  """Whether it is what it was, but for a dimension of 1, or rows of padding."""
+  """Whether the values are equal, apart from dimensions of 1 and rows of padding."""
   value = value[:len(before)] if value.ndim and before.ndim else value
   return np.array_equal(np.squeeze(value), np.squeeze(before))
 
 
 def _arrays(sample):
-  """NumPy's arrays by path."""
+  """The components as NumPy arrays, by path."""
   made = {}
   for path, value in leaves(sample):
-    # Rows of -1 are padding to boxes and points, too.
+    # Rows of -1 are also padding for boxes and points.
     value = value.to_tensor(-1) if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating else value
     value = tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
     made[path] = np.asarray(tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value)
@@ -96,7 +96,7 @@ def panels_of(sample, kinds, class_names, most_frames):
         "from before they become something else.")
   labels = {path: value for path, value in others.items() if path not in images}
   of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES and there[place].ndim > 1}
-  # The one that the others follow comes first.
+  # The image that targets follow comes first.
   main = min(images, key=lambda path: (not {*path}.intersection(IMAGE_NAMES), path[:1] != (0,)))
   images.update((path, there[path]) for path, kind in kinds.items() if kind == "image")
   following = {place: kind for place, kind in kinds.items() if kind != "image"}
@@ -131,7 +131,7 @@ def _decoded(files):
 
 
 def _follow(panel, kind, value, texts):
-  """Adds what follows the image of a panel, boxes with their texts."""
+  """Adds a target to a panel, boxes with their texts."""
   height, width = panel.image.shape[:2]
   if kind in BOXES:
     value = value.reshape(-1, 4)
@@ -157,7 +157,7 @@ def _name(value, class_names):
 
 
 def _label(others, class_names):
-  """Scalars in words, and vectors of fractions, such as a mixed label: what has most of them."""
+  """Labels in words: scalars, and the largest entries of vectors of fractions, such as mixed labels."""
   words = []
   for path, value in others.items():
     name = next((f"{key} " for key in path[-1:] if isinstance(key, str) and key not in _LABELS), "")
@@ -171,10 +171,10 @@ def _label(others, class_names):
 
 
 def visible(images, normalization=None):
-  """Returns a function that makes images of one view 0 to 1, [height, width] or with 3 or 4 channels, all in the same way.
+  """Returns a function that scales images of one view to 0 to 1, all in the same way: [height, width], or 3 or 4 channels.
 
-  `normalization`: the mean and the standard deviation of the stage, or None. They are undone, or those that are usual, if this makes
-  it images: a function may have changed them again.
+  `normalization`: the mean and the standard deviation of the stage, or None. The function undoes it, or a common normalisation if the
+  result would not be 0 to 1, because another function may have changed the images.
   """
   known = [] if normalization is None else [normalization, tuple(each / 255 for each in normalization)]
   for mean, std in (*known, *_USUAL):

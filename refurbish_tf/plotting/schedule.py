@@ -25,7 +25,7 @@ def _key(seed, purpose):
 
 
 def seed_of(seed, purpose, counter, index):
-  """What a function is given for a sample. The counter is the generation or the epoch."""
+  """The seed that a function is given for a sample. The counter is the generation or the epoch."""
   word = _mix((index << 32 | counter) ^ _key(seed, purpose))
   return np.uint32([word >> 32, word & 2**32 - 1]).astype(np.int32)
 

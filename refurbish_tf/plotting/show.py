@@ -1,4 +1,4 @@
-"""A look at the samples: `rtf.show`."""
+"""Draws samples: `rtf.show`."""
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -11,7 +11,7 @@ from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 from refurbish_tf.plotting import copies, figure as figures, panels
 
-# Of a row of clips.
+# How many frames a row of clips shows.
 _MOST_FRAMES = 12
 
 
@@ -94,14 +94,14 @@ def _of_dataset(dataset, targets, num_samples, num_epochs):
 
 
 def _of_layers(layers, given, targets, num_outcomes):
-  """The same of what each layer makes of an image."""
+  """The same rows for layers: what each makes of an image."""
   rows, element = [], given if type(given) is tuple else (given,)
   image = tf.convert_to_tensor(composition.image_of(element[0]))
-  # None for a single image, for which layers need not draw apart.
+  # True for a clip, None for a single image.
   clips = image.shape.rank == (1 if image.dtype == tf.string else 4) or None
   groups = []
   for layer in map(composition.flattened, ([each] for each in layers)):
-    # Both layers of a policy.
+    # The two layers of AutoAugment stay together.
     if groups and getattr(groups[-1][-1], "hands_on", None) and getattr(layer[0], "takes_over", None):
       groups[-1] += layer
     else:
@@ -122,7 +122,7 @@ def _drawn(rows, columns, normalization, class_names, figure):
   for number, (title, cells) in enumerate(rows):
     cells = [(*panels.panels_of(sample, kinds, class_names, most_frames), fresh) for sample, kinds, fresh in cells]
     for panel in (panel for found, *_ in cells for panel in found):
-      # Layers may make values of other ranges. Those of samples are alike.
+      # Each layer may have another range of values; all samples have the same.
       panel.view = panel.view if title is None else (number, panel.view)
       views.setdefault(panel.view, []).append(panel.image)
     texts = {text for _, text, _ in cells}

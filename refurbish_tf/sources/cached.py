@@ -1,4 +1,4 @@
-"""The elements of a source by index, of which some are kept: `rtf.sources.cached`."""
+"""Keeps elements of a source that is read by index: `rtf.sources.cached`."""
 from __future__ import annotations
 
 import os
@@ -82,12 +82,12 @@ def cached(
 
 
 class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
-  """Yields the elements of its input, of which some are kept."""
+  """Yields the elements of its input, and keeps them as far as there is room."""
 
   def __init__(self, input_dataset, store, num_parallel_reads):
     self._name = None
     self._input_dataset = input_dataset
-    # Names what is kept in every graph that the op ends up in.
+    # Names the kept elements in every graph that contains the op.
     stage = native.ops().refurbish_tf_stage_name()
     # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
     self._store = store
@@ -141,7 +141,7 @@ def _check_files(store, files):
 
 
 def _without_fusion(source):
-  """The source without a rewrite that makes a stream of a `map` and `batch` by index, unless its options ask for it."""
+  """The source without the fusion of `map` and `batch`, which is not read by index, unless its options ask for it."""
   given = (source.options() if tf.executing_eagerly() else source._options_attr).experimental_optimization
   if given.map_and_batch_fusion is not None:
     return source

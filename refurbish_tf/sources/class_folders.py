@@ -12,7 +12,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, dataset_graph, pipeline_warnings
 
 SUBSETS = ("training", "validation", "both")
-# Where a name has a date or a number after its dot, each file has an extension of its own.
+# The most extensions shown: with dates or numbers after the dot, each file has its own.
 EXTENSIONS_SHOWN = 5
 
 # macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with thumbnails.
@@ -28,7 +28,7 @@ ONE_CLASS = (
     "{method} finds one class in {directory}, {name!r}, and all its files are in directories of their own, such as {inner}: all get label 0. "
     "If those are the classes, read {method}({deeper!r}). If it is one class, give class_names.")
 
-# The function that asks, what the files are, the ends of their names, and what to do without directories.
+# The calling function, what the files are, the ends of their names, and advice if there are no directories.
 Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=[""])
 
 
@@ -38,7 +38,7 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   _check_split(validation_split, subset, seed)
 
   def is_taken(path):
-    # macOS puts a file of this name beside each file that it copies to another disk.
+    # macOS adds a file with such a name for each file that it copies to another disk.
     return path.lower().endswith(kind.formats) and not os.path.basename(path).startswith("._")
 
   with _listing_errors(directory):
@@ -99,8 +99,8 @@ def find(directory, class_names, validation_split, subset, seed, kind):
 
 
 def _by_extension(names):
-  """How many of the files have which extension, the commonest first: "3 .heic, 1 .ds_store, 1 without an extension"."""
-  # As for images, all from the last dot on, even of a name that begins with it.
+  """The number of files by extension, the most common first: "3 .heic, 1 .ds_store, 1 without an extension"."""
+  # As for images, the extension begins at the last dot, even if the name begins with it.
   extensions = (name.lower().rpartition(".") for name in names)
   counts = collections.Counter(f"{dot}{end}" if dot and end else "without an extension" for _, dot, end in extensions)
   ranked = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
@@ -123,18 +123,18 @@ class _Files:
       raise ValueError(f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
 
   def directories(self, directory):
-    """The sorted names of the directories in it, without hidden ones and those of operating systems."""
+    """The sorted names of the directories in a directory, without hidden ones and those of operating systems."""
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
     for name in names:
       path = self.join(directory, name)
-      # A class would be missing, and the others' labels would move.
+      # Without it a class would be missing, and the labels of later classes would shift.
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
             f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to.")
     return [name for name in names if not name.startswith(".") and name not in _OF_SYSTEMS and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):
-    """The sorted paths of the files in and below it, without those of operating systems."""
+    """The sorted paths of the files in and below a directory, without those of operating systems."""
 
     def fail(error):
       raise error
@@ -146,7 +146,7 @@ class _Files:
 
 @contextlib.contextmanager
 def _listing_errors(directory):
-  """Turns what file systems raise into ValueErrors."""
+  """Turns errors of file systems into ValueErrors."""
   try:
     yield
   except (OSError, UnicodeEncodeError, tf.errors.OpError) as error:

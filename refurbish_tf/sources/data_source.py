@@ -20,7 +20,7 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
-# Sequences of whole numbers to tf.data.
+# tf.data treats them as sequences of whole numbers.
 _BUFFERS = bytearray, memoryview
 # Error codes, as in tf.errors.
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
@@ -118,7 +118,7 @@ def _check_source(source):
       raise TypeError(
           f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
           "tf.data.Dataset.from_generator.")
-  # These have another idea of source[i]. Few of them would fail.
+  # For these, source[i] is not element i. Few of them would fail.
   for each in type(source).__mro__:
     library = str(each.__module__).partition(".")[0]
     if (library, each.__name__) in _BY_NAME:
@@ -151,7 +151,7 @@ _BY_NAME = {
 
 
 def _length(source):
-  """Arrays of zarr and the like have a shape alone."""
+  """The number of elements. Arrays such as zarr's have a shape, but no `__len__`."""
   return len(source) if hasattr(type(source), "__len__") else int(source.shape[0])
 
 
@@ -163,7 +163,7 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     self._element_spec = element_spec
     batch_reads = batch_reads if hasattr(type(source), "__getitems__") else 1
     reader = _Reader(source, element_spec, batch_reads, exclusive=num_parallel_reads == 1)
-    # TensorFlow has their names and weak references, so the source is freed with the last reference to this dataset.
+    # TensorFlow has only their names and weak references, so the source is freed with the last reference to this dataset.
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
       # A dataset built in a function lives as long as the graph, not only during the call.
@@ -203,7 +203,7 @@ def _traced(name, element_spec, num_elements):
 
 
 class _Owner:
-  """A source and the lock that its readers hold, unless it is safe for several at once."""
+  """A source and the lock that its readers hold, unless several may read it at once."""
 
   # By the id of the source, which is unique while an owner holds the source.
   _owners = weakref.WeakValueDictionary()
@@ -211,7 +211,7 @@ class _Owner:
 
   def __init__(self, source):
     self.source = source
-    # Reentrant, as a source may read itself through a dataset.
+    # Reentrant, because a source may read itself through a dataset.
     self.lock = threading.RLock()
 
   @classmethod
@@ -228,7 +228,7 @@ class _OtherLength(Exception):
 
 
 class _Reader:
-  """Reads elements for TensorFlow: returns a code and a message for each, then its arrays."""
+  """Reads elements for TensorFlow: returns their codes, their messages, then the arrays of all of them."""
 
   def __init__(self, source, element_spec, batch_reads, exclusive):
     self._owner = _Owner.of(source)
@@ -240,14 +240,14 @@ class _Reader:
     self._components = [_Component(*each) for each in zip(nest.flatten(element_spec), _names(element_spec))]
     self._no_arrays = [component.nothing for component in self._components]
 
-  # These catch every exception, even one that should end the program: TensorFlow would not know which element it is of.
+  # Both catch every exception, even one that should end the program: TensorFlow could not name its element.
 
   def read_one(self, indices):
     index = int(indices[0])
     with self._lock:
       try:
         self._check_length()
-        if index == self.num_elements:  # The end: only its length was asked for.
+        if index == self.num_elements:  # A read at the end only checks the length.
           return _returned([(_OK, "", self._no_arrays)])
         element = self._owner.source[index]
       except BaseException as error:
@@ -260,10 +260,10 @@ class _Reader:
     with self._lock:
       try:
         self._check_length()
-        # A copy, as the source may change it.
+        # A copy, because the source may change the list.
         elements = self._owner.source.__getitems__(list(indices))
       except BaseException as error:
-        if not isinstance(error, _OtherLength):  # Which it is for each of them, read alone.
+        if not isinstance(error, _OtherLength):  # `read_one` raises it again.
           self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
@@ -339,7 +339,7 @@ class _Component:
     self.nothing = np.array(b"", object) if spec.dtype == tf.string else np.zeros((), self._dtype)
 
   def array(self, value):
-    """The component as an array. TypeError or ValueError if it does not match the spec."""
+    """The component as an array. Raises TypeError or ValueError if it does not match the spec."""
     array = as_array(value, self._name)
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
@@ -348,7 +348,7 @@ class _Component:
             "it in the source, or give the dtype of all elements in element_spec.")
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
-      # What numpy.asarray makes of an empty list.
+      # numpy.asarray gives an empty list the shape (0,).
       empty = [0, *(size or 0 for size in self._shape[1:])]
       way = f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). " if array.shape == (0,) and len(empty) > 1 else ""
       if not way or not self._spec.shape.is_compatible_with(empty):
@@ -400,12 +400,12 @@ def as_array(value, name):
     tf.as_dtype(array.dtype)
   except TypeError:
     raise TypeError(f"{name} has dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
-  # A copy, as TensorFlow would keep using the array's memory, which the source may overwrite.
+  # A copy, because TensorFlow would keep using the array's memory, which the source may overwrite.
   return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _without_buffers(element):
-  """The element with its buffers of bytes as bytes, and others as arrays: to tf.data they are sequences, as tuples are."""
+  """Converts buffers of bytes to bytes, and other buffers to arrays. tf.data would treat them as sequences, like tuples."""
   if isinstance(element, _BUFFERS):
     view = memoryview(element)
     return bytes(view) if view.ndim == 1 and view.format in ("B", "b", "c") else np.asarray(view)
@@ -417,7 +417,7 @@ def _without_buffers(element):
 
 
 def _check_not_of_pyarrow(value, name):
-  """Raises TypeError for a scalar or buffer of pyarrow: numpy.asarray takes its bytes for numbers from -128 to 127."""
+  """Raises TypeError for a scalar or buffer of pyarrow: numpy.asarray would read bytes as numbers from -128 to 127."""
   for way_out in ("as_py", "to_pybytes"):
     if hasattr(value, way_out):
       raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
@@ -447,7 +447,7 @@ def _first_spec(source):
         "Check what it is made from, or give element_spec.")
   with _Owner.of(source).lock:
     element = source[0]
-  # Some are structures to tf.data, too, but cannot be made again.
+  # tf.data treats some of them as structures, but cannot rebuild them.
   _check_not_of_pyarrow(element, "Element 0 of the source of data_source")
   element = _without_buffers(element)
   values = nest.flatten(element)
@@ -463,7 +463,7 @@ def _first_spec(source):
 
 def _names(element):
   """Names of the components of an element, or of its spec, for messages."""
-  # With tf.data's idea of components, for which a list is one.
+  # As in tf.data, a list is one component.
   paths = util_nest.flatten_with_joined_string_paths(nest.map_structure(lambda _: None, element))
   return [f"its component {path!r}" if path else "it" for path, _ in paths]
 

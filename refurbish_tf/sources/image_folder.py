@@ -99,6 +99,6 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
     return tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)
 
   def files_fingerprint(self):
-    # Of the names relative to the directory, which may be moved.
+    # Names are relative to the directory, which may be moved.
     names = (os.fsencode(path)[len(self._directory):].lstrip(b"/") for path in self.file_paths)
     return fingerprint.of_strings(self._labels.tobytes(), *names)

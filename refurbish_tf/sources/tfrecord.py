@@ -10,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops
 
-# Lies beside the files, so a glob of these may match it.
+# It is in the directory of the files, so a glob may match it.
 INDEX_DIRECTORY = b".refurbish_tf"
 
 
@@ -133,7 +133,7 @@ def _path(path, name):
   if not isinstance(path, (str, bytes, os.PathLike)) or not os.fspath(path):
     kind = ValueError if isinstance(path, (str, bytes)) else TypeError
     raise kind(f"{name} must be paths, strings or os.PathLike that are not empty, got {path!r}.")
-  # A name need not be UTF-8; fsencode returns the bytes of such names, too.
+  # A name need not be UTF-8; fsencode also returns the bytes of such names.
   path = os.fsencode(path)
   checks.check_file_system(name, path)
   return checks.absolute_path(name, path)

@@ -26,7 +26,7 @@ _AS_A_LIST = " Pass files without classes as a list, such as sorted(glob.glob(..
 _FRAMES = str(pathlib.Path(__file__).with_name("video_frames.py"))
 # How many files an error names.
 _MOST_NAMED = 5
-# PyAV's objects are not for several threads.
+# PyAV's objects are not thread-safe.
 _here = threading.Lock()
 
 
@@ -154,7 +154,7 @@ def _checked_windows(windows, num_files):
 
 
 def _windows_of(counts, span, step):
-  """All windows of files with so many frames: pairs of a file and a frame."""
+  """All windows of files with these numbers of frames: pairs of a file and its first frame in the clip."""
   numbers = np.maximum(0, (counts - span) // step + 1)
   if not numbers.sum():
     raise ValueError(
@@ -165,7 +165,7 @@ def _windows_of(counts, span, step):
 
 
 class _Module:
-  """Pickled as what `video_frames.py` defines, without the package, which imports TensorFlow."""
+  """Unpickled as a dict of what `video_frames.py` defines, without importing the package, and so TensorFlow."""
 
   def __reduce__(self):
     return runpy.run_path, (_FRAMES,)
@@ -182,13 +182,13 @@ class _Decoders:
 
   def __init__(self, processes, frame_rate):
     self.processes, self._sent = processes, pool.Sent(pickle.dumps(_Call()))
-    # As exact as people mean 29.97 and 23.976.
+    # The nearest fraction, so that decimals such as 29.97 and quotients such as 30000 / 1001 are exact.
     self.rate = frame_rate if frame_rate is None else str(fractions.Fraction(float(frame_rate)).limit_denominator(1001))
-    # Processes stay as long as this lives.
+    # The processes stay as long as this object lives.
     self._sent.traced.add(self)
 
   def call(self, path, **wanted):
-    """An array; ValueError says what is wrong with the file, RuntimeError that its processes die."""
+    """Returns an array. Raises ValueError if something is wrong with the file, RuntimeError if its processes die."""
     request = json.dumps({"path": path, "rate": self.rate, **wanted}).encode()
     whose = f"video_clips: {checks.printable_path(path)}"
     if not self.processes:
@@ -210,7 +210,7 @@ class _Decoders:
     return made
 
   def counts(self, paths):
-    """The numbers of frames of files, int64. ValueError names those that cannot be used."""
+    """The numbers of frames of files, int64. Raises ValueError that names files that cannot be used."""
 
     def count(path):
       try:
@@ -228,11 +228,11 @@ class _Decoders:
 
 
 class _Clips:
-  """A source in Python, whose element i is the clip of window i."""
+  """A Python source whose element i is the clip of window i."""
 
   def __init__(self, paths, labels, windows, counts, decoders, offsets):
     self.paths, self.labels, self.windows, self.decoders = paths, labels, windows, decoders
-    # How many frames each file has, None if nobody has looked; and the frames of a clip, from its first one on.
+    # The number of frames of each file, or None if they were not counted; the frames of a clip, relative to its first one.
     self.counts, self.offsets = counts, offsets
 
   def __len__(self):
@@ -258,11 +258,11 @@ class _VideoClipsDataset(_DataSourceDataset):
     spec, labels = tf.TensorSpec([len(clips.offsets), None, None, 3], tf.uint8), clips.labels
     if labels is not None:
       spec = spec, tf.TensorSpec(labels.shape[1:], tf.string if labels.dtype == object else labels.dtype)
-    # One more than processes: it brings a clip here while they decode.
+    # One more read than processes, so that a clip is copied while all of them decode.
     super().__init__(clips, spec, 1, clips.decoders.processes + 1)
 
   def files_fingerprint(self):
-    # Of names relative to a directory that all are in, which may be moved.
+    # Names are relative to a common directory, which may be moved.
     common = os.path.commonpath(list(map(os.path.dirname, self.video_paths)))
     names = (os.fsencode(os.path.relpath(path, common)) for path in self.video_paths)
     facts = (None if each is None else np.asarray(each).tolist() for each in (self._clips.labels, self._clips.counts))

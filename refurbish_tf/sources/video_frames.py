@@ -14,10 +14,10 @@ import numpy as np
 
 # Files that a process keeps open. A decoder for 4K holds hundreds of megabytes.
 _MOST_OPEN = 2
-# Where to decode from: the last key frame; the one before, as after some key frames only parts of the next frames come; the beginning,
-# as not all formats seek where they should.
+# Where to start decoding, in this order: the last key frame; the one before it, because after some key frames the next frames are
+# incomplete; the beginning, because some formats do not seek correctly.
 _KEYS_BACK = (0, 1, None)
-# Frames of all files whose times a process remembers, 8 bytes each.
+# How many frame times a process remembers for all files, 8 bytes each.
 _MOST_TIMES = 1 << 22
 
 _videos = collections.OrderedDict()
@@ -33,11 +33,11 @@ class _Refused(Exception):
 
 
 class _Lost(Exception):
-  """A frame did not come where it should have."""
+  """A frame was not decoded where it should have been."""
 
 
 def call(request, rng):
-  """Counts frames, or returns a clip, as `request` says in JSON. Returns bytes that say what is wrong with the file."""
+  """Counts frames, or returns a clip, as `request` says in JSON. For a faulty file, returns a message as bytes."""
   wanted = json.loads(request)
   path, rate = wanted["path"], wanted["rate"] and fractions.Fraction(wanted["rate"])
   try:
@@ -65,7 +65,7 @@ def _opened(path):
 
 
 def _key_of(path):
-  """Another one once the file has been replaced."""
+  """A key that changes if the file is replaced."""
   status = os.stat(path)
   return path, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -98,16 +98,16 @@ class _Video:
       self.close()
     # A playlist in place of a video must not lead to other machines.
     self._container = av.open(self._path, metadata_errors="ignore", options={"protocol_whitelist": "file"})
-    # Not the cover of an audio file.
+    # Without the cover of an audio file.
     streams = [each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
     if not streams:
       raise _Refused("has no video, only audio or other streams")
     self._stream = streams[0]
     codec = self._stream.codec_context
     codec.thread_type, codec.thread_count = "NONE", 1
-    # Otherwise FFmpeg paints over what it cannot decode.
+    # Otherwise FFmpeg conceals the pixels that it cannot decode.
     codec.options = {"err_detect": "explode"}
-    # What is decoded next, and the time of the last frame.
+    # An iterator of the next frames, and the time of the last one.
     self._decoded = self._at = None
 
   def count(self, rate):
@@ -126,7 +126,7 @@ class _Video:
     return sum(not each.is_discard for each in entries)
 
   def _index(self):
-    """Reads the whole file and decodes nothing."""
+    """The `_Index`. To make it, the whole file is read, but nothing is decoded."""
     if self._key not in _indices:
       _indices[self._key] = self._read_index()
       while len(_indices) > 1 and sum(len(each.times) for each in _indices.values()) > _MOST_TIMES:
@@ -136,7 +136,7 @@ class _Video:
 
   def _read_index(self):
     listed = self._num_listed()
-    # VP8 has packets of frames that are never shown, by a bit that they begin with.
+    # VP8 has packets of frames that are never shown; a bit at their beginning says so.
     is_vp8 = self._stream.codec_context.name == "vp8"
     packets = []
     for packet in self._container.demux(self._stream):
@@ -151,7 +151,7 @@ class _Video:
       raise _Refused(f"is damaged: its header lists {listed:,} frames, but {len(shown):,} can be read")
     if None in shown or len(set(shown)) < len(shown):
       return _Index(range(len(shown)), [], [])
-    # In the order of the file, by which formats seek, a key frame comes before it is shown.
+    # Formats seek by the order of the file, where a key frame comes before the time at which it is shown.
     keys = sorted((pts, pts if dts is None else dts) for pts, dts, is_key, _ in packets if is_key and pts is not None)
     return _Index(array.array("q", sorted(shown)), [pts for pts, _ in keys], [start for _, start in keys])
 
@@ -161,11 +161,11 @@ class _Video:
       return len(times)
     if not index.key_times:
       raise _Refused("has frames without a time of their own, so frame_rate cannot choose among them; leave frame_rate out")
-    # One unit more, by which formats round.
+    # One unit more, because formats round times.
     return int((times[-1] - times[0] + 1) * self._stream.time_base * rate) + 1
 
   def clip(self, numbers, rate, count):
-    """The frames of these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or None."""
+    """The frames with these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or None."""
     index = self._index()
     times, found = index.times, self._num_at(index, rate)
     if count not in (None, found) or max(numbers) >= found:
@@ -192,7 +192,7 @@ class _Video:
     return made
 
   def _frame(self, time, keys_back):
-    """The pixels of the frame at this time, decoded from a key frame before it. Raises `_Lost` if it does not come."""
+    """The pixels of the frame at this time, decoded from a key frame before it. Raises `_Lost` if it is not found."""
     index = self._index()
     place = bisect.bisect_right(index.key_times, time) - 1
     may_seek = keys_back is not None and place >= keys_back
@@ -216,7 +216,7 @@ class _Video:
       try:
         yield from packet.decode()
       except av.error.InvalidDataError:
-        # Frames that come after a key frame and are shown before it may need those before it.
+        # Frames stored after a key frame but shown before it may need frames from before it.
         if key_time is None or packet.pts is None or packet.pts >= key_time:
           raise
 

@@ -1,4 +1,4 @@
-"""A store on disk knows what its samples were prepared with, and warns of another function or other files."""
+"""A store on disk knows the function and files that prepared its samples, and warns if they have changed."""
 import os
 import shutil
 
@@ -21,7 +21,7 @@ def fixture_made_here():
 
 @pytest.fixture(scope="module")
 def other_processes():
-  """The fingerprints of `traced_functions` in other processes, each with another order and other hashes."""
+  """The fingerprints of `traced_functions` in other processes, each with a different order and hash seed."""
   outputs = [
       processes.outputs_of(["-m", "support.traced_functions", order], cwd=ROOT / "tests",
                            env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})[0]
@@ -30,7 +30,7 @@ def other_processes():
 
 
 def _run(path, function, source=None, epochs=1, **store):
-  """The warnings for a new stage, and the first components of its elements in some epochs, in order."""
+  """The number of warnings for a new stage, and the sorted first components of its elements in each epoch."""
   source = tf.data.Dataset.range(N) if source is None else source
   made = []
 
@@ -65,16 +65,16 @@ def test_a_changed_function_has_another_one(change, made_here):
 
 def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_path):
   path = stores.new_path(tmp_path)
-  # Nothing was prepared, nothing is wrong.
+  # No warning, because nothing was prepared.
   assert _run(path, _times(5), epochs=0)[0] == 0
   assert _run(path, _times(1))[0] == 0
   assert _run(path, _times(1), epochs=0)[0] == 0
   assert _run(path, _times(100), epochs=0)[0] == 1
-  # While it has prepared nothing, the former function may come back.
+  # Until the new function has prepared a sample, the former one causes no warning.
   assert _run(path, _times(1), epochs=0)[0] == 0
   told, samples = _run(path, _times(100))
   assert told == 1 and sum(each < 10 for each in samples[0]) > N // 2
-  # Not only the first time.
+  # The warning is repeated.
   told, samples = _run(path, _times(100))
   assert told == 1 and sum(0 < each < 10 for each in samples[0]) > 0
   told, samples = _run(path, _times(100))
@@ -112,7 +112,7 @@ def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
 def test_silent_where_it_is_not_known(tmp_path):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
-  # As in a store from before there were fingerprints.
+  # As in a store written before fingerprints existed.
   rtf.CacheStore(path)._agree({fingerprint.PREPARED_WITH: "[]"}, replace=True)
   assert _run(path, _times(2), epochs=0)[0] == 0
 
@@ -154,7 +154,7 @@ def test_other_files_are_warned_of(tmp_path):
   moved = tmp_path / "moved"
   shutil.move(folder, moved)
   assert run(moved) == 0
-  # The same contents in the same order; else the store is refused.
+  # The same contents in the same order; otherwise the store would be refused.
   os.rename(moved / "cats" / "2.png", moved / "cats" / "4.png")
   assert run(moved) == 1
   (moved / "cats" / "4.png").unlink()

@@ -1,7 +1,7 @@
-"""What the attributes of an op, and its inputs, may be is checked where the op runs: a loaded graph may be forged.
+"""Ops check their attributes and inputs when they run, because a loaded graph may be forged.
 
-Each op is tried in a process of its own, as what is not checked may crash it. Each case ends with one
-InvalidArgumentError, before an element is read.
+Each op is tried in a separate process, because a missing check may crash it. Each case raises one InvalidArgumentError
+before an element is read.
 """
 import re
 import sys
@@ -44,7 +44,7 @@ def offload(dataset=None, seeds=None, **changes):
 
 
 def outputs(position, dtype=None, shape=None):
-  """Those of `offload` above, but for one."""
+  """The output types and shapes of `offload` above, with one of them changed."""
   specs = [tf.TensorSpec([4, 8, 24], tf.uint8), tf.TensorSpec([4, 3], tf.int32), tf.TensorSpec([4, 0, 5], tf.int32),
            tf.TensorSpec([4], tf.int64)]
   specs[position] = tf.TensorSpec(specs[position].shape if shape is None else shape, dtype or specs[position].dtype)
@@ -305,7 +305,7 @@ def test_seeds_of_another_shape_than_the_input_says_are_refused():
 
 
 def read_another_type(image, label):
-  """The graph of a `map` says uint8 and int64, but its function returns what it likes."""
+  """Reads a `map` whose graph declares uint8 and int64, but whose function returns these types."""
   given = source()
   function = concrete(lambda image_, label_: (tf.cast(image_, image), tf.cast(label_, label) if label != tf.string else "a"), given)
   mapped = tf.raw_ops.MapDataset(

@@ -1,7 +1,7 @@
-"""The library is checked before it is loaded, and rebuilt once and completely where it does not fit.
+"""The library is checked before it is loaded. If it does not fit, it is rebuilt once and completely.
 
-Each test has its own package, a copy of native.py beside one C++ source that needs no TensorFlow header, so that a
-build takes a second.
+Each test has its own package: a copy of native.py and one C++ source that needs no TensorFlow header, so that a build
+takes a second.
 """
 import importlib.util
 import json
@@ -42,7 +42,7 @@ class Package:
     self.source.write_text('#include "refurbish_tf/cc/kernels/answer.h"\nint Answer() { return 42; }\n')
     (self.directory / "_internal").mkdir()
     shutil.copy(native.__file__, self.directory / "_internal")
-    # Reading TensorFlow's libraries would take most of the linker's time, and nothing here needs them.
+    # The linker would spend most of its time on TensorFlow's libraries, which nothing here needs.
     self.compiler.write_text(
         f'#!/bin/sh\necho >> "{self.calls}"\n'
         'for argument do shift; case $argument in -l*) ;; *) set -- "$@" "$argument";; esac; done\n'
@@ -88,7 +88,7 @@ def no_compiler(tmp_path, monkeypatch):
 
 
 def said(capfd):
-  """Our lines on stderr, without TensorFlow's."""
+  """This package's lines on stderr."""
   return [line for line in capfd.readouterr().err.splitlines() if "refurbish_tf" in line]
 
 
@@ -113,12 +113,12 @@ def test_what_is_built_already_is_known(package):
 
 
 def test_no_compiler_fuses_a_product_and_a_sum():
-  """Fused, they are rounded once, and pixels differ from those of other machines. Some compilers do it by default."""
+  """A fused product and sum is rounded once, so pixels would differ between machines. Some compilers fuse by default."""
   assert "-ffp-contract=off" in native.COMPILE_FLAGS
 
 
 def test_each_minor_has_a_directory():
-  """As in the wheel; a pre-release or nightly has a directory for its version alone."""
+  """As in the wheel. A pre-release or nightly has a directory for that version only."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):
     assert native.packaged_directory(version, "somewhere") == pathlib.Path("somewhere", "_native", name)
   assert native.packaged_directory(VERSION).parent.parent == ROOT / "refurbish_tf"
@@ -142,7 +142,7 @@ def test_which_versions_share_a_library(package, no_compiler, built, installed, 
 
 @pytest.mark.parametrize("directory_of", [OTHER, VERSION])
 def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch, directory_of):
-  """Whatever the directory: the record beside the library counts."""
+  """The record next to the library decides, not the name of the directory."""
   package.pretend_built(OTHER, directory_of)
   monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
   with pytest.raises(ImportError):
@@ -219,7 +219,7 @@ def test_a_library_without_a_whole_record_counts_as_none(package, record):
 @needs_compiler
 def test_processes_at_once_compile_once(package):
   program = (
-      "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # It takes seconds to import.
+      "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # Importing it takes seconds.
       f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: ['-l:x']))\n"
       f"sys.path.insert(0, {str(package.directory / '_internal')!r}); import native; print(native.library({VERSION!r}))")
   package.compiler.write_text(package.compiler.read_text().replace("exec", "sleep 1; exec"))
@@ -241,7 +241,7 @@ def test_what_a_killed_build_left_is_cleared_away(package):
   left = path.parent.with_name(path.parent.name + ".part")
   left.mkdir()
   (left / native.LIBRARY).write_bytes(b"half a libr")
-  # A directory without a complete record is as if emptied by hand.
+  # A directory without a complete record is treated like an empty one.
   path.parent.mkdir()
   assert package.native().library(VERSION) == path
   assert package.cached() == [path.parent.name]
@@ -259,7 +259,7 @@ def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monke
   [log] = package.cached()
   assert str(package.cache / log) in message
   assert "#error on purpose" in (package.cache / log).read_text()
-  # A successful build removes the log, too.
+  # A successful build also removes the log.
   monkeypatch.setenv("CXX", f"{package.compiler} -DMENDED")
   path = package.native().library(VERSION)
   assert package.cached() == [path.parent.name]
@@ -268,7 +268,7 @@ def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monke
 @needs_compiler
 @pytest.mark.parametrize("single_files", [False, True])
 def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, single_files):
-  """A file that was left out would be an undefined symbol."""
+  """A missing file would cause an undefined symbol."""
   names = ["Zebra.cc", "0.cc", "kernels/answers.cc"]
   for i, name in enumerate(names):
     (package.directory / "cc" / name).write_text(f"int Answer(); int Answer{i}() {{ return Answer(); }}\n")
@@ -281,7 +281,7 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
   module = package.native()
   before = module.fingerprint()
   module.build(module.packaged_directory(VERSION))
-  # The two that begin with "a" are one group, the others the second one; plus the link.
+  # The two files that begin with "a" are one group, the others another one; plus the link.
   assert package.compilations() == (len(names) + 2 if single_files else 3)
   assert module.library(VERSION).parent == module.packaged_directory(VERSION) and module.fingerprint() == before
 
@@ -295,7 +295,7 @@ def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
 
 
 def test_no_name_of_one_file_is_seen_in_another():
-  """Names local to files must differ in any grouping; the compiler does not notice, as it takes functions for overloads."""
+  """Files are compiled in groups, so file-local names must differ. For the compiler, equal function names are overloads."""
   first = {}
   for path in sorted((native.PACKAGE / "cc").rglob("*.cc")):
     text = path.read_text(encoding="utf-8")
@@ -304,7 +304,7 @@ def test_no_name_of_one_file_is_seen_in_another():
     names += re.findall(r"^(?!class|struct|enum|using|static_assert)\w.*?[ *&](\w+)(?:[([{;]| =)()", own, re.M)
     for name in {"".join(found) for found in names}:
       assert first.setdefault(name, path) == path, f"{name} is in {first[name]} and in {path}: rename one of them"
-  assert len(first) > 200  # Checks that the expressions above still find such names.
+  assert len(first) > 200  # The expressions above must still find such names.
 
 
 @needs_compiler
@@ -327,7 +327,7 @@ def test_cache_that_cannot_be_written(package):
 
 
 def test_installed_copy_has_all_sources(tmp_path):
-  # An installed copy that lacks a file has another fingerprint than the library shipped with it.
+  # The fingerprint of a copy that lacks a file would differ from that of the library shipped with it.
   subprocess.run(
       [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)],
       cwd=ROOT, check=True)

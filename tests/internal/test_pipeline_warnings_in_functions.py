@@ -50,7 +50,7 @@ class Log(logging.Handler):
 
 
 def test_two_lambdas_in_a_line():
-  """AutoGraph cannot tell them apart, but gives no warning, as neither needs it."""
+  """AutoGraph cannot distinguish them, but does not warn, because neither needs conversion."""
   with Log() as lines:
     dataset = Dataset.range(6).refurbish(lambda x: 10 * x, lambda x: x + 1, r=3, seed=7)
     assert sorted(map(int, dataset)) == [1, 11, 21, 31, 41, 51]

@@ -1,4 +1,4 @@
-"""Sources of batches and sources that shuffle are warned of, with a remedy; what may be intended is not."""
+"""Sources of batches and sources that shuffle cause a warning with a remedy, unless they may be intended."""
 import warnings
 
 import keras
@@ -62,7 +62,7 @@ def test_batched_source(name):
   assert len(found) == 1
   for way_out in ("source.refurbish(...).batch(...)", ".unbatch()", "rtf.PipelineWarning"):
     assert way_out in found[0]
-  # It may be a bag of instances where it cannot be seen how an element was made.
+  # If the source does not show how an element was made, it may be a bag of instances.
   assert ("yields batches" in found[0]) != ("such as a bag of instances" in found[0])
 
 
@@ -78,7 +78,7 @@ def mean(batch):
 NOT_BATCHED = {
     "single": images,
     "unbatch": lambda: images().batch(4).map(lambda x, y: (x, y)).unbatch(),
-    # As many samples as a batch has rows, or an unknown number.
+    # The number of samples equals the rows of a batch, or is unknown.
     "mean of as many": lambda: Dataset.from_tensor_slices(np.zeros([64, 8, 8, 3])).batch(8, drop_remainder=True).map(mean),
     "one row of several": lambda: Dataset.range(30).map(lambda i: tf.range(i % 5)).padded_batch(3).map(lambda x: x[0]),
     "joined": lambda: Dataset.from_tensor_slices(list("abcd")).batch(2).map(
@@ -154,7 +154,7 @@ def test_labels_are_not_looked_at():
 
 
 def test_the_line_is_that_of_the_user():
-  """The warning has the user's line, by method and by apply."""
+  """The warning names the user's line, with the method and with `apply`."""
   for build in (lambda: images().batch(2).refurbish(lambda *x: x), lambda: images().batch(2).apply(rtf.refurbish(lambda *x: x))):
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter("always")
@@ -174,7 +174,7 @@ def make_folder(tmp_path_factory):
 
 
 def test_folder_of_keras(folder):
-  """Its default gets a warning with what to write; a part of that still gets a warning, all of it none."""
+  """Its default causes a warning with a remedy. Applying only part of the remedy still causes a warning."""
   def read(**options):
     return keras.utils.image_dataset_from_directory(folder, image_size=(4, 4), verbose=False, **options)
 
@@ -204,7 +204,7 @@ def test_another_shuffle_is_not_told_of_list_files():
 
 @pytest.mark.parametrize("reads", [None, 2])
 def test_a_shuffle_of_records_is_not_told_of_list_files(reads):
-  """The file names of `TFRecordDataset` are a dataset, too."""
+  """The file names of `TFRecordDataset` are also a dataset."""
   with pytest.raises(ValueError, match="leave the shuffle out.*reshuffle_each_iteration=False") as caught:
     tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=reads).shuffle(8).refurbish(lambda x: x)
   assert "list_files" not in str(caught.value)

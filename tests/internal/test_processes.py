@@ -1,4 +1,4 @@
-"""What goes to a process of `numpy_layer`, and what is looked for in it there."""
+"""How functions are sent to processes of `numpy_layer`, and the search for states in them."""
 import functools
 import socket
 import threading
@@ -9,7 +9,7 @@ from refurbish_tf._internal.processes import channel, worker
 
 
 class Spied:
-  """A socket that notes what was sent, and into which memory it received."""
+  """A socket that records the data sent, and the memory that it received into."""
 
   def __init__(self, socket):
     self._socket, self.sent, self.owners = socket, [], []
@@ -25,7 +25,7 @@ class Spied:
 
 
 def test_each_byte_is_received_once_to_its_place():
-  """So that what a function holds takes time in proportion to its size."""
+  """So the time to send a function is proportional to the size of the data it holds."""
   ours, theirs = map(Spied, socket.socketpair())
   data = np.random.default_rng(7).bytes(10 << 20)
   threading.Thread(target=channel.Connection(ours).send, args=(("define", 3), data)).start()

@@ -1,4 +1,4 @@
-"""What Keras users see: whole epochs of known length, no warnings, and no more calls of partial_fn than promised."""
+"""`fit` of a stage: whole epochs of known length, no warnings, and no more calls of partial_fn than promised."""
 import contextlib
 import logging
 import re
@@ -12,13 +12,13 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support.datasets import without_prefetch
 
-# Warnings for every pipeline, also without a refurbish stage:
+# Warnings for every pipeline, even without a refurbish stage:
 HARMLESS = (
     # Keras 3.15, for every tf.data.Dataset, unless fit gets shuffle=False.
     "`shuffle=True` was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset.",
-    # TensorFlow counts over all models of the process, and other tests have made many.
+    # TensorFlow counts all models of the process, and other tests have made many.
     "triggered tf.function retracing",
-    # Keras 3.12, of variables that are made arrays.
+    # Keras 3.12, when variables are converted to arrays.
     "__array__ implementation doesn't accept a copy keyword",
 )
 
@@ -34,7 +34,7 @@ def harmful(messages):
 
 @contextlib.contextmanager
 def recorded(capfd):
-  """What was printed, and every warning: of Python, of Python's loggers and of the C++ log."""
+  """Records printed text and all warnings: from Python, Python's loggers and the C++ log."""
   output = types.SimpleNamespace(printed="", warnings=[])
   handler = logging.Handler(logging.WARNING)
   handler.emit = lambda record: output.warnings.append(record.getMessage())
@@ -55,7 +55,7 @@ def recorded(capfd):
 
 
 def fit(capfd, train, steps, epochs, model=None, **how):
-  """The progress bar knows the number of batches all the time, in every epoch, and there are no warnings."""
+  """Checks that the progress bar always knows the number of batches, and that there are no warnings."""
   with recorded(capfd) as output:
     (model or make_model()).fit(train, epochs=epochs, **how)
   assert not output.warnings
@@ -74,7 +74,7 @@ def make_model():
 
 
 class Training:
-  """A pipeline of n samples that counts, in variables because that is cheap, how often each is prepared and used."""
+  """A pipeline of n samples that counts how often each is prepared and used, in variables because that is cheap."""
 
   def __init__(self, n, source=None, **options):
     self.n = n
@@ -120,7 +120,7 @@ def test_fit(capfd, r, prefetch):
 
 
 def test_fit_with_validation_data(capfd):
-  """Reading validation data in between changes nothing, also if they are refurbished."""
+  """Reading validation data in between changes nothing, even if they are refurbished."""
   training, validation = Training(1000, r=2), Training(200, r=4)
   printed = fit(capfd, training.stage.batch(50), 20, 2, validation_data=validation.stage.batch(50))
   assert "val_loss" in printed
@@ -132,12 +132,12 @@ def test_fit_with_validation_data(capfd):
 
 @pytest.mark.parametrize("batch_first, ahead", [(False, True), (True, False)])
 def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
-  """Epochs of .repeat() are epochs of the stage, and no input runs out. Without reads ahead there is no call too many."""
+  """Epochs of .repeat() are epochs of the stage, and the input never runs out. Without prefetch no call is superfluous."""
   n, batch, epochs = 1280, 64, 3
   training = Training(n, r=4)
   train = training.stage.batch(batch).repeat() if batch_first else training.stage.repeat().batch(batch)
   fit(capfd, train if ahead else without_prefetch(train), n // batch, epochs, steps_per_epoch=n // batch)
-  # The prefetch at the end has read on into the epoch after the last.
+  # The prefetch at the end has also read from the epoch after the last.
   assert [epoch.fresh for epoch in training.stats.epochs[:epochs]] == [n] + [n // 4] * (epochs - 1)
   assert [epoch.fresh + epoch.cached for epoch in training.stats.epochs[:epochs]] == [n] * epochs
   calls = n + (epochs - 1) * n // 4
@@ -164,7 +164,7 @@ def test_fit_on_a_source_of_unknown_length(capfd):
 
 
 def test_evaluate_and_predict(capfd):
-  """predict and evaluate read whole epochs, too."""
+  """predict and evaluate also read whole epochs."""
   training = Training(1000, r=2)
   model = make_model()
   with recorded(capfd) as output:

@@ -22,7 +22,7 @@ STEPS = N // 4
     *(pytest.param(backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive)
       for backend, ahead in (("jax", True), ("jax", False), ("torch", False)))])
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
-  """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger works, too."""
+  """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger also works."""
   pytest.importorskip(backend, reason=f"{backend} is not installed")
   assert f"on {backend}." in run_killed_fit(tmp_path, backend, ahead, ends)
 
@@ -61,7 +61,7 @@ class Fitted:
 
 
 def test_the_reader_knows_what_was_read_for_which_step():
-  """Also if Keras leaves an iterator of which it has read a batch for the next step, as where epochs differ in length."""
+  """Even if Keras drops an iterator after reading a batch for the next step, for example if epochs differ in length."""
   def run(number, iterator, batches):
     reader.begin_execution(number, "state", iterator)
     begun = reader.num_read
@@ -87,7 +87,7 @@ def test_the_reader_knows_what_was_read_for_which_step():
     Reader("BackupAndRestore", model, None, None)
 
 
-# Each process reads its share. A batch is one array over all processes.
+# Each process reads its shard. A batch is one array over all processes.
 DISTRIBUTED = """
 import sys
 import jax
@@ -140,7 +140,7 @@ else:
 
 @cases.only_exhaustive
 def test_keras_data_parallel_over_two_processes(tmp_path):
-  """As in docs/torch_jax.md: each process its share, no sample twice, batches of all processes together."""
+  """As in docs/torch_jax.md: each process reads its shard, no sample comes twice, a batch is made of all processes' parts."""
   pytest.importorskip("jax", reason="jax is not installed")
   port = free_port()
   first, second = outputs_of(
@@ -149,7 +149,7 @@ def test_keras_data_parallel_over_two_processes(tmp_path):
 
 
 class FakeDistribution(keras.distribution.DataParallel):
-  """As of one of two processes."""
+  """The distribution of one of several processes."""
 
   def __init__(self, auto_shard_dataset, processes=2):
     self._auto_shard_dataset = auto_shard_dataset

@@ -17,7 +17,7 @@ pytestmark = cases.slow
 
 @pytest.fixture(scope="module", name="backups")
 def fixture_backups(tmp_path_factory):
-  """Backups of a fit interrupted in its second epoch, by whether all of that epoch had been read."""
+  """Backups of a fit that was interrupted in its second epoch. The key says whether the whole epoch had been read."""
   return {ahead: interrupted(tmp_path_factory.mktemp("fit"), ahead=ahead) for ahead in (False, True)}
 
 
@@ -72,7 +72,7 @@ def test_a_backup_of_another_model_is_refused_and_nothing_changed(backup):
       ValueError, "backup_dir .*model whose weights", backup, larger)
   model, dataset = make_model(optimizer="sgd"), make_dataset()
   assert_refused(ValueError, "backup_dir .*model whose optimizer", backup, model, dataset)
-  # The stage is not set back, and the next fit does not begin elsewhere.
+  # The stage is not set back, and the next fit begins where it would have begun.
   assert len(rtf.stats(dataset)[0].epochs) == NUM_BUILT
   assert len(model.fit(dataset, epochs=1, verbose=0).history["loss"]) == 1
 
@@ -85,7 +85,7 @@ def test_a_damaged_backup_is_refused(backup, name, change):
   content = file.read_bytes()
   file.unlink()
   if change == "truncate":
-    file.write_bytes(content[:20])  # A short cut: much of the file is only names.
+    file.write_bytes(content[:20])  # Cut near the beginning, because much of the file is only names.
   assert_refused(ValueError, "backup_dir.* is damaged ", backup)
 
 
@@ -141,7 +141,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
 
 
 def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
-  """As most users do: Keras' random layers, tf.image.random_*."""
+  """What most users write: Keras' random layers, tf.image.random_*."""
   flip = keras.layers.RandomFlip()
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")

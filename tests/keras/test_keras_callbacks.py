@@ -1,4 +1,4 @@
-"""`rtf.keras.BackupAndRestore`: training goes on where it was stopped, or killed at any time."""
+"""`rtf.keras.BackupAndRestore`: training continues where it was stopped or killed, at any time."""
 import contextlib
 import gc
 import itertools
@@ -59,7 +59,7 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
   if BACKEND == "torch" and "steps" in how:
     # Keras makes fewer iterators, each of which draws a number.
     history, weights = train(tmp_path / "none", {}, **how)
-  # Counted in executions; with five steps per execution an epoch has one.
+  # Stops are counted in executions; with five steps per execution an epoch has one.
   for stops in cases.some([[1], [2, 1]] if "compiled" in how else [[1], [5, 1, 1, 8], [7, 3], [7]], 1):
     backup, trained = tmp_path / "backup", {}
     for stop in stops:
@@ -79,7 +79,7 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
 
 @pytest.mark.parametrize("save_freq", ["epoch", 100])
 def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbroken, save_freq):
-  """Although the store on disk is warm then, and would go on with the next epoch. Twice, and in the second epoch too."""
+  """Although the store on disk is warm and would continue with the next epoch. Killed twice, then again in the second epoch."""
   trained = {}
   for stop in (2, 1, 7 if save_freq == 100 else 3, None):
     _, weights = train(tmp_path / "backup", trained, stop, save_freq=save_freq, store=str(tmp_path / "store"))
@@ -91,7 +91,7 @@ def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbrok
 
 @pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
 def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, inputs):
-  """As in a notebook, where it has by then all the variables that the first step makes."""
+  """As in a notebook: the model already has all the variables that the first step creates."""
   def make():
     keras.utils.set_random_seed(1)
     model = keras.Sequential([*inputs, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
@@ -157,7 +157,7 @@ def stop_at(step):
 
 @only_tensorflow
 def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
-  """With its own training step and its own metrics."""
+  """The model has its own training step and metrics."""
   class Own(keras.Model):
     def __init__(self):
       super().__init__()
@@ -193,7 +193,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
 
 @only_tensorflow
 def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
-  """Its own training step takes four components, which Keras does not."""
+  """The model's own training step takes four components; Keras supports three."""
   class Own(keras.Sequential):
     def train_step(self, data):
       return super().train_step(data[:2])
@@ -213,7 +213,7 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
 
 @pytest.mark.parametrize("reverse, metrics", [(False, ["mae"]), (True, ["mse"])])
 def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse, metrics):
-  """Steps skipped because they were done before do not count as steps without a wait. Other metrics start again."""
+  """Steps that are skipped because they are done do not count as steps without a wait. Other metrics start again."""
   dataset = make_dataset()
   callbacks = [rtf.keras.BackupAndRestore(backup), rtf.keras.RefurbishLogger(dataset)]
   history = make_model(metrics=metrics).fit(
@@ -224,7 +224,7 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
 
 
 def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeypatch):
-  """As by a handler of SIGTERM, when a machine is taken away. The program may change its directory, too."""
+  """For example by a handler of SIGTERM, before a machine is shut down. The program may also change its directory."""
   class Stop(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
       os.chdir("/")
@@ -257,7 +257,7 @@ def before_each_change(happen, setattr=setattr):
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(backup, tmp_path, monkeypatch, saves):
-  """Or no backup, when it deletes it."""
+  """Or no backup, if it was deleting it."""
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   model, iterator = make_model(), iter(make_dataset())
   left = 0
@@ -315,7 +315,7 @@ def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path
   trained = {}
   with pytest.warns(UserWarning, match="is damaged. fit resumes from the one before it"):
     assert_same(fit(None, trained, True), unbroken[2])
-  # The seventh step was interrupted, and the latest backup is that before it.
+  # The seventh step was interrupted, and the latest backup is the one before that step.
   assert min(trained) == (1, 0)
 
 

@@ -62,7 +62,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
   for name in ("evicted", "missing", "bytes", "fresh_wait", "store_wait"):
     assert len(history[f"first_{name}"]) == EPOCHS
   assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
-  # TensorBoard gets the same.
+  # TensorBoard gets the same numbers.
   file, = (tmp_path / "train").iterdir()
   written = collections.defaultdict(list)
   for event in tf.compat.v1.train.summary_iterator(str(file)):
@@ -78,12 +78,12 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
 
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
 def test_a_stall_of_the_input_is_seen(steps_per_execution):
-  """The wait of a training step for its input is measured, though the step reads it within a graph."""
+  """The wait of a training step for its input is measured although the step reads it within a graph."""
   ended = threading.Event()
 
   def slow(index):
     if index == 12:
-      # Prefetching may be any time ahead of a slow step, so the stall begins when the previous step has ended.
+      # `prefetch` may be far ahead of a slow step, so the stall begins when the previous step has ended.
       assert ended.wait(60)
       ended.clear()
       time.sleep(0.5)
@@ -145,14 +145,14 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
 def test_the_echoing_factor_of_each_epoch():
   dataset = tf.data.Dataset.range(8).map(labelled).batch(2).echo(rtf.AUTOTUNE)
   history = make_model().fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
-  # Keras takes the first epoch's number of steps for all.
+  # Keras uses the first epoch's number of steps for all epochs.
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
       (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"], strict=True)]
 
 
 def scaling(*layers):
-  """A network of which a part scales its input."""
+  """A network whose inner part scales its input."""
   inner = keras.Sequential([keras.Input([4, 4, 3]), *layers, keras.layers.Flatten()])
   return keras.Sequential([keras.Input([4, 4, 3]), keras.layers.RandomFlip(), inner, keras.layers.Dense(1)])
 
@@ -164,9 +164,9 @@ RESCALING, TO_NORMAL = keras.layers.Rescaling, keras.layers.Normalization
     ([RESCALING(1 / 255)], {}, True), ([RESCALING(1 / 127.5, -1), keras.layers.Conv2D(1, 1)], {}, True),
     ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3)], {}, True), ([RESCALING(1 / 255)], {"mean": 120, "std": 60}, True),
     ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 127.5}, True),
-    # Images of 0 to 255 are right.
+    # Images from 0 to 255 are right.
     ([RESCALING(1 / 255)], {"mean": 0, "std": 1 / 255}, False), ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 1}, False),
-    # The layer does not scale images, or is not given them.
+    # The layer does not scale images, or does not get the images themselves.
     ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3, invert=True)], {}, False), ([keras.layers.Conv2D(3, 1), RESCALING(1 / 255)], {}, False),
     ([RESCALING(255), RESCALING(1 / 255)], {}, False), ([RESCALING(2)], {}, False)], ids=str)
 def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_warned):
@@ -180,7 +180,7 @@ def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_
 
 
 def test_networks_whose_order_of_layers_is_not_known_are_no_alarm():
-  """A subclass, several inputs, and layers with an attribute of the name `layers`."""
+  """A subclass, several inputs, and layers with an attribute named `layers`."""
   class Own(keras.Model):
 
     def __init__(self):
@@ -220,7 +220,7 @@ def test_the_images_that_either_side_finished():
   plain = dataset.map(lambda batch, label: (tf.cast(batch["draws"], tf.float32), label))
   history = model.fit(plain, epochs=2, verbose=0, callbacks=[logger]).history
   assert history["offload_batches"] == [20, 20]
-  # The host does those that come too late for a table.
+  # The host finishes the images that come too late for a table.
   assert history["offload_device_images"] == done and 100 < done[0] != done[1]
   assert history["offload_host_images"] == [160 - number for number in done]
   assert history["offload_device_fraction"] == [number / 160 for number in done]

@@ -1,4 +1,4 @@
-"""What the callbacks use of Keras beyond its public interface, with each supported Keras."""
+"""The parts of Keras beyond its public interface that the callbacks use, in each supported version."""
 import ast
 import importlib.util
 import os
@@ -60,7 +60,7 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
 
 def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
   fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # As loggers of experiments do.
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # Loggers of experiments do this.
   make_restore(tmp_path)
   owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")
@@ -69,7 +69,7 @@ def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_kno
 
 
 def assigned(keras_folder, path, function):
-  """What a function of Keras gives values to, variables and attributes, as its source says: a backend may be missing here."""
+  """The names that a function of Keras assigns, found in its source because a backend may not be installed."""
   tree = ast.parse((keras_folder / "src" / path).read_text(encoding="utf-8"))
   found, = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
   return {ast.unparse(target) for node in ast.walk(found) if isinstance(node, ast.Assign) for target in node.targets}

@@ -1,4 +1,4 @@
-"""The accelerator's pixels: `keras.ops` alone must make the very bytes that the layers make on the host."""
+"""The accelerator's pixels: `keras.ops` alone must make exactly the bytes that the layers make on the host."""
 import keras
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ EVERYWHERE = [
     augment.cutout(5), augment.random_crop(padding=4), augment.random_flip(), augment.random_crop(padding=2), *augment.rand_augment(1, 3),
     augment.random_crop(padding=1), augment.cutout(3), augment.random_solarize(90), augment.random_grayscale(0.4), *augment.rand_augment(2, 10),
     augment.random_flip(), augment.random_crop(padding=3), augment.random_flip(), augment.normalize(MEAN, STD)]
-# An inversion of all values, after which the edges of a crop are white, and both ends of each argument.
+# One layer inverts all values, so the padding of a crop becomes white. Both ends of each argument's range.
 COLORS = [
     augment.random_crop(padding=3), augment.random_solarize(0, p=0.5), augment.cutout(4), augment.random_grayscale(0.3), augment.random_solarize(200, p=1),
     augment.random_flip(), augment.random_solarize(256, p=1), augment.random_grayscale(0), augment.random_solarize(128, p=0), augment.random_solarize(255)]
-# Layers, height, width and how many images.
+# Layers, height, width, number of images.
 CASES = {
     "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
     "all layers, everywhere": (EVERYWHERE, 31, 17, 67),
@@ -41,7 +41,7 @@ CASES = {
     **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(padding=1), augment.cutout(1)], height, width, n)
        for height, width, n in ((1, 1, 56), (1, 9, 56), (9, 1, 56), (2, 5, 56), (5, 2, 56), (3, 3, 56), (224, 224, 24),
                                 (500, 333, 3), (1, 500, 16))}}
-# With the one that a sample has of each case. It has a graph in `test_batches_of_any_size_in_one_trace`. To compile takes seconds.
+# Compiling takes seconds, so runs with a sample of the cases use DEFAULT; `test_batches_of_any_size_in_one_trace` has a graph.
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
@@ -54,7 +54,7 @@ def made_by(run, entries):
 
 
 def check(run, layers, images, draws=None, todo=1):
-  """Compares with the host."""
+  """Compares the images with those of the host."""
   entries, expected = unfinished.batch(layers, images, draws, todo)
   made = made_by(run, entries)
   assert made.dtype == expected.dtype and made.shape == expected.shape
@@ -68,7 +68,7 @@ def every(n, stride):
 
 
 def check_case(name, compiled):
-  """Whatever part of the batch is done, and with more images that need tables than there are."""
+  """For each part of the batch left to the accelerator, and with more images that need tables than there are tables."""
   layers, height, width, n = CASES[name]
   rng = np.random.default_rng(height)
   images = unfinished.images_like(rng, n, height, width)
@@ -79,7 +79,7 @@ def check_case(name, compiled):
   if name.startswith("each distortion"):
     operations = DeviceLayers.of(layers, "test").layers[0].arguments["operations"]
     check(run, layers, images, np.full([n, 2], operations.index("equalize"), np.int32))
-    # Each outcome, with those that need tables as far apart as they come.
+    # Each outcome, in an order in which those that need tables are spread out.
     drawn = [np.arange(n) % len(operations), rng.permutation(n) % len(operations)]
     check(run, layers, images, np.stack(drawn, axis=1).astype(np.int32))
 
@@ -92,7 +92,7 @@ def test_the_bytes_are_those_of_the_host(name, mode):
 
 
 def test_no_more_is_done_than_the_share():
-  """The program does the policy layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
+  """The program runs the policy layers of no image, every 8th, 4th, 2nd or all: the smallest set with all images left to do."""
   which = lambda todo: int(offloaded_pixels._which(keras.ops.convert_to_tensor(todo)))
   assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
   one = np.eye(24, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""`Offloaded` on Keras' other backends, and on several devices: the same bytes, made where the images lie."""
+"""`Offloaded` on Keras' other backends and on several devices: the same bytes, made on the device that has the images."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""`rtf.keras.with_offloaded`: models that finish their batches train, are saved and fail as Keras' own do."""
+"""`rtf.keras.with_offloaded`: models that finish their batches train, are saved and raise errors as plain Keras models do."""
 import keras
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from support import unfinished
 pytestmark = cases.slow
 
 N, SIDE = 32, 8
-# Without a policy, which takes seconds to trace.
+# Without a policy, because tracing one takes seconds.
 LAYERS = [augment.random_crop(padding=2), augment.random_flip(), augment.normalize(0.5, 0.25)]
 POLICIES = [*augment.rand_augment(1, 9), *LAYERS]
 IMAGES = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)
@@ -71,7 +71,7 @@ def test_any_model_trains_and_is_saved(kind, tmp_path):
   np.testing.assert_array_equal(model.predict(finished, verbose=0), inner.predict(normalized, verbose=0))
   assert model.evaluate(finished, LABELS, verbose=0, return_dict=True).keys() == {"loss", "accuracy"}
   if kind == "a class":
-    return  # Keras saves no class that it does not know.
+    return  # Keras cannot save a class that it does not know.
   model.save(tmp_path / "model.keras")
   loaded = keras.models.load_model(tmp_path / "model.keras")
   np.testing.assert_array_equal(loaded.predict(entries, verbose=0), predicted)
@@ -216,7 +216,7 @@ PLAIN = {
 @pytest.mark.parametrize("name", [
     "unfinished_image", *(pytest.param(name, marks=cases.only_exhaustive) for name in (None, "image", "draws", "layers"))])
 def test_a_model_that_finishes_nothing_does_not_take_the_batches(name, side, kind):
-  """By itself: refurbish_tf sees nothing of it. Keras may take an entry by its name, but not with another rank."""
+  """Keras refuses them; refurbish_tf is not involved. Keras may select an entry by its name, but refuses another rank."""
   model = PLAIN[kind](keras.Input([side, side, 3], name=name))
   model.compile("sgd", "sparse_categorical_crossentropy")
   with pytest.raises(ValueError):

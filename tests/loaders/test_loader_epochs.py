@@ -1,4 +1,4 @@
-"""Whatever the edge of an epoch at which a loader's state was saved, the epochs go on: each is whole, and none is empty."""
+"""A loader's state saved at any edge of an epoch restores the epochs: each is whole, and none is empty."""
 import importlib.util
 import itertools
 
@@ -31,7 +31,7 @@ def stream():
   return by_index().filter(lambda x: x >= 0)
 
 
-# Of each a new one, as in a new process; a path that is not used yet.
+# Each call makes a new pipeline, as in a new process, on a new path.
 PIPELINES = {
     "memory": lambda path: refurbished(by_index()),
     "stream on disk": lambda path: refurbished(stream(), store=path, order_seed=3, shuffle_buffer_size=1),
@@ -53,7 +53,7 @@ SAMPLE = ("memory", "stream on disk", "unknown length", "repeat")
 EACH = pytest.mark.parametrize("make", [
     pytest.param(make, id=name, marks=() if name in SAMPLE else cases.only_exhaustive)
     for name, make in PIPELINES.items()])
-# jax_loader hands over at once on the CPU; the other one reads a batch ahead, as to a device.
+# On the CPU, jax_loader hands over at once; the other loader reads a batch ahead, as for a device.
 LOADERS = {JAX: lambda dataset: loader_of(JAX, dataset), "a batch ahead": lambda dataset: numpy_loader(dataset, 1)}
 if importlib.util.find_spec("torch"):
   LOADERS["torch"] = lambda dataset: loader_of("torch", dataset)
@@ -66,7 +66,7 @@ class Stopped(Exception):
 
 
 def train(loader, seen, stop=None):
-  """The loop of the guide. Notes the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each."""
+  """The loop of the guide. Records the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each batch."""
   for epoch in range(loader.epoch, EPOCHS):
     batches = seen.setdefault(epoch, [])
     for step, batch in enumerate(loader, 1):
@@ -74,14 +74,14 @@ def train(loader, seen, stop=None):
       batches += values([batch])
       if stop is not None:
         stop(epoch, step)
-    assert step  # A loop without steps would be an error here, at the latest.
+    assert step  # Fails if the epoch had no steps.
     del step
     if stop is not None:
       stop(epoch, None)
 
 
 def stopped_at(loader, seen, edge):
-  """What is saved at an edge: the number of the epoch and of the step, None for the end of the loop."""
+  """The state saved at an edge: (epoch, step), where step None is after the loop over the epoch; edge None: before reading."""
   def stop(*at):
     if at == edge:
       raise Stopped
@@ -96,7 +96,7 @@ def stopped_at(loader, seen, edge):
 @EACH_LOADER
 @cases.each_value
 def test_epochs_go_on_from_each_edge(make, load, tmp_path):
-  """Before the first batch, at the last one, after an epoch, after two whole ones; and in the middle."""
+  """Before the first batch, at the last one, after one and two whole epochs, and in the middle of an epoch."""
   expected = {}
   train(load(make(str(tmp_path / "unbroken"))), expected)
   steps = len(expected[0])
@@ -106,13 +106,13 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
     seen, path = {}, str(tmp_path / str(number))
     state = stopped_at(load(make(path)), seen, edge)
     resumed = load(make(path))
-    # Loaded twice, and saved again before anything is read, in one of two cases after what is read ahead.
+    # Loads the state twice, then saves and loads it again before reading; every second case reads `epoch` in between.
     for each in (state, state, resumed.state_dict):
       resumed.load_state_dict(each() if callable(each) else each)
       assert number % 2 or resumed.epoch == max(seen, default=0) + (edge is not None and edge[1] in (None, steps))
     train(resumed, seen)
     if make in (PIPELINES["stream on disk"], PIPELINES["stream"], PIPELINES["little memory"]):
-      # What is prepared again may come in another order.
+      # Samples that are prepared again may come in another order.
       indices = {epoch: sorted(itertools.chain.from_iterable(batch[0] for batch in batches)) for epoch, batches in seen.items()}
       assert indices == {epoch: list(range(N)) for epoch in range(EPOCHS)}
     else:
@@ -121,7 +121,7 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
 
 @EACH_LOADER
 def test_a_look_at_a_batch_is_taken_back(load):
-  """As the guide says: the numbers of epochs, and their batches, are those of a loader that nobody has read."""
+  """As the guide says: epoch numbers and batches are then those of an unread loader."""
   seen, expected = {}, {}
   train(load(refurbished(by_index())), expected)
   loader = load(refurbished(by_index()))
@@ -156,8 +156,8 @@ def test_a_state_of_another_format_is_refused():
     loader.load_state_dict(state)
 
 
-# What Lightning does: it tells a loader the number of each epoch before it reads it, and goes on from some checkpoints without
-# the loader's state. test_loaders_interop.py runs it.
+# Simulates Lightning, which passes the number of each epoch to the loader before reading it, and continues from some
+# checkpoints without the loader's state. test_loaders_interop.py runs Lightning itself.
 
 
 def read(loader, epochs=1):
@@ -165,10 +165,10 @@ def read(loader, epochs=1):
 
 
 @pytest.mark.parametrize("steps, told, left", [
-    (4, 1, 0),  # From an epoch's last batch it begins the next one.
-    (4, 0, 0),  # Or it ends that one, in some versions.
+    (4, 1, 0),  # After an epoch's last batch Lightning begins the next epoch.
+    (4, 0, 0),  # Some versions finish the same epoch first.
     (2, 0, 2),
-    (2, 1, 0),  # With limit_train_batches=2 an epoch has no more.
+    (2, 1, 0),  # With limit_train_batches=2 an epoch has only two batches.
 ])
 def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
   expected = read(numpy_loader(refurbished(by_index())), 2)
@@ -187,7 +187,7 @@ def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
 
 @pytest.mark.parametrize("name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)])
 def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
-  """As from a checkpoint of an epoch's end, in another process: with the batches of the unbroken run."""
+  """As after a checkpoint at an epoch's end, in a new process. The batches are those of the unbroken run."""
   make = PIPELINES[name]
   expected = read(numpy_loader(make(str(tmp_path / "unbroken"))), 4)
   loader = numpy_loader(make(str(tmp_path / "resumed")))
@@ -196,7 +196,7 @@ def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
     loader.batch_sampler.sampler.set_epoch(2)
   assert loader.epoch == 2
   assert [values(batches), *read(loader)] == expected[2:]
-  # A loader that was read goes on, whatever another training tells.
+  # A loader that has been read goes on, whatever epoch number another training passes.
   loader.batch_sampler.sampler.set_epoch(0)
   other = numpy_loader(make(str(tmp_path / "other")))
   list(other)
@@ -212,19 +212,19 @@ def test_an_epoch_that_nobody_knows_is_told():
 
 
 def test_a_batch_that_is_read_before_the_epoch_is_told():
-  """Lightning does so where it does not know the length. Its checkpoints lack that batch."""
+  """Lightning does so if it does not know the length. Its checkpoints lack that batch."""
   loader = numpy_loader(PIPELINES["unknown length"](None))
   expected = read(numpy_loader(PIPELINES["unknown length"](None)), 3)
   batches = iter(loader)
   first = values([next(batches)])
   loader.batch_sampler.sampler.set_epoch(1)
-  # The first order comes once, and no more.
+  # The first order is used only once.
   assert first + values(batches) == expected[0]
   assert read(loader) == [expected[2]]
   with pytest.warns(rtf.PipelineWarning, match="Lightning does not know how many batches .*assert_cardinality"):
     state = loader.state_dict()
   assert len(state["state"]) == 65536
-  # After its end it asks for the rest of an epoch of which one batch was lost, without telling a number.
+  # After the end, without an epoch number: Lightning reads the rest of an epoch that has lost one batch.
   batches = iter(loader)
   for _ in range(len(expected[0])):
     next(batches)

@@ -1,4 +1,4 @@
-"""The state of a loader is that of the last batch that was handed out, and resumes to exactly the rest of the epoch."""
+"""The state of a loader is its position after the last batch handed out; restoring it yields exactly the rest of the epoch."""
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,14 +20,14 @@ def refurbished(n=N, **arguments):
   return tf.data.Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
 
 
-# In the order of how they are saved: by snapshots, with what is buffered, and symbolically.
 def offloaded(source):
-  """Elements in batches, each with an image whose layers have draws."""
+  """Offloads batches of the elements, each with an image whose layers have draws."""
   layers = [*rtf.augment.rand_augment(1), rtf.augment.random_flip()]
   return source.map(lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))).offload(
       layers, BATCH, component=1, device_fraction=0.5, seed=5, drop_remainder=False)
 
 
+# Ordered by how they are saved: by snapshots, with buffered elements, symbolically.
 PIPELINES = {
     "batch, prefetch": lambda: refurbished().batch(BATCH).prefetch(tf.data.AUTOTUNE),
     "batch": lambda: refurbished().batch(BATCH),
@@ -47,7 +47,7 @@ PIPELINES = {
     "symbolic, parallel map": lambda: with_checkpoints(
         refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),
 }
-# Saved like another one.
+# These are saved in the same way as another one.
 ALIKE = ("batch", "no remainder", "several epochs", "shuffle", "symbolic, parallel map")
 EACH = pytest.mark.parametrize("make", [
     pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
@@ -61,7 +61,7 @@ def indices(batches):
 @EACH
 @pytest.mark.parametrize("num_ahead", [1, pytest.param(0, marks=cases.only_exhaustive)])
 def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
-  """In the second epoch; saved, too, while the loader that resumes is in an epoch of its own; then saved again."""
+  """In the second epoch. The resuming loader may be in an epoch of its own, and its state is saved again."""
   whole = numpy_loader(make(), num_ahead)
   list(whole)
   batches, states = iter(whole), [whole.state_dict()]
@@ -75,12 +75,12 @@ def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
     if step % 2:
       next(iter(resumed))
     resumed.load_state_dict(state)
-    resumed.load_state_dict(resumed.state_dict())  # Loaded and not read, it is the same position.
+    resumed.load_state_dict(resumed.state_dict())  # Loaded but not read, the loader saves the same position.
     rest = iter(resumed)
     again = step + 1
     if again < len(states):
       assert values([next(rest)]) == seen[step:again]
-      # The second resume within one epoch.
+      # Resumes a second time within the epoch.
       resumed.load_state_dict(resumed.state_dict())
       assert values(resumed) == seen[again:]
       assert values(resumed) == after
@@ -134,14 +134,14 @@ def test_iterators_made_before_the_state_is_loaded():
   with pytest.raises(RuntimeError, match="numpy_loader: load_state_dict\\(\\) has gone to another position since this iterator"):
     next(read)
   third = numpy_loader(make())
-  third.load_state_dict(resumed.state_dict())  # Loaded and not read yet, it is still the state.
+  third.load_state_dict(resumed.state_dict())  # Loaded but not read, the loader still has that state.
   assert values(third) == rest
   assert values(unread) == rest
 
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
-  """And has the same size at each step, as some libraries restore into arrays of the same shape only."""
+  """It has the same size at each step, because some libraries only restore into arrays of the same shape."""
   noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # States are compressed.
   images = tf.data.Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
@@ -225,7 +225,7 @@ def test_another_state_is_refused():
     (lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)), tf.errors.NotFoundError,
      "Failed to restore dataset iterator")])
 def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
-  """A refused iterator's state takes back those of the stages."""
+  """If the iterator's state is refused, the restored states of the stages are undone."""
   saved, (loader, untouched) = numpy_loader(refurbished().batch(BATCH)), (numpy_loader(other()) for _ in range(2))
   for _ in range(3):
     list(saved)

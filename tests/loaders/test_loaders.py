@@ -1,4 +1,4 @@
-"""`torch_loader` and `jax_loader`: their batches are the pipeline's, and their user's own."""
+"""`torch_loader` and `jax_loader` yield the pipeline's batches, in memory that belongs to their user."""
 import collections
 from concurrent import futures
 import contextlib
@@ -53,7 +53,7 @@ def test_batches_are_the_pipelines(framework):
 
 
 SHARED = np.arange(24, dtype=np.int32).reshape([4, 6])
-# Pipelines in which somebody else has a batch's memory: each of its elements, in order, over two epochs.
+# Pipelines that keep references to the memory of their batches.
 PIPELINES = {
     "slices": lambda: tf.data.Dataset.from_tensor_slices(SHARED).repeat(2),
     "one element": lambda: tf.data.Dataset.from_tensors(SHARED).repeat(2),
@@ -111,7 +111,7 @@ def test_no_copy_where_none_is_needed(framework):
   address_of = {"numpy": lambda batch: batch.ctypes.data, "torch": lambda batch: batch.data_ptr(),
                 "jax": lambda batch: batch.unsafe_buffer_pointer()}[framework]
   addresses = [address_of(batch) for batch in batches]
-  # Not all: TensorFlow may hold an argument of a function for some microseconds after it has returned.
+  # Not all 32: TensorFlow may keep an argument of a function for some microseconds after the function has returned.
   assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
 
 
@@ -191,7 +191,7 @@ def test_integers_for_jax_must_fit():
 
 
 class FakeTorch:
-  """Stands for `torch` with a GPU, and records what is asked of it."""
+  """Replaces `torch` with a GPU, and records the calls."""
 
   def __init__(self):
     self.log = []
@@ -274,7 +274,7 @@ def test_copies_to_a_gpu_and_training_wait_for_each_other():
   torch.log.clear()
   assert [tensor.place for tensor in mover.finish(first)] == ["device"]
   assert torch.log == ["current waits for event 0", "current uses it"]
-  # No pinned memory is let go before its copy is done.
+  # No pinned memory is freed before its copy is done.
   assert FakeTensor.alive["pinned"] == 2
   torch.pending[0].has_come = True
   mover.begin([tf.constant(2)])
@@ -309,7 +309,7 @@ def test_an_error_on_the_way_takes_the_place_of_its_batch():
   class Mover(NumpyMover):
 
     def begin(self, tensors):
-      return [1 // (int(tensors[0]) - 1)]  # Of batch 1 it fails.
+      return [1 // (int(tensors[0]) - 1)]  # Fails for batch 1.
 
   batches = iter(Loader("loader", tf.data.Dataset.range(3), Mover(num_ahead=1)))
   assert int(next(batches)) == -1
@@ -359,11 +359,11 @@ def test_threads_may_share_an_epoch(num_ahead):
 
 
 def test_a_state_may_be_loaded_beside_a_thread_that_reads():
-  """It waits for the batch that is being read, and only the next one is refused."""
+  """Loading waits for the batch that is being read; only the next batch is refused."""
   loading = threading.Event()
 
   class Mover(NumpyMover):
-    """The state is loaded when a batch is about to be read."""
+    """Starts loading the state when a batch is about to be read."""
     thread = None
 
     def __init__(self):
@@ -377,7 +377,7 @@ def test_a_state_may_be_loaded_beside_a_thread_that_reads():
       return 0
 
   class Lock(type(threading.RLock())):
-    """Says that the state is about to be loaded."""
+    """Signals that the state is about to be loaded."""
     def __enter__(self):
       if threading.current_thread() is mover.thread:
         loading.set()

@@ -17,7 +17,7 @@ EPOCHS = 3
 
 
 def needs(*modules):
-  # A GPU's PyTorch brings triton, whose library breaks down if it is loaded after TensorFlow.
+  # PyTorch for GPUs imports triton, whose library crashes if it is loaded after TensorFlow.
   sys.modules.setdefault("triton", None)
   return [pytest.importorskip(name, reason=f"{name} is not installed") for name in modules]
 
@@ -59,7 +59,7 @@ def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
   assert torch.load(tmp_path / "after") == [*([rest] if rest else []), *expected[epoch + 1:]]
 
 
-# Lightning. It tells its modules the epoch, and the test what they have seen in it.
+# Lightning.
 
 
 def lightning_module(lightning, torch):
@@ -85,7 +85,7 @@ def lightning_module(lightning, torch):
 
 
 def data_module(lightning, loader):
-  """From a checkpoint of an epoch's end Lightning loads no loader's state, but a data module's."""
+  """From a checkpoint at the end of an epoch Lightning loads the state of a data module, but not that of a loader."""
   class Data(lightning.LightningDataModule):
 
     def train_dataloader(self):
@@ -101,7 +101,7 @@ def data_module(lightning, loader):
 
 
 def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=False, limit=None, **when):
-  """The batches of each epoch that training has seen. Saves to `directory`, named by the step."""
+  """Returns the batches of each epoch that training has seen. Saves checkpoints, named by step, to `directory`."""
   torch, lightning = needs("torch", "lightning")
   module = lightning_module(lightning, torch)
   callbacks = []
@@ -123,7 +123,7 @@ def steps_of(directory):
 
 
 def after(epochs, step):
-  """What is left of the epochs after `step`."""
+  """The batches of each epoch after `step`."""
   before = itertools.accumulate(map(len, epochs), initial=0)
   return [epoch[max(0, step - begin):] for begin, epoch in zip(before, epochs)]
 
@@ -158,7 +158,7 @@ def test_lightning_at_every_step(tmp_path, validates, when):
     ([3, 6, 9], {"limit": 3}),
     ([2, 3, 4, 6, 8, 9], {"limit": 3, "every_n_train_steps": 1})])
 def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
-  """From there it loads no state of a loader, but tells the number of the epoch."""
+  """Lightning then loads no state of a loader, but passes the number of the epoch."""
   needs("torch", "lightning")
   how = {key: value for key, value in more.items() if not key.startswith("every")}
   at_steps = "every_n_train_steps" in more
@@ -175,7 +175,7 @@ def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
 
 @pytest.mark.parametrize("n, batch_size", [(N, 2), pytest.param(1_000_000, 1000, marks=cases.only_exhaustive)])
 def test_orbax_in_mid_epoch(tmp_path, n, batch_size):
-  """It restores arrays of the shapes of a new loader's state, in which no batch has been read."""
+  """orbax restores into arrays with the shapes of an unread loader's state."""
   jax, checkpoints = needs("jax", "orbax.checkpoint")
   loader = rtf.jax_loader(make(n, batch_size))
   iterator = iter(loader)

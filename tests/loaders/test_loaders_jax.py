@@ -1,4 +1,4 @@
-"""`rtf.jax_loader` over several devices and processes; what a loader's stages do in the meantime."""
+"""`rtf.jax_loader` over several devices and processes, and its stages when an epoch is left early."""
 
 import pytest
 import tensorflow as tf
@@ -11,7 +11,7 @@ from support.processes import environment, free_port, outputs_of
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
 N = 16
-# Each process reads its shard. A batch is one array over the devices of all.
+# Each process reads its shard. A batch is one array over the devices of all processes.
 SHARDED = """
 import sys
 import jax, numpy as np, tensorflow as tf
@@ -55,7 +55,7 @@ def make():
 
 
 def test_an_epoch_that_is_left_takes_the_stage_no_further():
-  """Its parallel map would begin the pipeline's second epoch after the state was loaded."""
+  """Otherwise its parallel map would begin the pipeline's second epoch after the state is loaded."""
   def new():
     return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))
 
@@ -67,7 +67,7 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
     for _ in range(2):
       next(left)
     loader.load_state_dict(start)
-    assert left.position() is None  # Nobody has its iterator, so nothing reads on.
+    assert left.position() is None  # Its iterator is gone, so nothing reads on.
     assert [values(loader), values(loader)] == expected
     with pytest.raises(RuntimeError, match=r"iter\(\) again"):
       next(left)

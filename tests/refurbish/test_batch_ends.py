@@ -1,4 +1,4 @@
-"""Batches of a stage: how far `prefetch` reads ahead of them, and what a rest that is dropped or left does to the epoch."""
+"""Batches of a stage: how far `prefetch` reads ahead, and how dropped remainders and early stops affect the epoch."""
 import itertools
 import time
 
@@ -38,7 +38,7 @@ def test_prefetch_reads_few_elements_ahead(stage):
 
 
 def settled(count):
-  """A count that does not rise any more."""
+  """Returns the count when it has stopped rising."""
   before = None
   while count() != before:
     before = count()
@@ -74,7 +74,7 @@ def test_prefetch_elsewhere_takes_no_more_than_its_memory(monkeypatch, pipeline,
     for _ in range(80):
       next(iterator)
       taken += 2 if pipeline == "padded batch" else 1
-  # One more than are in the buffer is made at any time; a batch has two.
+  # The buffer of `prefetch`, and the element in progress; a padded batch has two samples.
   assert 2 <= ahead <= 16 + 2
 
 
@@ -87,7 +87,7 @@ def test_a_limit_of_ones_own_stays():
 
 
 def varying(n, **how):
-  """Samples of varying size, of which not all need fit: reuse begins when all were seen."""
+  """Samples of varying size under a limit: reuse begins once the stage has seen all samples."""
   return tf.data.Dataset.range(n).refurbish(
       lambda i: tf.fill([i % 3 + 5], i), lambda x: tf.ensure_shape(x[:4], [4]), r=3, seed=7, store=rtf.CacheStore(max_bytes=1 << 20), **how)
 
@@ -95,7 +95,7 @@ def varying(n, **how):
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_dropped_ends_the_epoch(deterministic, known):
-  """Keras, which knows the number of batches, asks for no more."""
+  """Keras knows the number of batches and requests no further one."""
   stage = varying(400 + 3, deterministic=deterministic)
   batches = stage.batch(8, drop_remainder=True)
   if not known:

@@ -1,4 +1,4 @@
-"""`batch` directly after `refurbish`, made by the stage's workers: what tf.data's own batch of the same stage yields."""
+"""`batch` directly after `refurbish`: the stage's workers make the same batches as tf.data's own `batch`."""
 import itertools
 import os
 import shutil
@@ -206,7 +206,7 @@ def test_a_result_of_another_shape_than_its_row():
 
 @pytest.mark.parametrize("size", [7, 100])
 def test_samples_that_are_gone_leave_no_hole(tmp_path, size):
-  """Those found damaged when they are read come last. They took rows, which a batch of all samples has none of to spare."""
+  """Samples found damaged when read come last. They had claimed rows, and a batch of all samples has no spare rows."""
   def make(name):
     return tf.data.Dataset.range(60).refurbish(
         lambda x: tf.repeat(x, 50), lambda x, seed: (x, seed), 3, seed=1, store=tmp_path / name, num_parallel_calls=1)
@@ -230,8 +230,8 @@ def test_what_else_a_function_does_is_done():
       next(iter(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(*lists, 2, seed=1).batch(4)))
 
 
-# Functions of the label and of the augmented image: with the first one layers are called directly, with the second one
-# TensorFlow is called for what comes before, with the last one for all.
+# Functions of the label and the augmented image. With the first, layers are called directly; with the second,
+# TensorFlow runs what precedes the layers; with the last, it runs the whole function.
 BESIDE = [lambda label, image: label, lambda label, image: label + 0, lambda label, image: label + 0 * tf.size(image, tf.int64)]
 
 
@@ -253,7 +253,7 @@ def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
 
 
 def test_layers_called_directly_for_a_new_generation():
-  """As above, before the samples are kept."""
+  """As above, in partial_fn."""
   layers = rtf.augment.compose(NATIVE)
 
   def make(beside):
@@ -266,7 +266,7 @@ def test_layers_called_directly_for_a_new_generation():
 
 
 def test_layers_called_directly_of_batches():
-  """Batches as samples, of which some are empty: each of their images draws for itself."""
+  """Each sample is a batch of images, sometimes empty. Each image has its own draws."""
   layers = rtf.augment.compose(NATIVE, clips=False)
 
   def make(beside):
@@ -280,7 +280,7 @@ def test_layers_called_directly_of_batches():
 
 
 def test_what_comes_before_layers_called_directly_is_called_once():
-  """Here in Python, with a seed of its own."""
+  """The function before them is in Python and has its own seed."""
   calls = []
 
   def flipped(image, seed):
@@ -298,7 +298,7 @@ def test_what_comes_before_layers_called_directly_is_called_once():
 
 
 def test_what_comes_before_images_without_pixels_is_called_once():
-  """It may have a state."""
+  """The function before them may have a state."""
   calls = []
 
   def counted(number):
@@ -315,7 +315,7 @@ def test_what_comes_before_images_without_pixels_is_called_once():
 
 
 def test_a_batch_that_no_memory_has_room_for_of_few_samples():
-  """How many there are is not known in the first epoch."""
+  """The number of samples is unknown in the first epoch."""
   batches = of_stage(stream(9).refurbish(lambda x: tf.repeat(x, 100), lambda x: x, 2, seed=1), 10**11)
   for _ in range(2):
     batch, = batches
@@ -351,7 +351,7 @@ def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_restores_at_every_step(tmp_path, make, symbolic, drop_remainder):
-  """The position outlives the end of an epoch, which that of tf.data's own batch does not."""
+  """The position is kept at the end of an epoch, where tf.data's own `batch` loses it."""
   def pipeline():
     return with_checkpoints(of_stage(make(), 5, drop_remainder).repeat(3), symbolic)
   size = len(epochs(pipeline(), 1)[0])
@@ -395,7 +395,7 @@ print(sum(1 for _ in stage.batch(4)))
 
 
 def test_no_memory_for_a_batch_is_an_error():
-  """Smaller batches go on."""
+  """The iterator still yields smaller batches."""
   environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # An arena of a new thread takes up to 128 MiB of addresses.
   said, batches = subprocess.run(
       [sys.executable, "-c", NO_MEMORY], check=True, capture_output=True, text=True, env=environment).stdout.splitlines()
@@ -405,7 +405,7 @@ def test_no_memory_for_a_batch_is_an_error():
 
 @pytest.mark.parametrize("batch", [lambda stage: stage.batch(64), lambda stage: of_tf_data(stage, 64)])
 def test_samples_that_come_and_go_leave_no_holes(batch):
-  """In all epochs a store in memory takes little more than what it keeps."""
+  """In every epoch a store in memory uses little more memory than its samples."""
   number, shape = 20_000, [32, 32, 3]
   stage = tf.data.Dataset.range(number).refurbish(
       lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1)
@@ -417,21 +417,21 @@ def test_samples_that_come_and_go_leave_no_holes(batch):
       assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (value.numpy() == x.numpy() % 251).all()
   kept = stats(stage).total.bytes
   assert kept >= number // 2 * np.prod(shape)
-  # Without slots it would be twice as much. The rest is of whatever else runs in this process.
+  # Without slots it would be twice as much. Other code in this process uses memory, too.
   assert resident() - before < 1.6 * kept
 
 
 def test_memory_is_aligned_and_used_again():
-  """Frameworks take it as it is, and the system need not give it each time. Here no thread begins a batch ahead."""
+  """Frameworks use it without a copy, and it is not allocated for each batch. Here no thread begins a batch ahead."""
   images = np.zeros([400, 64, 64, 3], np.uint8)
   stage = tf.data.Dataset.from_tensor_slices(images).refurbish(NATIVE, NATIVE, 2, seed=1, num_parallel_calls=None)
   batches = of_stage(stage, 40)
 
   def address(batch):
-    return np.asarray(memoryview(batch)).ctypes.data  # Of the tensor itself.
+    return np.asarray(memoryview(batch)).ctypes.data  # The memory of the tensor itself.
   addresses = [address(batch) for batch in batches]
   assert all(each % 64 == 0 for each in addresses)
   assert len(set(addresses)) <= 3
   held = list(batches)
-  # What is still in use is not written to.
+  # Memory still in use is not overwritten.
   assert len(set(map(address, held))) == 10

@@ -45,11 +45,11 @@ class Gate:
     return x
 
   def wait_until_blocked(self, calls):
-    """Waits until that many calls wait, and no more can be coming. Returns whether they do."""
+    """Waits until this number of calls is blocked. Returns whether that happened in time."""
     return all(self._began.acquire(timeout=LIMIT / 3) for _ in range(calls))
 
   def let_pass(self, passing):
-    """Lets these elements pass, and no longer those of earlier calls."""
+    """Lets only these elements pass from now on."""
     self._passing = set(passing)
 
   def open(self):
@@ -70,7 +70,7 @@ def until(value):
 
 
 def destroy_while_blocked(dataset, gate, read, blocked):
-  """Drops an iterator after `read(iterator)`, which takes what passes the gate, while `blocked` calls wait there.
+  """Drops an iterator after `read(iterator)`, which reads the elements that pass the gate, while `blocked` calls wait there.
 
   Returns how many calls began after that.
   """
@@ -169,7 +169,7 @@ def test_offload(behind):
       gate, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=1)
   offloaded = source.map(lambda x: (tf.zeros([2, 2, 3], tf.uint8), x)).offload([rtf.augment.random_flip()], 4)
   dataset = offloaded.map(lambda batch, x: x).prefetch(1)
-  # The third batch waits for its second element. So may the second, as the consumer helps.
+  # The third batch waits for its second element. The second batch may wait, too, because the consumer helps.
   assert destroy_while_blocked(dataset, gate, elements(1), 1) == 0
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))
 
@@ -188,7 +188,7 @@ def slow(x):
 
 
 FAILING = threading.Event()
-# The first so many of `pipelines` yield each of their 40 samples once.
+# This number of `pipelines`, the first ones, yield each of their 40 samples once.
 EPOCHS_OF_40 = 6
 
 
@@ -218,7 +218,7 @@ def read_some(iterator, number):
 
 
 def drop(iterators, how, commands):
-  """Destroys the iterators: here, in another thread, or there after reading on from one of them."""
+  """Destroys the iterators in this thread, or in another one, which may first read on from one of them."""
   if how == "elsewhere":
     commands.put(list(iterators).clear)
   elif how == "reading":
@@ -269,7 +269,7 @@ def test_iterators_destroyed_at_random(tmp_path):
   datasets = list(pipelines(tmp_path))
   for dataset in datasets:
     list(dataset)
-  # By now tf.data has created the pools that it creates once.
+  # By now tf.data has created its thread pools.
   time.sleep(1)
   base = len(os.listdir("/proc/self/task"))
   destroy_at_random(datasets, 1000 if cases.exhaustive else 80, randomly)

@@ -1,4 +1,4 @@
-"""What tf.data can put around a refurbish stage: epochs stay whole, or an error says why not. Nothing is left behind.
+"""tf.data operations before and after a refurbish stage: epochs stay whole, or an error says why not. Nothing leaks.
 
 Structures and functions of refurbish are in test_dataset.py, options and graphs in test_dataset_graphs.py.
 """
@@ -119,7 +119,7 @@ FREEZE = {
 
 @pytest.mark.parametrize("kind", FREEZE)
 def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, kind):
-  """As documented: whole, but always the same one, as the stage is never read again. Before the stage they are fine."""
+  """As documented: always the same whole epoch, because the stage is never read again. Before the stage these work."""
   dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
   epochs = [flat(dataset) for _ in range(3)]
   assert sorted(epochs[0]) == list(range(N)) and epochs[1] == epochs[2]
@@ -132,7 +132,7 @@ def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, ki
 
 
 def test_no_random_access():
-  """A place has another sample in each epoch, which the error says."""
+  """A place has a different sample in each epoch; the error says so."""
   dataset = Dataset.range(N).refurbish(tf.identity)
   asks = (
       lambda: tf.data.experimental.at(dataset, 0), lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
@@ -143,7 +143,7 @@ def test_no_random_access():
 
 
 def test_iterators_in_functions():
-  """A function that takes an iterator, or a dataset, is traced once and reads on."""
+  """A function of an iterator or a dataset is traced once; later calls read on."""
   traces = []
 
   @tf.function
@@ -179,7 +179,7 @@ def epochs_known(name):
     lambda ds: list(Dataset.zip(ds, ds.batch(3))), lambda ds: ds.reduce(np.int64(0), tf.add), lambda ds: rtf.stats(ds),
     lambda ds: ds.cardinality()], ids=["epoch", "stopped", "repeated", "zipped", "reduced", "counted", "not read"])
 def test_a_dropped_stage_is_gone(use):
-  """At once, with its store, and not only when memory runs short."""
+  """Stage and store are freed immediately, not only when memory runs short."""
   dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
   name = dataset.refurbish_stage
   use(dataset)
@@ -209,7 +209,7 @@ def test_whoever_uses_a_stage_keeps_it():
 
 
 def test_a_dropped_store_is_gone(tmp_path):
-  """Samples in memory are freed with the last of store and stage; a store on disk closes its files."""
+  """Samples in memory are freed when both store and stage are gone; a store on disk closes its files."""
   store = rtf.CacheStore()
   dataset = Dataset.range(N).refurbish(tf.identity, r=100, seed=1, store=store)
   list(dataset)
@@ -238,7 +238,7 @@ LEAVING_NOTHING = {
 @cases.slow
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
-  """Created, read, stopped and dropped, they leave no thread, file or memory."""
+  """Datasets that are created, read, stopped and dropped leave no thread, file or memory."""
   source = Dataset.range(4).map(lambda x: tf.fill([1_000_000], tf.cast(x, tf.uint8)))
   # Rewriting takes most of the time and is not under test.
   dataset = with_options(
@@ -248,7 +248,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   del dataset
 
   def make_and_read(number):
-    # From a graph, without the tracing, whose memory is only TensorFlow's.
+    # From a graph, because tracing would use memory of TensorFlow's.
     for i in range(number):
       dataset = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
       iterator = iter(dataset)
@@ -264,7 +264,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   make_and_read(200 if cases.exhaustive else 60)
   assert until(lambda: len(os.listdir("/proc/self/task")) <= before["threads"], 30)
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
-  # One element of each would take more than 60 MB.
+  # One leaked element per dataset would take more than 60 MB.
   assert resident() - memory < 40 * 2**20
 
 
@@ -278,7 +278,7 @@ STAGES = {
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
-  """With it on, dropping an iterator waits up to a minute for the autotuner's thread."""
+  """If it is on, dropping an iterator waits up to a minute for the autotuner's thread."""
   def autotune(dataset):
     options = dataset.options().autotune
     return options.enabled, options.initial_parallelism

@@ -70,7 +70,7 @@ def assert_refused(state, message):
 DAMAGE = [
     ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
     ({"number": 2**50}, "number is 1125899906842624, but must be"),
-    # Its generations could not be told from "none".
+    # Its generations could not be distinguished from "none".
     ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
     ({"origin": 2**44}, "origin is 17592186044416"),
     ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
@@ -108,7 +108,7 @@ def test_nonsense_is_refused(state, changes, message):
 
 
 def test_more_samples_than_memory_holds_are_refused():
-  """Before anything is made for them: of a source whose length is not known a checkpoint may say any."""
+  """Before any memory is allocated. The checkpoint of a source of unknown length may contain any number of samples."""
   most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 5)
   dataset = make("stream", N, epochs=None)
   state = state_of(iter(dataset))
@@ -127,7 +127,7 @@ def test_a_missing_entry_is_named(state, key):
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
-  """As read from a checkpoint on disk."""
+  """When it is read from a checkpoint on disk."""
   state.values["version"] = np.int64(version)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
 
 
 def test_the_last_epoch_there_is(state):
-  """A checkpoint may lead to it; after it comes an error, not a generation that the store takes for "none"."""
+  """A checkpoint may restore it. The next one is an error, because the store would take its generation for "none"."""
   state.values["next_epoch"] = np.int64(2**32 - 2)
   dataset = make(n=N, epochs=None)
   iterator = iter(dataset)
@@ -167,7 +167,7 @@ def test_anything_else_does_no_harm(data):
   take(iterator, data.draw(st.integers(0, N)))
   state = state_of(iterator)
   numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, N - 1, N, N + 1, 1000, 2**32 - 2, 2**32 - 1, 2**44, 2**63 - 1])
-  # Of another pipeline or version it would only be refused.
+  # A change of these entries would only be refused as another pipeline or version.
   keys = [key for key in KEYS if key not in ("version", "stage", "seed", "order_seed", "reuse_factor")]
   for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
     dtype = TYPES.get(key, tf.int64).as_numpy_dtype
@@ -184,7 +184,7 @@ def test_anything_else_does_no_harm(data):
     return
   try:
     elements = take(iterator, 2 * N)
-  except tf.errors.OpError:  # For a source of unknown length: that it is not the one that was saved.
+  except tf.errors.OpError:  # The source of unknown length is not the one that was saved.
     assert kind == "stream"
     return
   indices = [index for index, *_ in elements]
@@ -250,7 +250,7 @@ def echo_keys(e):
 
 
 def echoing(e):
-  """Returns a dataset, the elements taken from it and its state, in mid-repetition or, with AUTOTUNE, with two read ahead."""
+  """Returns a dataset, elements read from it, and its state in mid-repetition or, with AUTOTUNE, with two read ahead."""
   dataset = tf.data.Dataset.range(N).echo(e, seed=1, max_e=2)
   iterator = iter(dataset)
   taken = take(iterator, 1)
@@ -288,7 +288,7 @@ def test_an_error_that_was_read_ahead_is_restored():
   assert list(dict.fromkeys(take(iterator))) == list(range(2, N))
 
 
-# tf.data's own reader of scalars aborts the process unless there is one element, and takes the bytes of any type.
+# tf.data's own reader of scalars aborts the process unless the tensor has one element, and accepts the bytes of any type.
 DAMAGE_REPEATED = [
     ({"position": np.float64(1)}, r"position is double\[\].*int64"),
     ({"position": np.array([1, 2])}, r"position is int64\[2\]"),
@@ -353,7 +353,7 @@ def assert_refused_by_echo(e, dataset, state, message):
 @settings(max_examples=cases.examples(30), derandomize=True)
 @given(data=st.data())
 def test_anything_else_does_no_harm_to_echo(data):
-  """Whatever a checkpoint holds, it is refused, or elements of the dataset's type come and end: no crash."""
+  """Whatever a checkpoint holds, it is refused, or a finite number of elements of the dataset's type follows: no crash."""
   e = data.draw(st.sampled_from(ECHOING_FACTORS))
   dataset, _, state = echoing(e)
   keys = (*echo_keys(e), "buffered_0_message", "buffered_1_message")

@@ -90,7 +90,7 @@ def with_seed(function):
 @pytest.mark.parametrize("kind", STRUCTURES)
 @pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches are intended here.
 def test_structures(kind, seed):
-  """Values and element_spec are as if map applied the two functions, whatever the structure; fresh or cached."""
+  """Values and element_spec are as if `map` applied both functions, for any structure, fresh or cached."""
   source, partial_fn, final_fn = STRUCTURES[kind]
   source = source()
   expected = source.map(partial_fn)
@@ -150,7 +150,7 @@ SIGNATURES.update({
 @pytest.mark.parametrize("place", ["partial_fn", "final_fn"])
 @pytest.mark.parametrize("kind", SIGNATURES)
 def test_who_is_given_a_seed(kind, place):
-  """A function gets a seed exactly if it has a parameter of that name that no component takes."""
+  """A function gets a seed if and only if it has a parameter `seed` that no component is passed to."""
   function, takes = SIGNATURES[kind]
   dataset = Dataset.range(4).refurbish(**{"partial_fn": tf.identity, place: function})
   seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
@@ -159,7 +159,7 @@ def test_who_is_given_a_seed(kind, place):
 
 
 def test_seeds_that_functions_return_stay_as_they_are():
-  """Also those that are stored, and those of elements that the consumer still holds."""
+  """Also seeds in the store and in elements that the consumer still holds."""
   def held(kept):
     dataset = Dataset.range(64).refurbish(
         lambda x, seed: (x, kept(seed)), lambda x, partial, seed: (x, partial, kept(seed)), r=2, seed=1)
@@ -184,8 +184,7 @@ def test_a_component_that_is_called_seed():
 
 
 def test_functions_of_tensorflow():
-  """A required `seed`, as of a stateless function, is given; an optional one, which seeds a state of TensorFlow's own, is
-  left alone."""
+  """A required `seed` (stateless functions) is passed; an optional `seed`, which seeds TensorFlow's own state, is not."""
   images = Dataset.from_tensor_slices(np.arange(20 * 4, dtype=np.uint8).reshape(20, 1, 4, 1))
   flip = tf.image.stateless_random_flip_left_right
   flipped = [sorted(image.tobytes() for image in images.refurbish(flip, seed=seed).as_numpy_iterator()) for seed in (1, 1, 2)]
@@ -223,7 +222,7 @@ def test_functions_are_called_as_by_map():
 
 @pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "ragged final_fn", "echo", "echo by index"])
 def test_python_may_write_into_its_argument(kind):
-  """It gets a copy, and not the memory of the source, or of the store. tf.data itself does not copy an aligned element."""
+  """It gets a copy, not the memory of the source or the store. tf.data itself does not copy an aligned element."""
   def write(x):
     x += 1
     return x
@@ -266,14 +265,14 @@ def test_signature():
     {}, {"r": 1.5}, {"eviction": "reference_count"}, {"shuffle": "uniform"}, {"shuffle_buffer_size": 4},
     {"num_parallel_calls": None}], ids=str)
 def test_apply_makes_the_same_stage(source, options):
-  """ds.apply(rtf.refurbish(...)) and ds.refurbish(...) of one seed give the same elements in the same order."""
+  """With one seed, ds.apply(rtf.refurbish(...)) and ds.refurbish(...) yield the same elements in the same order."""
   method = source.refurbish(draw, draw_again, seed=3, **options)
   applied = source.apply(rtf.refurbish(draw, draw_again, seed=3, **options))
   assert epochs(method) == epochs(applied)
 
 
 def test_the_global_seed():
-  """Without a seed the stage takes one from tf.random.set_seed, if that was called, or else a random one."""
+  """Without a seed the stage derives one from tf.random.set_seed, if that was called, and otherwise draws one."""
   def make():
     return epochs(Dataset.range(10).refurbish(draw, draw_again))
 
@@ -303,7 +302,7 @@ def test_cardinality_is_that_of_the_source():
 
 
 def test_cardinality_is_known_after_the_first_pass():
-  """An unknown length stays unknown after a pass that was stopped; after a whole pass it is known, also after other stages."""
+  """An unknown length stays unknown after a partial pass; after a whole pass it is known, also to later operations."""
   dataset = stream(7).refurbish(tf.identity, tf.identity)
   batched = dataset.batch(2).prefetch(1)
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY

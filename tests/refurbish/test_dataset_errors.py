@@ -1,4 +1,4 @@
-"""Bad arguments are refused by name; a failing sample costs no other one, and its error tells which it was."""
+"""Errors name the bad argument. A failing sample affects no other sample, and its error has its index."""
 import fractions
 import functools
 import random
@@ -67,7 +67,7 @@ BAD_ARGUMENTS = {
 
 @pytest.mark.parametrize("kind", BAD_ARGUMENTS)
 def test_bad_arguments(kind):
-  """Errors in the arguments are raised when the stage is built, in both forms: what was given, what is allowed."""
+  """Both forms of the call refuse bad arguments immediately. The error says what was given and what is allowed."""
   arguments, error, message = BAD_ARGUMENTS[kind]
   arguments = {"partial_fn": tf.identity, **arguments}
   with pytest.raises(error, match=message):
@@ -103,12 +103,12 @@ def test_one_sample_fails(where, streamed, options):
   for _ in range(3):
     values, errors = read(dataset)
     assert sorted(map(int, values)) == list(range(10)) and not errors
-  # The failed sample was never cached, so it was prepared at the first chance; from then on the schedule holds.
+  # The failed sample was never cached, so it was prepared as soon as possible. After that the schedule holds.
   assert fresh(dataset)[-1] == 5
 
 
 def test_final_fn_fails():
-  """The error is as in map; the sample stays cached, and this epoch and the next ones go on."""
+  """The error is that of `map`; the sample stays cached, and this epoch and later ones continue."""
   switch = Switch(4)
   calls = []
   dataset = Dataset.range(10).refurbish(in_python(lambda x: calls.append(x) or x), switch, r=100, seed=1)
@@ -151,7 +151,7 @@ def test_failing_elements_while_samples_are_removed():
 
 @pytest.mark.parametrize("claimed", [[0], [None, 2]])
 def test_partial_fn_changes_its_output_structure(claimed):
-  """A sample of another shape than traced is an error with its index and both shapes; the others come."""
+  """A sample whose shape is not the traced one raises an error with its index and both shapes; the others are yielded."""
   def partial_fn(x):
     shape = lambda x: [1 if x == 4 else 0, 3 if x == 7 else 2][:len(claimed)]
     value = tf.numpy_function(lambda x: np.zeros(shape(x), np.int64), [x], tf.int64)
@@ -185,7 +185,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_functions_that_cannot_be_called(kind):
-  """The error tells which function it is, and its arguments."""
+  """The error names the function and its arguments."""
   partial_fn, final_fn, message = PARAMETERS[kind]
   with pytest.raises(TypeError, match=message):
     Dataset.range(4).refurbish(partial_fn, final_fn)
@@ -250,7 +250,7 @@ DECORATED = {
     lambda source, function: source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()])
 @pytest.mark.parametrize("kind", DECORATED)
 def test_decorated_functions(kind, build):
-  """They are called as by map, whatever signature they claim; those that a seed reaches get one."""
+  """They are called as `map` calls them, whatever signature they claim. Functions that can take a seed get one."""
   function, is_seeded = DECORATED[kind]
   source = Dataset.range(8).map(lambda x: (x, x))
   found = {int(label): int(image) for image, label in build(source, function)}
@@ -263,6 +263,6 @@ def test_decorated_functions(kind, build):
 
 
 def test_errors_in_tracing_are_those_of_the_function():
-  """An error in a function is shown as by map, at its place."""
+  """An error in a function is shown at its place, as `map` shows it."""
   with pytest.raises(AttributeError, match="numpy"):
     Dataset.range(4).refurbish(tf.identity, lambda x: x.numpy())

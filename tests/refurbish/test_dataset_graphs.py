@@ -1,4 +1,4 @@
-"""A refurbish stage in graphs, under options, in functions, with many iterators is the same, or clearly a new one."""
+"""A stage in graphs, under options, in functions and with many iterators stays the same stage, or is clearly a new one."""
 import gc
 import random
 import threading
@@ -21,7 +21,7 @@ Dataset = tf.data.Dataset
 
 
 def rebuilt(dataset):
-  """The dataset that TensorFlow builds from this one's graph, as when it rewrites it."""
+  """The dataset that TensorFlow builds from this dataset's graph, as it does for rewrites."""
   graph = dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL)
   return dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
 
@@ -57,7 +57,7 @@ WITH_STATE = {
 
 @pytest.mark.parametrize("kind", WITH_STATE)
 def test_a_graph_for_others_has_no_function_that_they_lack(kind):
-  """As a tf.data service demands by its policy. A checkpoint does not: it is read by the same program."""
+  """The policy of a tf.data service requires this. A checkpoint does not, because the same program reads it."""
   dataset = WITH_STATE[kind]()
   Policy = tf.data.experimental.ExternalStatePolicy
   with pytest.raises(tf.errors.FailedPreconditionError, match="PyFunc"):
@@ -90,7 +90,7 @@ def shuffled_by_time(x):
 
 
 def test_deterministic_false():
-  """Both maps may then give elements in any order, by argument or by option; identity and epochs stay."""
+  """By argument or by option: both functions may finish samples in any order; contents and epochs stay the same."""
   for source in (Dataset.range(24), stream(24)):
     for of_stage, whole in (({"deterministic": False}, {}), ({}, {"deterministic": False})):
       store = rtf.CacheStore()
@@ -103,7 +103,7 @@ def test_deterministic_false():
 
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
-  """Also if it is set after the stage, which is noticed when an iterator is created."""
+  """Also if it is set after the stage; then creating an iterator raises the error."""
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
     list(with_options(dataset, deterministic=False))

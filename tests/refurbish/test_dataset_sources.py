@@ -1,4 +1,4 @@
-"""Epochs are whole with any source; one that is infinite or empty, or whose order changes, is refused with a remedy."""
+"""Epochs are whole with any source. Sources that are infinite or empty, or change their order, are refused with a remedy."""
 import contextlib
 import itertools
 import os
@@ -58,7 +58,7 @@ SOURCES = {
     "concatenate of echo": lambda: Dataset.range(10).concatenate(Dataset.range(3).echo(2)),
     "repeat of concatenate": lambda: Dataset.range(3).concatenate(Dataset.range(4)).repeat(2),
     "repeat of zip": lambda: Dataset.zip(Dataset.range(1), Dataset.range(3)).repeat(3),
-    "map, batch": lambda: Dataset.range(10).map(plus_one).batch(3, drop_remainder=True),  # Which become one dataset.
+    "map, batch": lambda: Dataset.range(10).map(plus_one).batch(3, drop_remainder=True),  # TensorFlow fuses them.
     "options": lambda: Dataset.range(20).with_options(tf.data.Options()),
     "cache": lambda: Dataset.range(20).cache(),
     "map, cache": lambda: Dataset.range(20).map(plus_one).cache(),
@@ -89,7 +89,7 @@ def to_text(*element):
   return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
 
 
-# Their threads would read ahead before the stage says what it wants.
+# Their threads would read ahead before the stage requests elements.
 WITH_THREADS = [
     "map", "parallel map", "prefetch", "parallel map, prefetch", "zip", "concatenate with threads", "zip of concatenate",
     "enumerate", "map, cache", "filter, prefetch", "parallel interleave"]
@@ -102,7 +102,7 @@ def test_sources(kind, warm_start):
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
-  # Batches are warned of when the stage is built: test_pipeline_warnings_in_sources.py.
+  # Building a stage on batches warns: test_pipeline_warnings_in_sources.py.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
     dataset = with_options(source.refurbish(to_text, r=2, seed=1, store=store), experimental_warm_start=warm_start)
   for _ in range(2):
@@ -130,7 +130,7 @@ STAGES = {
 
 
 def test_stages_in_any_order():
-  """Whatever TensorFlow's random access through several stages yields, each epoch of refurbish is whole."""
+  """Each epoch is whole, whatever TensorFlow's random access yields through several datasets."""
   for names in cases.some(itertools.product(STAGES, repeat=3), 12):
     source = Dataset.range(24)
     for name in names:
@@ -145,8 +145,8 @@ def test_stages_in_any_order():
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
-  """A reader that knows the number of batches never asks for one more; a cache() upstream is complete all the same, reads
-  its own source once and logs no warning."""
+  """A reader that knows the number of batches requests no further one. A cache() upstream is complete all the same, reads
+  its source once and logs no warning."""
   read_from_source = tf.Variable(0)
 
   def count(x):
@@ -155,7 +155,7 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
 
   # Because of the filter the cache knows only at the end that it has all elements.
   source = Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
-  # What is read ahead, and a larger buffer, would usually be read to the end.
+  # With a prefetch or a larger buffer the source would usually be read to its end.
   dataset = without_prefetch(source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1).batch(16))
   for _ in range(4):
@@ -201,7 +201,7 @@ WAY_OUT = {
 
 @pytest.mark.parametrize("kind", WAY_OUT)
 def test_bad_sources(kind):
-  """A source without epochs, or whose order changes between them, is refused when the stage is built, with a remedy."""
+  """A source that has no epochs, or changes its order between them, is refused with a remedy when the stage is built."""
   source, message = WAY_OUT[kind]
   with pytest.raises(ValueError, match=f"(?s){message}") as caught:
     source().refurbish(lambda *elements: elements)
@@ -220,7 +220,7 @@ def test_sources_that_keep_their_order_are_not_refused(source):
 
 
 def test_an_empty_source_of_unknown_length():
-  """It is found empty when it is read, an error rather than an empty epoch; once it has elements, all is well."""
+  """Reading it raises an error instead of yielding an empty epoch. Once it has elements, epochs are whole."""
   number = [0]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1)
@@ -237,7 +237,7 @@ def test_an_empty_source_of_unknown_length():
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("shuffle_buffer_size", [None, 4])
 def test_a_source_whose_length_changes(known, shuffle_buffer_size):
-  """DataLossError with the former length. With that length the next epoch is whole again, apart from an error at the end."""
+  """DataLossError names the former length. With that length the next epoch is whole again, except for an error at its end."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   if known:
@@ -287,15 +287,15 @@ def test_a_source_that_has_grown_while_samples_are_removed():
       raise AssertionError("The epoch does not end.")
     assert 1 <= len(errors) <= 2 and len(set(values)) == len(values)
     number[0] = 10
-    with contextlib.suppress(tf.errors.DataLossError):  # Unless an element told of it.
+    with contextlib.suppress(tf.errors.DataLossError):  # Unless an element has already raised it.
       next(iter(dataset))
     assert sorted(dataset.as_numpy_iterator()) == list(range(10))
 
 
 @pytest.mark.parametrize("ahead", [0, 4])
 def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
-  """Such as fit, which knows the number of batches and does not see what a prefetch has read there: the next epoch begins
-  with the error, once."""
+  """Such as fit, which knows the number of batches and so misses an error that `prefetch` has read after them. The next
+  epoch begins with the error, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).batch(5)
@@ -316,7 +316,7 @@ def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
 
 
 def test_first_passes_of_different_length():
-  """Two iterators at once over a source of unknown length, which gives them different numbers of elements."""
+  """A source of unknown length yields different numbers of elements to two iterators at the same time."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1)
@@ -346,7 +346,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
 
 
 def in_the_buffer(dataset, elements, number):
-  """How many elements of the source are held in the buffer after that many were handed out."""
+  """The number of elements in the buffer after `number` elements were handed out."""
   elements.clear()
   iterator = iter(dataset)
   for _ in range(number):
@@ -387,7 +387,7 @@ def test_shuffle_buffer_of_a_seed():
 
 
 def test_what_was_in_the_shuffle_buffer_before_an_error_is_kept():
-  """Only elements read after the error have an unknown place in the source."""
+  """Only elements read after the error have an unknown position in the source."""
   store = rtf.CacheStore()
   dataset = counted([], 10, broken=5).refurbish(
       tf.identity, r=100, seed=1, num_parallel_calls=None, store=store, shuffle_buffer_size=7)

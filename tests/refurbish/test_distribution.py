@@ -12,7 +12,7 @@ import refurbish_tf as rtf
 from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
-pytestmark = cases.slow  # A service has processes.
+pytestmark = cases.slow  # A service starts processes.
 
 service = tf.data.experimental.service
 Policy = service.ShardingPolicy
@@ -20,7 +20,7 @@ SHARD_HINT = tf.data.experimental.SHARD_HINT
 
 R, EPOCHS = 2, 4
 
-# Elements have their worker's number, from a file in its working directory.
+# Elements include their worker's number, from a file in its working directory.
 WORKER = """
 import pathlib, sys
 import tensorflow as tf
@@ -71,7 +71,7 @@ def to_list(dataset):
 
 
 class Service:
-  """A dispatcher in this process, and workers in processes of their own."""
+  """A dispatcher in this process, and workers in separate processes."""
 
   def __init__(self, directory, processes):
     # Static sharding needs the workers' addresses beforehand; ports are filled in when a worker starts.
@@ -117,7 +117,7 @@ def refurbish(source, **options):
 
 
 def by_worker(elements):
-  """What each worker has made, in order, as (index, generation)."""
+  """The elements of each worker, in order, as (index, generation)."""
   workers = collections.defaultdict(list)
   for worker, index, generation in elements:
     workers[worker].append((index, generation))
@@ -144,7 +144,7 @@ def test_off_each_worker_yields_whole_epochs(two_workers, source):
 
 
 def test_functions_bring_what_they_capture_and_call(two_workers):
-  """In another process, which traces nothing: values, control flow and inner functions, of refurbish and of echo."""
+  """Captured values, control flow and inner functions of refurbish and echo work in another process, which traces nothing."""
   table, steps = tf.constant([10 * k for k in range(N)], tf.int64), tf.constant(3, tf.int64)
 
   @tf.function
@@ -200,7 +200,7 @@ def test_hint_works_where_the_source_has_as_many_elements_as_there_are_workers(t
 
 @pytest.mark.parametrize("policy, source", [(Policy.DATA, "range"), (Policy.FILE_OR_DATA, "files")])
 def test_data_all_workers_together_yield_whole_epochs(two_workers, files, policy, source):
-  """Each worker prepares every sample and drops the other workers' ones."""
+  """Each worker prepares every sample and drops those of the other workers."""
   source = tf.data.Dataset.range(N) if source == "range" else records(tf.data.Dataset.from_tensor_slices(files))
   workers = by_worker(two_workers.read(policy, refurbish(source).repeat(EPOCHS)))
   assert sorted(workers) == [0, 1]
@@ -210,7 +210,7 @@ def test_data_all_workers_together_yield_whole_epochs(two_workers, files, policy
 
 
 def test_file_is_refused(two_workers, files):
-  """By TensorFlow, which knows only its own stages."""
+  """TensorFlow refuses it, because it knows only its own stages."""
   source = records(tf.data.Dataset.from_tensor_slices(files))
   with pytest.raises(tf.errors.NotFoundError, match="(?s)Did not find a shardable source.*Refurbish"):
     two_workers.read(Policy.FILE, refurbish(source))
@@ -253,7 +253,7 @@ def test_shares_cannot_have_one_process():
 
 
 def test_functions_in_python_are_refused_with_the_reason(two_workers):
-  """They are known to the process alone that built the pipeline."""
+  """They exist only in the process that built the pipeline."""
   def same(index, rng):
     return index
 

@@ -1,4 +1,4 @@
-"""Distribution strategies: which epochs each worker sees whole, as docs/workers.md says."""
+"""Distribution strategies: which epochs are whole for each worker, as docs/workers.md says."""
 import json
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def fixture_files(tmp_path_factory):
 
 
 def run(program, *arguments, config=None):
-  """Starts a program that prints a line of JSON at its end."""
+  """Starts a program that prints a line of JSON when it ends."""
   variables = environment()
   if config is not None:
     variables["TF_CONFIG"] = json.dumps(config)
@@ -157,10 +157,10 @@ print(json.dumps(result))
 """
 
 
-# What it adds to the policies above and to the shares of processes in test_distribution.py is TensorFlow's own strategy.
+# In addition to the policies above and the shards in test_distribution.py, it tests TensorFlow's own strategy.
 @cases.only_exhaustive
 def test_multi_worker_mirrored_strategy(files, tmp_path):
-  """Sharded before the stage, each worker has whole epochs of its share. With auto-sharding only all together have them."""
+  """Sharded before the stage, each worker has whole epochs of its shard. With auto-sharding only all workers together do."""
   n = 40
   with killed_at_the_end() as processes:
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
@@ -177,7 +177,7 @@ def test_multi_worker_mirrored_strategy(files, tmp_path):
     for both in zip(*(worker[name][0] for worker in workers)):
       assert sorted(both[0] + both[1]) == list(range(size))
     for worker in workers:
-      # Each worker prepares the samples of all.
+      # Each worker prepares all samples.
       assert worker[name][1] == [[size, 0], [size // 2, size // 2]]
   for worker in workers:
     assert [sorted(epoch) for epoch in worker["off"][0]] == [list(range(n))] * 2

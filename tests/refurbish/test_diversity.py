@@ -10,7 +10,7 @@ from refurbish_tf import diversity
 from support import cases
 
 EVICTION = ("balanced", "reference_count")
-# (|A|, |A_F|), down to a single outcome and to no partial or no final augmentation.
+# (|A|, |A_F|), including a single outcome and no partial or no final augmentation.
 OUTCOMES = [(1, 1), (6, 1), (12, 3), (12, 12), (40, 8), (300, 2)]
 # (k, r): as in the theorem; k not a multiple of r; r not whole; r = k.
 SCHEDULES = [(1, 1), (5, 1), (6, 2), (9, 3), (8, 3), (5, 5), (9, 1.5), (7, 2.5), (6, 1.25)]
@@ -19,7 +19,7 @@ GRID = [(*outcomes, *schedule, eviction)
 
 
 def simulate(num_outcomes, num_final_outcomes, epochs, r, eviction, *, num_samples, num_runs, seed):
-  """Returns the number of unique samples, [run, sample], with an eviction hand that goes round the samples."""
+  """Returns the number of unique samples, [run, sample], with an eviction hand that cycles through the samples."""
   random = np.random.default_rng(seed)
   num_partial_outcomes = num_outcomes // num_final_outcomes
   shape = [num_runs, num_samples]
@@ -60,7 +60,7 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
   share = fractions.Fraction(num_final_outcomes, num_outcomes)
 
   def missed(uses, count):
-    """The probability that `count` given final outcomes of one partial outcome are not drawn in that many uses."""
+    """The probability that `uses` uses of a partial outcome draw none of `count` given final outcomes."""
     return (1 - fractions.Fraction(min(count, num_final_outcomes), num_final_outcomes))**uses
 
   expectation = variance = 0
@@ -79,17 +79,17 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
   return expectation, variance
 
 
-# For a whole r there are exact fractions, below.
+# A whole r is compared with exact fractions, below.
 @pytest.mark.parametrize("number", cases.some([
     pytest.param(number, id="-".join(map(str, numbers))) for number, numbers in sorted(
         enumerate(GRID), key=lambda each: each[1][3] != int(each[1][3])) if cases.exhaustive or numbers[3] != int(numbers[3])], 9))
 def test_simulation(number):
   """A grid of (|A|, |A_F|, k, r) and both policies of eviction.
 
-  With this many comparisons at 3 standard errors, one fails by chance in about every second grid. The seed is one with
-  which none fails.
+  With this many comparisons at 3 standard errors, about every second seed has one that fails by chance. None fails with
+  this seed.
   """
-  # N/r is whole for every r of the grid, so no share of the samples is rounded.
+  # N/r is whole for every r of the grid, so no number of samples is rounded.
   num_samples = 60
   unique = simulate(*GRID[number], num_samples=num_samples, num_runs=3000, seed=[1, number])
   *numbers, eviction = GRID[number]
@@ -151,7 +151,7 @@ def test_standard_training():
   # Kim et al., 4.3.1.
   assert diversity.expected_sample_diversity(1000, 7, 1, 20, 1) == pytest.approx(7000 * (1 - (6 / 7)**20))
   assert diversity.normalized_unique_samples(7, 1, 20, 1) == 1
-  # Rounded it would be larger.
+  # A rounding error could make it larger.
   assert diversity.normalized_unique_samples(100_000, 100_000, 43, 3) <= 1
 
 
@@ -174,7 +174,7 @@ def test_arrays_broadcast():
 
 
 def test_diversity_in_between_is_smooth():
-  """|A_F| that does not divide |A|, as in curves: the expectation lies between those of its neighbours."""
+  """If |A_F| does not divide |A|, as on curves, the expectation is between those of its neighbours."""
   curve = diversity.expected_unique_samples(60, np.linspace(1, 60, 200), 10, 3)
   assert np.all(np.diff(curve) > 0)
 

@@ -1,4 +1,4 @@
-"""An order that a function of the source draws is refused, and a source that never ends is warned of; what only looks so is not."""
+"""A source that draws its order is refused, and one that never ends causes a warning. Similar but valid sources do not."""
 import contextlib
 import itertools
 import warnings
@@ -18,7 +18,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, [N, 8, 8, 3], np.uint8)
 
 
 def shuffled(value):
-  """Another order each time, also after `tf.random.set_seed`, which another test may have called."""
+  """A different order each time, even if another test has called `tf.random.set_seed`."""
   return tf.raw_ops.RandomShuffle(value=value, seed=0, seed2=0)
 
 
@@ -27,7 +27,7 @@ def drawn_indices():
 
 
 def of_hugging_face(draw):
-  """The source of `to_tf_dataset(shuffle=True)`, of which each epoch draws a seed in its first step."""
+  """The source of `to_tf_dataset(shuffle=True)`: each epoch draws a seed in its first step."""
   def scan(state, index):
     state = tf.cond(tf.reduce_all(state == -1), draw, lambda: state)
     return state, gen_random_index_shuffle_ops.random_index_shuffle(index, state, max_index=N - 1)
@@ -59,7 +59,7 @@ def test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs(tmp_path, k
   list(train)
   with pytest.warns(rtf.PipelineWarning, match="changes its order"), pytest.raises(
       tf.errors.FailedPreconditionError, match="the element that came at position .* Look for .*tf.random.shuffle"):
-    for _ in range(8):  # In which some may stay where they are by chance.
+    for _ in range(8):  # In an epoch, elements may keep their positions by chance.
       list(train)
 
 
@@ -77,13 +77,13 @@ def test_it_stays_refused_and_a_restore_begins_again():
   list(restored)
   for stage in (train, restored):
     with contextlib.suppress(tf.errors.FailedPreconditionError):
-      list(stage)  # In which some may stay where they are by chance.
+      list(stage)  # Elements may keep their positions by chance.
     for _ in range(6):
       with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
         list(stage)
 
 
-# What one epoch does not show: few elements, or some that stay or are new.
+# One epoch does not suffice: few elements change their positions, or some are new.
 SLOWLY = {
     "few elements": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES[:15]))),
     "shards": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(3, dtype=tf.int64)))).flat_map(
@@ -125,11 +125,11 @@ def noisy(x):
 
 
 def synthetic(_):
-  """Noise, as in a benchmark. With a seed each epoch draws the same, for whichever elements it reads."""
+  """Noise, as in a benchmark. With a seed each epoch draws the same numbers, whichever elements it reads."""
   return tf.random.uniform([4, 4, 3]), tf.random.uniform([], maxval=10, dtype=tf.int32)
 
 
-# What draws, and keeps its order.
+# Sources that draw random numbers and keep their order.
 KEEPS_ORDER = {
     "augmentation": lambda: Dataset.from_tensor_slices(IMAGES).map(tf.image.random_flip_left_right),
     "noise": lambda: Dataset.range(N).map(noisy),

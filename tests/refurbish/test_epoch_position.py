@@ -40,7 +40,7 @@ def test_refused_in_the_middle_of_an_epoch(tmp_path):
   next(iterator)
   with pytest.raises(ValueError, match="saved in the middle of an epoch.*rest of its epoch would be lost"):
     checkpoint(dataset).save(tmp_path / "checkpoint")
-  del iterator  # Left early, as by `break`.
+  del iterator  # An early stop, for example by `break`.
   checkpoint(dataset).save(tmp_path / "checkpoint")
 
 
@@ -78,7 +78,7 @@ def test_damage_changes_nothing():
 
 
 def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
-  """What reads ahead may begin another epoch of the stage while the iterator is saved."""
+  """Another epoch of the stage may begin while the iterator is saved, because of operations that read ahead."""
   dataset = pipeline()
   iterator, others = iter(dataset), []
   original = gen_dataset_ops.serialize_iterator
@@ -98,7 +98,7 @@ def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
-  """`concatenate` makes the iterator of its second dataset when it comes to it."""
+  """`concatenate` creates the iterator of its second dataset when the first dataset ends."""
   def concatenated():
     other = tf.data.Dataset.range(3).map(lambda index: tf.fill([5], index))
     return make(n=4, epochs=None, symbolic=symbolic)._input_dataset.map(tf.identity).concatenate(other).repeat(2).concatenate(
@@ -115,7 +115,7 @@ def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
 
 
 def test_without_the_position_a_lost_stage_is_an_error(tmp_path):
-  """As TensorFlow restores an iterator in a graph."""
+  """In a graph, TensorFlow restores an iterator without the position."""
   dataset = make(n=10, epochs=None)._input_dataset.padded_batch(4).repeat()
   iterator = iter(dataset)
   take(iterator, 3)

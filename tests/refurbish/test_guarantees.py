@@ -1,7 +1,7 @@
 """The guarantees G1 to G6 and G8 (ARCHITECTURE.md) and identity, as properties over sources, reuse factors and histories.
 
-Every sample is (index, seed of partial_fn, seed of final_fn), so elements tell which generation of which sample was
-used in which epoch.
+Every sample is (index, seed of partial_fn, seed of final_fn), so each element shows the sample, its generation and the
+epoch.
 """
 import collections
 import math
@@ -51,7 +51,7 @@ def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
   assert stats.total.fresh == n + total
   assert stats.total.evicted == total
   if r == int(r):
-    # G2: exactly r uses, but for the first generation and the last.
+    # G2: exactly r uses, except for the first and last generations.
     by_index = collections.defaultdict(list)
     for (index, *_), count in uses.counts.items():
       by_index[index].append(count)
@@ -76,8 +76,8 @@ def test_naive_baselines(kind, n, r, eviction, shuffle):
       assert abs(calls - (n / r if number else n)) < 1
 
 
-# What happens between two whole epochs: an early stop after so many elements, two iterators read in turn (the second
-# one lagging by so many elements), samples removed, the store cleared before or in the middle of an epoch.
+# Events between two whole epochs: an early stop after some elements, two iterators read alternately (the second one
+# lags by some elements), samples removed, the store cleared before or in the middle of an epoch.
 disturbances = st.lists(
     st.one_of(
         st.tuples(st.just("stop"), st.integers(0, 24)),
@@ -101,7 +101,7 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
   store = rtf.CacheStore()
   pipeline = Pipeline(kind, n, r, store=store, num_parallel_calls=num_parallel_calls, eviction=eviction)
-  epochs = {}  # By number; of stopped epochs, the part that was read.
+  epochs = {}  # By number; for stopped epochs, the part that was read.
   started = 0
 
   for event, argument in history:
@@ -144,8 +144,8 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   for number in range(started):
     uses.add(epochs[number])
 
-  # Identity: without such events, the same samples come in the same epochs. (The schedule of a stream of unknown
-  # length, and with it the generations, begins with the first epoch that is read past its last element.)
+  # Identity: the samples of each epoch are those without such events. (The schedule of a stream of unknown length, and
+  # so its generations, begins with the first epoch that is read past its last element.)
   if kind == "stream" and history[0][0] in ("stop", "two"):
     return
   reference = Pipeline(kind, n, r, eviction=eviction)
@@ -167,7 +167,7 @@ def test_seed_fixes_everything_and_another_seed_changes_everything():
   for a, b in ((1, 2), (1, -1), (2, -1)):
     assert not np.array_equal(epochs[a][..., 0], epochs[b][..., 0])
     assert not set(map(tuple, epochs[a][..., 1:3].reshape(-1, 2))) & set(map(tuple, epochs[b][..., 1:3].reshape(-1, 2)))
-  # Another order and other final seeds in each epoch of one run, too; also where the same samples are fresh in each.
+  # Order and final seeds also change between the epochs of a run, even if the same samples are fresh in each.
   standard = Pipeline("range", 30, 1)
   orders = [standard.epoch()[:, 0] for _ in range(3)]
   for a, b in ((0, 1), (1, 2), (0, 2)):
@@ -220,7 +220,7 @@ def test_a_stream_is_read_once_and_to_its_end_in_every_epoch():
 def test_max_bytes_of_equal_samples(kind, n, r, data):
   """G8: N - C samples do not fit and are prepared in every epoch, evenly spread like the C / r evicted ones."""
   capacity = data.draw(st.integers(1, n))
-  # Three int64 each, and a little room, too small for another sample.
+  # Each sample has three int64; the rest is too small for another one.
   store = rtf.CacheStore(max_bytes=24 * capacity + data.draw(st.integers(0, 23)))
   pipeline = Pipeline(kind, n, r, store=store)
   uses = Uses(r)
@@ -242,7 +242,7 @@ def test_max_bytes_of_equal_samples(kind, n, r, data):
        room=st.integers(124, 1500), stop=st.one_of(st.none(), st.integers(1, 20)))
 @example(kind="range", r=2, sizes=[100] * 20, room=1000, stop=None)
 def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
-  """G8 if only the first pass shows how many fit: never too many bytes, and afterwards equally many prepared per epoch."""
+  """G8 if only the first pass shows how many fit: never too many bytes, and later the same number prepared per epoch."""
   store = rtf.CacheStore(max_bytes=room)
   pipeline = Pipeline(kind, len(sizes), r, store=store, sizes=sizes)
   uses = Uses(r)
@@ -275,5 +275,5 @@ def test_early_stop_loses_no_work():
   after = {row[0]: tuple(row[1:3]) for row in pipeline.epoch().tolist()}
   evicted = {index for index in before if before[index] != after[index]}
   assert len(evicted) <= 10
-  # Of the others, tf.data may have read some ahead of the stop.
+  # tf.data may have read some of the others ahead of the stop.
   assert set(pipeline.calls()) & set(before) == evicted

@@ -1,4 +1,4 @@
-"""Workers that stop in the middle of an epoch, and another number of them that continue: every epoch stays whole."""
+"""Workers stop in the middle of an epoch, and a different number of workers continues: every epoch stays whole."""
 import collections
 import gc
 import itertools
@@ -21,7 +21,7 @@ pytestmark = cases.slow
 
 
 def worker(kind, total, n, i, r, way="checkpoint", **options):
-  """Batches of elements that tell their index in the whole source, and the seed of their generation."""
+  """Batches whose elements have their index in the whole source and the seed of their generation."""
   source = make_source(kind, total)
   options = {"seed": 1, "order_seed": i, **options}
   dataset = (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, **options).batch(2).prefetch(2)
@@ -33,10 +33,10 @@ def samples(batches):
 
 
 def stop(way, dataset, directory, epochs, steps):
-  """Reads whole epochs and so many steps of the next one. Returns the samples of each epoch, and what the worker has saved."""
+  """Reads whole epochs and some steps of the next one. Returns the samples of each epoch and what the worker saved."""
   if way == "fit":
     fit = Fit(dataset, directory, epochs=epochs + 1, stop_in=(epochs, steps - 1))
-    # The last step is trained again.
+    # The interrupted step is trained again after the restart.
     return [samples(batches) for batches in [*fit.epochs[:-1], fit.epochs[-1][:-1]]], directory
   source = numpy_loader(dataset) if way == "loader" else dataset
   seen = [samples(list(source)) for _ in range(epochs)]
@@ -48,7 +48,7 @@ def stop(way, dataset, directory, epochs, steps):
 
 
 def resume(way, dataset, directory, saved, position, epochs):
-  """The samples of the rest of the epoch, and of so many epochs after it."""
+  """The samples of the rest of the epoch and of `epochs` epochs after it."""
   if way == "fit":
     fit = Fit(dataset, directory, epochs=position.epoch + 1 + epochs, former_dirs=saved)
     return [samples(batches) for batches in fit.epochs]
@@ -73,7 +73,7 @@ def check_a_stop(tmp_path, way, number):
   uses = collections.Counter(sample for epochs in seen for epoch in epochs[:done] for sample in epoch)
   if lost is not None:
     saved[lost] = None
-    seen[lost][done] = []  # All its samples come again.
+    seen[lost][done] = []  # All its samples of this epoch are yielded again.
   with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     position = rtf.EpochPosition.joined(saved)
@@ -87,7 +87,7 @@ def check_a_stop(tmp_path, way, number):
     for epoch, came in zip(epochs, resume(way, worker(kind, total, m, i, r, way), place(f"new {i}"), saved, position, later), strict=True):
       epoch += came
   if len(before) == total and epochs[0]:
-    epochs.insert(0, [])  # All had come to the end: the next epoch has come.
+    epochs.insert(0, [])  # All workers had finished the epoch, so they resumed with the next one.
   epochs[0] += before
   for epoch in epochs:
     assert sorted(index for index, *_ in epoch) == list(range(total)), (number, n, m, total, r, kind, done, lost)
@@ -103,7 +103,7 @@ def test_random_stops(tmp_path, way):
 
 
 def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
-  """The first has ended the epoch."""
+  """The first worker has finished the epoch."""
   before = [stop("loader", worker("range", 12, 2, i, 2, "loader"), tmp_path, 0, steps) for i, steps in ((0, 3), (1, 0))]
   loader = numpy_loader(worker("range", 12, 2, 0, 2, "loader"))
   first = samples(list(loader))
@@ -113,7 +113,7 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
   for each in three:
     position.restore(each)
   assert sorted(index for index, *_ in first + [sample for each in three for sample in samples(list(each))]) == list(range(12))
-  # Restored and not read yet, it is the same position; and what was restored can be joined again.
+  # Restored but not read yet, a worker saves the same position, and these positions can be joined again.
   again = rtf.EpochPosition.joined([before[0][1], before[1][1]])
   for each in three:
     again.restore(each)
@@ -122,7 +122,7 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
 
 @pytest.mark.parametrize("read_on", [False, True])
 def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on):
-  """It may not have: its samples come again in the same epoch. Not if the others have left the loop over the epoch."""
+  """It may not have finished, so its samples are yielded again, unless the others have left the loop over the epoch."""
   loader = numpy_loader(worker("range", 12, 2, 0, 2, "loader"))
   list(loader)
   iterator = iter(loader)
@@ -140,7 +140,7 @@ def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on
 
 
 def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
-  """Keras gives all epochs as many steps as the first one that it sees."""
+  """Keras uses the number of steps of its first epoch for all epochs."""
   saved = [stop("fit", worker("stream", 12, 2, i, 2, "fit"), tmp_path / str(i), 0, 2)[1] for i in range(2)]
   position = rtf.EpochPosition.joined(saved)
   epochs = resume("fit", worker("stream", 12, 1, 0, 2, "fit"), tmp_path / "new", saved, position, 2)
@@ -148,10 +148,10 @@ def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
 
 
 def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
-  """They may have had all their uses; those of the others are still in their store."""
+  """They may have had all their uses. The samples of the others are still in their store."""
   make = lambda i: worker("range", 24, 2, i, 3, "loader", store=tmp_path / str(i))
   saved = [stop("loader", make(i), tmp_path, 1, 2)[1] for i in range(2)]
-  gc.collect()  # Closing a store writes what is in memory.
+  gc.collect()  # Closing a store writes its samples in memory.
   with pytest.warns(rtf.PipelineWarning, match="shards 1"):
     position = rtf.EpochPosition.joined([saved[0], None])
   fresh = []
@@ -174,7 +174,7 @@ def test_another_pipeline_is_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
       position.restore(loader)
     assert len(samples(list(loader))) == len(range(0, arguments["total"], 3))
-  # Without the others' positions.
+  # One position without those of the other workers.
   with pytest.raises(tf.errors.InvalidArgumentError, match="join them by rtf.EpochPosition.joined"):
     numpy_loader(worker("range", 12, 3, 0, 2, "loader")).load_state_dict(saved[0])
 

@@ -1,4 +1,4 @@
-"""What grows with the number of samples: computed orders, memory, checkpoints."""
+"""Many samples: computed orders, memory, checkpoints."""
 import itertools
 
 import numpy as np
@@ -11,12 +11,12 @@ from support import schedule
 from support.checkpoint_states import state_of
 from support.checkpoints import restore, save, with_checkpoints
 
-# So many that orders are computed.
+# Large enough that orders are computed, not shuffled.
 N = 70_000
 
 
 def make(store=None, **options):
-  # The parameters and the generation of a sample tell of its epoch.
+  # The seeds of a sample show the epoch of its generation.
   return tf.data.Dataset.range(N).refurbish(
       lambda x, seed: tf.stack([x, tf.cast(seed[0], tf.int64)]), r=3, seed=1, store=store, **options).batch(1000)
 
@@ -32,7 +32,7 @@ def bytes_beside_store(dataset):
 
 
 def test_orders_that_are_computed_are_those_of_their_epochs(tmp_path):
-  """Also after a restore to another epoch."""
+  """Including after a restore to another epoch."""
   dataset = make()
   specified = schedule.Schedule(1, N, 3)
   epochs = [epoch(dataset) for _ in range(4)]
@@ -70,12 +70,12 @@ def test_at_most_3_bytes_a_sample_beside_a_store_in_memory(on_disk, tmp_path):
       pass
   under_way = bytes_beside_store(dataset)
   del iterator
-  # The order and the bits of an epoch go with it.
+  # The order and the bits of an epoch are freed with its iterator.
   assert bytes_beside_store(dataset) <= under_way
 
 
 def test_what_fits_is_forgotten_when_the_schedule_begins():
-  """While it is unknown how many samples fit, those that do are noted."""
+  """Until it is known how many samples fit, the stage notes which ones do."""
   store = rtf.CacheStore(max_bytes=12 * N // 2)
   dataset = tf.data.Dataset.range(N).refurbish(
       lambda x: tf.fill([1 + x % 2], x), r=3, seed=1, store=store).map(tf.size).batch(1000)
@@ -89,7 +89,7 @@ def test_what_fits_is_forgotten_when_the_schedule_begins():
 
 
 def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):
-  """What was yielded since they were copied may take as many bytes as they do."""
+  """The list of samples yielded since the last copy may grow to the size of the bits."""
   dataset = with_checkpoints(make())
   iterator = iter(dataset)
   yielded, states, counted = [], [], []
@@ -97,10 +97,10 @@ def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):
     yielded.append(next(iterator).numpy()[:, 0])
     counted.append(bytes_beside_store(dataset))
     states.append(state_of(iterator).values)
-  # What was yielded since they were copied is counted.
+  # This list is counted.
   assert counted[1] > counted[0]
   bits = [np.unpackbits(state["yielded"], bitorder="little").sum() for state in states]
-  # The bits were not copied anew for each batch of 1,000.
+  # The bits were not copied again for each batch of 1,000.
   assert len(set(bits)) <= 5
   for state, number in zip(states, range(1, 10)):
     known = np.flatnonzero(np.unpackbits(state["yielded"], bitorder="little"))

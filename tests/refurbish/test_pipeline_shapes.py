@@ -1,4 +1,4 @@
-"""G7, by the shape of the pipeline: what comes after a restore is what would have come, or an error says why not."""
+"""G7, by the shape of the pipeline: a restored pipeline yields what the saved one would have, or an error says why not."""
 import collections
 import itertools
 import json
@@ -22,11 +22,11 @@ def outcome(case, expected, before, after):
   if isinstance(after, str):
     return "refused"
   _, shape, kind, _, _ = case
-  # A loader that has nothing left of a pass continues with the next one.
+  # A loader at the end of a pass continues with the next one.
   came = before + after[:len(expected) - len(before)]
   if kind == "range":
     return "exact" if came == expected else "wrong"
-  # A stream yields the same samples in another order, of which these operations choose some.
+  # A stream yields the same samples in another order, and these operations choose some of them.
   numbers = [sorted(itertools.chain(*map(flat, steps))) for steps in (came, expected)]
   if {"take", "shard"} & set(shape):
     numbers = list(map(len, numbers))
@@ -34,7 +34,7 @@ def outcome(case, expected, before, after):
 
 
 def why_refused(shape, kind):
-  """Of a symbolic checkpoint, or nothing."""
+  """The reason why a symbolic checkpoint is refused, or None."""
   if kind != "range" and "unbatch" in shape:
     return "unbatch after refurbish reads an element again"
   if "interleave" in shape and "shard" in shape[shape.index("interleave"):]:
@@ -47,7 +47,7 @@ def flat(element):
 
 
 def print_table(outcomes):
-  """By way and operation: how many restores were exact, refused, wrong."""
+  """By way of saving and operation: how many restores were exact, refused, wrong."""
   rows = collections.defaultdict(collections.Counter)
   for (way, shape, *_), result in outcomes:
     for name in ("all", *sorted(set(shape))):
@@ -78,7 +78,7 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
           continue
         expected = unbroken(*case, directory)
         steps = range(len(expected) if way == "fit" else len(expected) // 2 + 1)
-        # The end of a pass is where TensorFlow drops the iterators of stages.
+        # TensorFlow drops the iterators of stages at the end of a pass.
         end = [] if way == "fit" else [steps[-1]]
         steps = sorted({*chance.sample(steps, min(len(steps), 1 if way == "fit" else 3)), *end})
         for step in steps:
@@ -96,7 +96,7 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   rows = print_table(outcomes)
   assert not [case for case, result in outcomes if result == "wrong"]
   for (_, name), counts in rows.items():
-    # A quarter of the shapes with `unbatch`: those of streams with symbolic checkpoints.
+    # With `unbatch` a quarter is refused: streams with symbolic checkpoints.
     if cases.exhaustive and name != "unbatch":
       assert counts["exact"] >= 9 * counts["refused"], (name, counts)
 

@@ -1,4 +1,4 @@
-"""G7: a checkpointed iterator goes on where it stopped, also in a new process, without the contents of the cache store."""
+"""G7: a restored iterator continues where it was saved, even in a new process and without the contents of the store."""
 import gc
 import json
 import os
@@ -26,7 +26,7 @@ def test_restores_at_every_step(tmp_path, kind, symbolic, parallel, buffer, on_d
   expected = take(iter(make(**how)))
   for step in cases.some(range(EPOCHS * n + 1), 6):
     if on_disk:
-      # The store is warm and empty in turn.
+      # The store is alternately warm and empty.
       how["store"] = tmp_path / f"store {step}"
     iterator = iter(make(**how))
     elements = take(iterator, step)
@@ -46,7 +46,7 @@ def test_restores_at_every_step(tmp_path, kind, symbolic, parallel, buffer, on_d
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("r", [1, 1.5, 3])
 def test_restores_again_and_again(tmp_path, kind, symbolic, r):
-  """A new process for every few elements."""
+  """Restores after every few elements, as if in a new process each time."""
   how = {"kind": kind, "n": 10, "r": r, "symbolic": symbolic}
   elements, iterator = [], iter(make(**how))
   for number in range(1, 100):
@@ -59,28 +59,28 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
 
 
 def test_goes_on_with_damaged_records(tmp_path):
-  """Every sample is the same bit for bit; those found damaged when they are read come last, the others in their order."""
+  """Every sample is bit for bit the same. Samples found damaged when they are read come last; the others keep their order."""
   n, done = 30, 10
   expected = take(iter(make(n=n, r=3)))
   iterator = iter(make(n=n, r=3, store=tmp_path / "store"))
   elements = take(iterator, n + done)
   path = save(iterator, tmp_path)
   del iterator
-  gc.collect()  # Closing the store writes what is in memory.
+  gc.collect()  # Closing the store writes its samples in memory.
   whole = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "whole"))
   stored = {index for index in range(n) if index in whole}
   for file in (tmp_path / "store").glob("small-*"):
     content = np.frombuffer(file.read_bytes(), np.uint8).copy()
     content[np.arange(len(content)) % 1200 < 400] ^= 1  # Some records completely, some partly, most not at all.
     file.write_bytes(content.tobytes())
-  # A copy shows which samples are damaged: those known to be before they are read are prepared at their place.
+  # A copy shows which samples are damaged. A sample known to be damaged before it is read is prepared at its place.
   copy = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "copy"))
   copy.verify()
   damaged = {index for index in stored if index not in copy}
   assert 3 < len(damaged) < len(stored) - 3
   elements += take(restore(make(n=n, r=3, store=tmp_path / "store"), path))
   assert elements[:n + done] == expected[:n + done]
-  # Samples handed out before are read in the next epoch. Then all are found.
+  # The next epoch reads the samples handed out before the restart. Then all damage has been found.
   assert sorted(elements[2 * n:3 * n]) == sorted(expected[2 * n:3 * n])
   assert elements[3 * n:] == expected[3 * n:]
   rest, undisturbed = elements[n + done:2 * n], expected[n + done:2 * n]
@@ -94,7 +94,7 @@ def test_goes_on_with_damaged_records(tmp_path):
 
 def test_a_warm_store_saves_what_was_prepared(tmp_path):
   """Lost samples are prepared again, and no others."""
-  # So many that the samples that tf.data has read ahead at the save are a small part.
+  # Large compared with the samples that tf.data had read ahead when it was saved.
   n = 1000
   how = {"n": n, "r": 4, "parallel": 1, "buffer": 1}
   iterator = iter(make(**how, store=tmp_path / "store"))
@@ -105,7 +105,7 @@ def test_a_warm_store_saves_what_was_prepared(tmp_path):
   for dataset in (warm, cold):
     take(restore(dataset, path), n // 2)
   fresh = [rtf.stats(dataset)[0].total.fresh for dataset in (warm, cold)]
-  # The schedule wants a quarter of what is left.
+  # By the schedule a quarter of the remaining samples are fresh.
   assert n // 4 < fresh[1]
   assert 2 * fresh[0] <= fresh[1]
 
@@ -159,7 +159,7 @@ BEHIND = {
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_repeat_and_batch(tmp_path, behind, symbolic):
-  """TensorFlow's `batch` drops the stage's iterator at the end of an epoch, and nothing is lost."""
+  """Nothing is lost although TensorFlow's `batch` drops the stage's iterator at the end of an epoch."""
   def pipeline():
     return with_checkpoints(BEHIND[behind](make(n=10, epochs=None)), symbolic)
 
@@ -173,7 +173,7 @@ def test_repeat_and_batch(tmp_path, behind, symbolic):
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):
-  """No contents of the store, and for the yielded elements a bit each, not the 160,000 indices."""
+  """The checkpoint has no contents of the store, and one bit per sample instead of 160,000 indices."""
   n = 1_281_167
   for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
@@ -187,7 +187,7 @@ def test_small_at_the_size_of_imagenet(tmp_path):
 
 
 def test_a_first_pass_that_ends_after_another_iterator_was_restored(tmp_path):
-  """The schedule, which begins with this pass, begins at an existing epoch."""
+  """The schedule begins with this pass, at an epoch that exists."""
   dataset = make("stream", 12, 3, epochs=None)
   path = save(iter(dataset), tmp_path)
   first = iter(dataset)
@@ -276,6 +276,6 @@ def test_killed_and_restarted_training_sees_what_an_unbroken_one_sees(tmp_path, 
   if kind == "range":
     assert elements == expected
   else:
-    # With a stream, the order of samples depends on what was prepared when; their contents do not.
+    # With a stream, the order of samples depends on when they were prepared; their contents do not.
     assert sorted(elements) == sorted(expected)
     assert_epochs(elements, 50)

@@ -19,18 +19,18 @@ from support.loaders import FRAMEWORKS, as_numpy, loader_of
 from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
 
-pytestmark = cases.slow  # A service has processes.
+pytestmark = cases.slow  # A service starts processes.
 
 GUIDE = ROOT / "docs" / "workers.md"
 TRAINERS = "abcd"
 SHARE = N // 2
-# A trainer after by so many elements of each worker loses none.
+# A trainer that is this number of elements behind on each worker loses none.
 LAG = 60
 PAYLOAD = 100_000
 
 
 def cache_bytes(lag, element_bytes):
-  """As docs/workers.md says."""
+  """The cache size that docs/workers.md recommends."""
   return lag * (element_bytes * 7 // 6 + 1000)
 
 
@@ -45,7 +45,7 @@ def fixture_cluster(tmp_path_factory):
 
 
 def by_worker(elements):
-  """By worker and start: what it has made, in order."""
+  """The elements by worker and start of the worker, in order."""
   found = collections.defaultdict(list)
   for element in elements:
     found[element.worker, element.start].append(element)
@@ -53,7 +53,7 @@ def by_worker(elements):
 
 
 def whole(elements, samples):
-  """Checks that elements of one worker are whole epochs of `samples`, but for the last, and that none is lost."""
+  """Checks that the elements of a worker are whole epochs of `samples`, except the last, and that none is lost."""
   assert [element.position for element in elements] == list(range(len(elements)))
   n = len(samples)
   for begin in range(0, len(elements), n):
@@ -62,7 +62,7 @@ def whole(elements, samples):
 
 
 def uses(elements):
-  """How often at most one version of a sample comes."""
+  """The maximum number of uses of any version of a sample."""
   return max(collections.Counter((element.index, element.version) for element in elements).values())
 
 
@@ -76,19 +76,19 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
   found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
   assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
   for elements in found.values():
-    # One request at a time takes turns of the workers.
+    # One request at a time alternates between the workers.
     for begin in range(0, epochs * N, N):
       assert sorted(element.index for element in elements[begin:begin + N]) == list(range(N))
     assert uses(elements) == R
   for worker in range(2):
     made = cluster.prepared(job, worker)
     assert len(set(made)) == len(made)
-    # A worker reads ahead, less than an epoch. Four trainers by themselves would prepare four times as much.
+    # A worker reads ahead by less than an epoch. Four independent trainers would prepare four times as much.
     assert SHARE + (epochs - 1) * SHARE / R <= len(made) <= SHARE + epochs * SHARE / R
 
 
 def test_a_trainer_that_falls_behind(cluster):
-  """It loses what the cache of a worker no longer holds. The size that docs/workers.md calculates avoids that."""
+  """It loses elements that a worker's cache no longer holds. The cache size that docs/workers.md calculates avoids that."""
   job = Job("after", "OFF", payload=PAYLOAD)
   first = cluster.read(job, {"b": 2})["b"]
   ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
@@ -102,7 +102,7 @@ def test_a_trainer_that_falls_behind(cluster):
     else:
       gap, = gaps
       assert LAG // 2 - 10 <= gap <= LAG // 2
-    # Of the same order.
+    # In the same order.
     made = {element.position: element for element in ahead[worker]}
     assert all(made.get(element.position, element) == element for element in elements)
 
@@ -111,7 +111,7 @@ ROUNDS = 20 if cases.exhaustive else 1
 
 
 def test_killed_workers_come_back_with_their_stores(cluster):
-  """No trainer hangs; each start of a worker yields whole epochs to all; no version comes more than R times."""
+  """No trainer hangs; each start of a worker yields whole epochs to all; no version is used more than R times."""
   draw, job = random.Random(7), Job("killed", store=True)
   found, num_killed = {name: [] for name in TRAINERS}, collections.Counter()
   for turn in range(ROUNDS):
@@ -158,7 +158,7 @@ def fixture_own_service():
   yield lambda dataset, target=dispatcher.target: dataset.apply(services.service.distribute(
       services.service.ShardingPolicy.OFF, target, job_name="job", max_outstanding_requests=1,
       cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
-  # In this order, or each waits for the other.
+  # In this order; otherwise they deadlock.
   del worker
   del dispatcher
 
@@ -211,7 +211,7 @@ def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
 
 
 def run_program(directory, program, arguments, output):
-  """Runs the text of a program as `python machines.py ARGUMENTS` does, as on a machine of its own."""
+  """Runs a program as `python machines.py ARGUMENTS` does on a separate machine."""
   os.chdir(directory)
   services.name_own_store()
   sys.argv = ["machines.py", *arguments]
@@ -220,7 +220,7 @@ def run_program(directory, program, arguments, output):
 
 
 def test_the_guides_program_trains(tmp_path):
-  """As the guide says, on one machine in place of four. Trainers wait for a worker that comes late."""
+  """As the guide says, on one machine instead of four. Trainers wait for a worker that starts late."""
   page = GUIDE.read_text(encoding="utf-8")
   program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
   ports = [free_port() for _ in range(3)]
@@ -238,7 +238,7 @@ def test_the_guides_program_trains(tmp_path):
   servers += [start("worker 1", "work", workers[1])]
   names = "1234" if cases.exhaustive else "1"
   trainers = [start(name, "train", name, f"0.0{name}") for name in names]
-  time.sleep(5)  # Longer than one worker takes to serve everything.
+  time.sleep(5)  # Longer than one worker needs to serve everything.
   servers += [start("worker 0", "work", workers[0])]
   try:
     assert [end_of(trainer) for trainer in trainers] == [0] * len(trainers)

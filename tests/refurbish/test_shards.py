@@ -1,4 +1,4 @@
-"""Shards of a source: how samples are numbered, and training that goes on with another number of them."""
+"""Shards of a source: how samples are numbered, and training that continues with another number of shards."""
 import collections
 import fcntl
 import gc
@@ -27,13 +27,13 @@ F_OFD_SETLK = 37  # Python 3.11 has no name for it.
 
 
 def sharded(n, i, r, *, total=N, store=None, **options):
-  """Elements tell their index in the whole source, and the seed of their generation."""
+  """Elements have their index in the whole source and the seed of their generation."""
   source = tf.data.Dataset.range(total)
   return (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, seed=1, order_seed=i, store=store, **options)
 
 
 class Workers:
-  """A stage for each of `n` shards, and its store, if it is on disk, in a directory for each of them."""
+  """A stage for each of `n` shards. Stores on disk have a directory per shard."""
 
   def __init__(self, n, r, directory=None, *, total=N, **options):
     self.total = total
@@ -42,7 +42,7 @@ class Workers:
     self.iterators = []
 
   def epoch(self):
-    """What each worker yields: {index: seed}. Every sample comes once."""
+    """The samples of each worker, as {index: seed}. Checks that every sample comes once."""
     self.iterators = [iter(stage) for stage in self.stages]
     shares = [[element.numpy().tolist() for element in iterator] for iterator in self.iterators]
     assert sorted(index for share in shares for index, *_ in share) == list(range(self.total))  # G1.
@@ -56,13 +56,13 @@ class Workers:
     return [save(iterator, directory / str(i)) for i, iterator in enumerate(self.iterators)]
 
   def restore(self, paths):
-    """Each worker takes the checkpoint of its number, those that are new the first one."""
+    """Each worker restores the checkpoint of its number; new workers restore the first one."""
     for i, stage in enumerate(self.stages):
       assert list(restore(stage, paths[i if i < len(paths) else 0])) == []
 
 
 def moved(n, m):
-  """Which samples are at another worker when n shards become m."""
+  """The samples that move to another worker when n shards become m."""
   return {index for index in range(N) if index % n != index % m}
 
 
@@ -72,7 +72,7 @@ def moved(n, m):
 @pytest.mark.parametrize("r", [1.5, 2, 3])
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, on_disk):
-  """At the end of every epoch: each sample has the generation that it would have had, and only those that moved are lost."""
+  """After any epoch: each sample has the generation that it would have had, and only moved samples are lost."""
   unbroken = Workers(n, r)
   num_epochs = 2 * math.ceil(r) + 1
   expected = [collections.ChainMap(*unbroken.epoch()) for _ in range(2 * num_epochs)]
@@ -84,7 +84,7 @@ def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, o
       uses.update(each.items())
     paths = before.save(tmp_path / f"checkpoints {number}")
     del before
-    gc.collect()  # Closing a store writes what is in memory.
+    gc.collect()  # Closing a store writes its samples in memory.
     after = Workers(m, r, directory)
     after.restore(paths)
     for later in range(number + 1, number + num_epochs):
@@ -93,7 +93,7 @@ def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, o
       uses.update(expected[later].items())
       evicted = {index for index in range(N) if expected[later][index] != expected[later - 1][index]}
       if later == number + 1:
-        # Those of a worker without its store are prepared once more, too.
+        # A worker without its store also prepares all its samples once more.
         evicted |= moved(n, m) if on_disk else set(range(N))
       assert after.fresh() == [len(evicted & set(share)) for share in shares]  # G5.
       for share in shares:
@@ -119,7 +119,7 @@ def test_the_number_changes_again_and_again(tmp_path, r, options):
 
 @pytest.mark.parametrize("total", cases.some([*range(1, 51)], 4))
 def test_all_workers_restore_the_position_of_any_of_them(total):
-  """As docs/workers.md says, also where their shards are not of one size."""
+  """As docs/workers.md says, even if their shards differ in size."""
   for n in range(1, min(4, total) + 1):
     before = Workers(n, 2, total=total)
     epochs = [dict(collections.ChainMap(*before.epoch())) for _ in range(2)]
@@ -134,7 +134,7 @@ def test_all_workers_restore_the_position_of_any_of_them(total):
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_position_of_another_worker_after_a_new_schedule(ragged):
-  """It began in the middle of training, with another number of workers. `ragged`: how many fit is known after an epoch."""
+  """The schedule began in mid-training, with another number of workers. `ragged`: only an epoch shows how many samples fit."""
   def workers(n):
     sources = [tf.data.Dataset.range(50).shard(n, i) for i in range(n)]
     return [source.refurbish(
@@ -168,14 +168,14 @@ def test_another_size_of_a_shard_is_refused_where_the_whole_is_another():
 
 
 def test_more_samples_in_all_shards_than_there_are_seeds():
-  """Refused where the stage is made, not when its checkpoint is restored. One less is taken."""
+  """Refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
   rtf.EpochPosition(sharded(1 << 16, 0, 2, total=(1 << 32) - 1)).serialize()
   with pytest.raises(ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"):
     sharded(1 << 16, 0, 2, total=1 << 32)
 
 
 def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
-  """So workers with one seed augment different samples differently, and one worker alone as all together."""
+  """So workers with one seed augment different samples differently, and one worker augments as several together do."""
   whole, shards = Workers(1, 2), Workers(3, 2, tmp_path)
   for number in range(4):
     alone, shares = whole.epoch()[0], shards.epoch()
@@ -200,7 +200,7 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
     (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2).shard(1, 0), False),
     (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False)])
 def test_where_the_numbers_in_the_whole_source_are_known(source, known):
-  """Elsewhere a sample has its number in what the stage reads."""
+  """Otherwise a sample has its number among the elements that the stage reads."""
   def number(source):
     seeds = {tuple(seed.tolist()) for seed in source.refurbish(
         lambda element, seed: seed, r=2, seed=1, shuffle_buffer_size=1).as_numpy_iterator()}
@@ -218,7 +218,7 @@ def positions(stage):
 
 
 def test_a_worker_takes_the_checkpoint_of_another_one_between_epochs_only(tmp_path):
-  """Each has an order of its own. Also with the same number of workers, as after any restart."""
+  """Each has its own order. This also holds with the same number of workers, as after any restart."""
   first, second = sharded(2, 0, 2), sharded(2, 1, 2)
   expected = [list(map(tuple, second.as_numpy_iterator())) for _ in range(3)]
   assert len([list(first) for _ in range(2)]) == 2
@@ -276,7 +276,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
 
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
 def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why):
-  """Under a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
+  """With a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
   def make(n, i):
     source = tf.data.Dataset.range(N)
     if why.startswith("stream"):
@@ -289,7 +289,7 @@ def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why
       stage = make(n, i)
       if n == 2:
         if "before" in why:
-          assert len(list(stage)) == N // 2  # It knows the length of its shard, but not of the source.
+          assert len(list(stage)) == N // 2  # Now it knows the length of its shard, but not that of the source.
         assert list(restore(stage, paths[i])) == []
       for number in range(5):
         iterator = iter(stage)
@@ -325,7 +325,7 @@ def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
 
 
 def foreign(path, n):
-  """How many samples the store has that shard 0 of n has not."""
+  """The number of samples in the store that do not belong to shard 0 of n."""
   store = rtf.CacheStore(path)
   return sum(i in store for i in range(KILLED_N) if i % n)
 
@@ -340,14 +340,14 @@ KILL_AFTER = [None, *(round(0.04 * random.Random(i).random(), 4) for i in range(
 
 @pytest.mark.parametrize("seconds", cases.some(KILL_AFTER, 2), ids=str)
 def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds):
-  """What is other shards' is gone before the settings say whose the store is. `seconds`: None when it has removed them."""
+  """Other shards' samples are removed before the settings name the new shard. `seconds` None: killed between the two."""
   for _ in sharded(2, 0, 2, total=KILLED_N, store=tmp_path):
     pass
   gc.collect()
   num_foreign = foreign(tmp_path, 3)
   assert num_foreign > 0
   settings = (tmp_path / "store").read_bytes()
-  with open(tmp_path / "lock", "r+b") as lock:  # Without it nobody writes the settings.
+  with open(tmp_path / "lock", "r+b") as lock:  # Without this lock nobody writes the settings.
     if seconds is None:
       fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     process = start_forked(take_over, tmp_path)
@@ -379,7 +379,7 @@ def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(
 
 
 def test_a_store_without_the_number_of_all_samples(tmp_path):
-  """As an older package wrote it, which numbered samples within their shard."""
+  """Written by an older version, which numbered samples within their shard."""
   list(sharded(3, 1, 2, store=tmp_path))
   gc.collect()
   forge_settings(tmp_path, num_samples_of_all_shards=None)

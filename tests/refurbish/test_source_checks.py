@@ -1,4 +1,4 @@
-"""A source that is not what it was: refused on disk, warned of in memory, and no alarm where nothing has changed."""
+"""A source that has changed is refused on disk and causes a warning in memory. An unchanged source causes no alarm."""
 import gc
 import os
 import pathlib
@@ -46,7 +46,7 @@ def epochs(dataset, number=3):
 
 
 def filled(path, source, **arguments):
-  """Runs a job on the store, after which all of it is on the disk, and nothing uses the store."""
+  """Runs a job on the store. Afterwards all samples are on the disk, and nothing uses the store."""
   epochs(stage(source, path, **arguments))
   gc.collect()
 
@@ -67,7 +67,7 @@ CHANGES = {
     "other labels in a dict": (lambda: arrays().map(lambda x, y: {"category": y, "image": x}), lambda: arrays(
         labels=(LABELS + 1) % N).map(lambda x, y: {"category": y, "image": x})),
     "other strings": (lambda: by_index([b"%03d" % i for i in range(N)]), lambda: by_index([b"%03d" % (i + 1) for i in range(N)])),
-    # The same bytes, divided in another way.
+    # The same bytes, split differently.
     "other lengths": (lambda: by_index([[b"ab", b"c"]] * N), lambda: by_index([[b"a", b"bc"]] * N)),
 }
 
@@ -93,7 +93,7 @@ def test_changed_files_are_refused_and_named(tmp_path):
     (folder / "cats" / f"{i}.png").write_bytes(b"%d" % i)
   filled(path, rtf.sources.image_folder(folder))
   (folder / "cats" / "3.png").write_bytes(b"another image")
-  # Found by the probe if it is kept, else when it is prepared.
+  # The probe finds it if the sample is kept; otherwise preparing it does.
   with pytest.raises((ValueError, tf.errors.FailedPreconditionError), match=rf"the file {folder}/cats/3.png,"):
     epochs(stage(rtf.sources.image_folder(folder), path))
 
@@ -177,7 +177,7 @@ def test_checksums_of_another_store_are_no_alarm(tmp_path):
 
 
 def test_a_file_that_was_repaired_is_no_alarm(tmp_path):
-  """Of a sample that could not be prepared nothing is in the store, so there is nothing that another element contradicts."""
+  """The store holds nothing of a sample that could not be prepared, so the repaired element contradicts nothing."""
   path, folder = stores.new_path(tmp_path), tmp_path / "images"
   (folder / "cats").mkdir(parents=True)
   for i in range(8):
@@ -256,7 +256,7 @@ def test_a_generator_that_shuffles_is_warned_of_once():
   message, = [str(each.message) for each in caught]
   assert "element " in message and "shuffle" in message and "partial_fn" in message
   assert caught[0].filename == __file__
-  # Each stage has its own.
+  # Each stage has its own warning.
   assert len(told(lambda: epochs(stage(generator(range(50), shuffled))))) == 1
 
 
@@ -283,7 +283,7 @@ def test_a_file_that_changes_is_warned_of(tmp_path):
 def test_a_source_that_calls_python_is_never_refused(tmp_path):
   path = stores.new_path(tmp_path)
   filled(path, generator(range(N)))
-  # What was changed on purpose, once, is not told again in the next run.
+  # A deliberate change causes one warning, and none in the next run.
   for times in (1, 0):
     assert len(told(lambda: epochs(stage(generator(range(1, N + 1)), path), 4))) == times
 
@@ -322,7 +322,7 @@ def with_variable():
 
 DRAWS = {
     "op": lambda: Dataset.range(N).map(lambda x: tf.random.uniform([])),
-    # The next number goes to whichever element is read.
+    # Whichever element is read gets the next number.
     "op with a seed": lambda: Dataset.range(N).map(lambda x: (x, tf.random.uniform([], seed=3))),
     "image op": lambda: arrays().map(lambda x, y: (tf.image.random_flip_left_right(x), y)),
     "generator": lambda: Dataset.range(N).map(

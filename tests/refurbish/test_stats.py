@@ -1,4 +1,4 @@
-"""rtf.stats: the counts are those of what really ran, and rtf.describe."""
+"""`rtf.stats` counts what really ran; `rtf.describe`."""
 import dataclasses
 import time
 
@@ -14,7 +14,7 @@ from support.pipelines import STREAMS, make_source
 
 
 class Stage:
-  """A stage over 0 ... n - 1 that counts what its functions do."""
+  """A stage over 0 ... n - 1 that counts the calls of its functions."""
 
   def __init__(self, n=12, kind="range", **options):
     self.n = n
@@ -55,7 +55,7 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   found = stage.stats
   assert [epoch.fresh for epoch in found.epochs] == fresh
   assert [epoch.fresh + epoch.cached for epoch in found.epochs] == used == [n] * epochs
-  # The first epoch evicts nothing, as the store is empty.
+  # The first epoch evicts nothing, because the store is empty.
   assert [epoch.evicted for epoch in found.epochs] == ([0] + fresh[1:] if epochs else [])
   assert [epoch.missing for epoch in found.epochs] == [0] * epochs
   assert (found.total.fresh, found.total.cached) == (sum(fresh), n * epochs - sum(fresh))
@@ -63,7 +63,7 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
 
 
 def test_early_stop():
-  """A stopped epoch counts the samples used; those it did not put into the store are missing in the next one."""
+  """A stopped epoch counts the samples used. Samples that it did not store are missing in the next epoch."""
   stage = Stage(12, r=100, num_parallel_calls=None)
   used = 0
   for stop in (5, 3, 12, 12):
@@ -80,7 +80,7 @@ def test_early_stop():
 
 
 def test_removed_samples_are_absent():
-  """Samples removed from the store are fresh, and counted apart from evicted ones."""
+  """Samples removed from the store are fresh, and counted separately from evicted ones."""
   store = rtf.CacheStore()
   stage = Stage(12, r=100, store=store)
   list(stage.dataset)
@@ -92,7 +92,7 @@ def test_removed_samples_are_absent():
 
 
 def test_samples_without_room_are_absent_or_fresh():
-  """Under max_bytes samples that cannot be kept are prepared by schedule: no expected sample is missing."""
+  """With max_bytes, samples that cannot be kept are prepared by schedule: no expected sample is missing."""
   stage = Stage(12, r=100, store=rtf.CacheStore(max_bytes=5 * 8))
   for _ in range(3):
     list(stage.dataset)
@@ -115,7 +115,7 @@ def test_an_iterator_that_is_not_read_is_no_epoch():
 
 
 def test_several_stages():
-  """Every stage below the dataset has its counts once, upstream first and from left to right."""
+  """The counts of every stage upstream are listed once, from the source on and from left to right."""
   first, second = Stage(12, r=2, name="first"), Stage(10, r=5)
   both = tf.data.Dataset.zip(first.dataset, second.dataset.take(10), first.dataset).batch(2).prefetch(1)
   for _ in range(2):
@@ -126,7 +126,7 @@ def test_several_stages():
   # zip stops when its shortest input ends, so epochs of `first` stop at 10 of 12, two in each epoch.
   assert len(found[0].epochs) == 4
   assert [(epoch.fresh, epoch.cached) for epoch in found[1].epochs] == [(10, 0), (2, 8)]
-  # A stage is found below any other dataset, and if made by apply.
+  # A stage is found upstream of any other dataset, and if built by `apply`.
   stage = tf.data.Dataset.range(12).apply(rtf.refurbish(tf.identity, r=2, name="here"))
   for dataset in (stage, stage.repeat(2).take(3), stage.with_options(tf.data.Options()),
                   stage.map(tf.identity).concatenate(tf.data.Dataset.range(3)), stage.filter(lambda x: x > 3).cache(),
@@ -154,7 +154,7 @@ def test_printing():
 
 
 def test_waits(tmp_path):
-  """The seconds of waiting for fresh samples, and for a store on disk; a store in memory causes no wait."""
+  """The seconds that the consumer waited for fresh samples and for a store on disk. A store in memory causes no wait."""
   def slow(index):
     time.sleep(0.02)
     return index
@@ -173,7 +173,7 @@ def test_waits(tmp_path):
 
 
 def test_description(tmp_path):
-  """What each stage does, upstream first."""
+  """Describes each stage, upstream first."""
   dataset = tf.data.Dataset.range(600).refurbish(
       lambda x: x, r=3, seed=7, order_seed=8, eviction="reference_count", shuffle="uniform", name="train",
       store=rtf.CacheStore(max_bytes=8 * 300))
@@ -212,15 +212,15 @@ def test_description(tmp_path):
     (2, 1, "; 225 of 1,000 samples kept, room for 75 in transit"), (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
     (2, 2, ", part of the room for those in transit")])
 def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
-  """What of a store's limit is for those that jobs hand each other."""
-  record = 128  # Of a number.
+  """The part of a store's limit for samples in transit."""
+  record = 128  # The bytes of a record of one number.
   store = rtf.CacheStore(tmp_path / "store", max_bytes=300 * record)
   stage = tf.data.Dataset.range(1000).refurbish(lambda x: x if sizes == 1 else tf.range(x % 2), r=r, store=store)
   assert f"  store   {tmp_path / 'store'}, at most 38,400 bytes{expected}" in rtf.describe(stage).splitlines()
 
 
 def test_description_of_what_is_behind():
-  """The stages in order, for the given pipeline and for the stage alone."""
+  """The following operations in order, for the given pipeline and for the stage alone."""
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (
       (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
@@ -232,7 +232,7 @@ def test_description_of_what_is_behind():
 
 
 def test_description_of_sources(tmp_path):
-  """Whether it is read by index, else which stage prevents that and what to use instead; and how much of it is read."""
+  """Whether it is read by index, otherwise which dataset prevents that and what to use instead; how much of it is read."""
   def source(dataset, r=3):
     line, = [line for line in rtf.describe(dataset.refurbish(lambda *x: x, r=r)).splitlines() if line.startswith("  source")]
     return line[len("  source  "):]
@@ -262,7 +262,7 @@ def test_description_of_sources(tmp_path):
       "repeat", "27 ", "; echo(n) with a whole n is read by index, repeat(n) is not")
   assert source(numbers.concatenate(numbers.echo(2))) == by_index.format(9, 27)
   assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
-  # The first one, counted from the files, of either input.
+  # The dataset named is the first one from the files, in either input.
   assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "", "")
 
 
@@ -278,7 +278,7 @@ def test_bad_arguments():
 
 
 def test_each_dataset_is_visited_once():
-  """Forty levels, each with the one below it twice: a walk along all paths would not end."""
+  """Forty levels, each with two references to the level below: a walk along all 2**40 paths would not end."""
   below = diamond = tf.data.Dataset.range(40).refurbish(lambda x: x)
   for _ in range(40):
     diamond = diamond.concatenate(diamond)

@@ -1,4 +1,4 @@
-"""The functions of `refurbish` run on the stage's workers: how many at once, by which executor, as freely as in `map`."""
+"""The functions of `refurbish` run on the stage's workers: number at once, executor, and everything that `map` allows."""
 import os
 import pathlib
 import threading
@@ -52,7 +52,7 @@ def test_where_there_is_no_work_no_thread_is_asked():
   for _ in range(100):
     next(iterator)
   assert threads() == before
-  # With work there are seven, and the consumer.
+  # With work there are seven, and the consumer is the eighth.
   iterator = iter(Dataset.range(200).refurbish(tf.identity, num_parallel_calls=8))
   before = threads()
   next(iterator)
@@ -60,7 +60,7 @@ def test_where_there_is_no_work_no_thread_is_asked():
 
 
 def test_a_slow_source_does_not_hold_up_what_is_cached():
-  """While a fresh sample is read, the cached ones after it are finally augmented."""
+  """While a fresh sample is read, final_fn runs on the cached samples after it."""
   go = threading.Event()
   reading, finished = [], []
 
@@ -82,14 +82,14 @@ def test_a_slow_source_does_not_hold_up_what_is_cached():
   iterator = iter(dataset)
   taking = threading.Thread(target=lambda: [next(iterator) for _ in range(64)])
   taking.start()
-  # Of 64 places in progress sixteen are fresh.
+  # 16 of the 64 places in progress are fresh.
   assert until(lambda: len(finished) >= 9, 60)
   go.set()
   taking.join(60)
   assert not taking.is_alive()
 
 
-# What functions can do. ------------------------------------------------------------------------------------------------
+# Kinds of functions. --------------------------------------------------------------------------------------------------
 
 
 @tf.function
@@ -133,7 +133,7 @@ def branch(x):
     return -x
 
 
-# A function, and the same in Python.
+# A function, and the same function in Python.
 FUNCTIONS = {
     "cond": (lambda x: tf.cond(x > 3, lambda: x, lambda: -x), lambda x: x if x > 3 else -x),
     "if": (branch, branch),
@@ -161,7 +161,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions(kind):
-  """As partial_fn and as final_fn, with threads and without."""
+  """As partial_fn and as final_fn, with and without threads."""
   traced_elsewhere.get_concrete_function(tf.TensorSpec([], tf.int64))
   function, outcome = FUNCTIONS[kind]
   n = 2 if kind in ("a long while", "map_fn") else 8
@@ -196,7 +196,7 @@ def test_a_users_function_stays_as_it_is():
 
 
 def test_the_end_of_a_sequence_is_an_error_of_the_function():
-  """OutOfRange, with which an iterator within a function reports its end, does not end the stage's epoch."""
+  """An iterator within a function reports its end by OutOfRange, which does not end the stage's epoch."""
   def last(x):
     return Dataset.range(x % 2).get_single_element() + x
 
@@ -231,7 +231,7 @@ def test_a_cancelled_operation_is_an_error_of_its_sample():
 
 
 def test_op_determinism():
-  """With it stateful functions are called one at a time, in the order of the elements."""
+  """Stateful functions are then called one at a time, in the order of the elements."""
   generator = tf.random.Generator.from_seed(1)
 
   def run():
@@ -260,7 +260,7 @@ def seconds_by_thread():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
 def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
-  """TensorFlow's other threads would be woken for nothing; with the option, and without."""
+  """It would only wake TensorFlow's other threads. With and without the option."""
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
     for _ in range(10):
@@ -273,7 +273,7 @@ def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
     pass
   took = {number: seconds - before[number] for number, seconds in seconds_by_thread().items() if number in before}
   del took[threading.get_native_id()]
-  # The workers' threads are new. All together take many times as long.
+  # The workers' threads are new and not in `before`; together they take many times as long.
   assert sum(took.values()) <= 0.05, took
 
 
@@ -281,7 +281,7 @@ def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
 
 
 def test_after_an_error_of_a_stream_nothing_is_kept():
-  """It may have lost more than one element, so later indices are unknown: the next epoch prepares those samples again."""
+  """The stream may have lost several elements, so later indices are unknown: the next epoch prepares those samples again."""
   bad = [3]
 
   def check(x):
@@ -319,7 +319,7 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   assert sorted(first + found) == list(range(20))
   seed = rtf.describe(dataset).split("seed ")[1].split("\n")[0]
   assert f"seed {seed}\n" in rtf.describe(other)
-  # Not while an iterator is in an epoch, and not against a given seed.
+  # Refused while an iterator is in an epoch, or if a seed was given.
   other = make()
   busy = iter(other)
   next(busy)

@@ -62,7 +62,7 @@ def test_put_and_get(kind):
 
 
 def test_use_in_a_map():
-  """A lookup works as the function of Dataset.map."""
+  """A look-up works as the function of Dataset.map."""
   store = rtf.CacheStore()
   for i in range(4):
     store.put(i, {"x": tf.fill([i], i)})
@@ -87,7 +87,7 @@ def test_indices():
     lambda store, index: store.contains(index), lambda store, index: index in store])
 @pytest.mark.parametrize("filled", [False, True])
 def test_bad_indices(call, filled):
-  """A negative index is an error, and anything but a single integer is never rounded to one."""
+  """A negative index is an error, and so is anything but a single integer; nothing is rounded."""
   store = rtf.CacheStore()
   if filled:
     store.put(1, 0)
@@ -102,7 +102,7 @@ def test_bad_indices(call, filled):
 
 
 def test_absent():
-  """get of an missing sample raises NotFoundError with the index; remove and in return False."""
+  """`get` of a missing sample raises NotFoundError with its index; `remove` and `in` return False."""
   store = rtf.CacheStore()
   for _ in range(2):
     with pytest.raises(tf.errors.NotFoundError, match="index 3"):
@@ -132,7 +132,7 @@ def test_one_structure_to_a_store():
     [{"r": tf.ragged.constant([[1]])}, {"r": tf.ragged.constant([[1], [2]])}]], ids=["ragged", "sparse", "dict"])
 @pytest.mark.parametrize("told", [False, True])
 def test_ragged_and_sparse_samples_of_different_size(samples, told):
-  """Ragged and sparse samples, too, may differ in size."""
+  """Ragged and sparse samples may also differ in size."""
   spec = None
   if told:
     spec = {"ragged": tf.RaggedTensorSpec([None, None], tf.int32), "sparse": tf.SparseTensorSpec([None], tf.int32)}[
@@ -187,7 +187,7 @@ def test_put_of_a_tensor_of_unknown_rank_in_a_function():
 
 
 class Model:
-  """A model of a CacheStore of int64 vectors, with a dictionary."""
+  """A dictionary that behaves like a CacheStore of int64 vectors."""
 
   def __init__(self, max_bytes):
     self.max_bytes = max_bytes
@@ -204,7 +204,7 @@ class Model:
     max_size=25))
 @settings(max_examples=cases.examples(12), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
-  """Any sequence of calls acts as on a dictionary, within max_bytes, and the counts are exact."""
+  """Within max_bytes, any sequence of calls acts as on a dictionary, and the counts are exact."""
   store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))
   model = Model(max_bytes)
   for step, (operation, index, size) in enumerate(operations):
@@ -254,7 +254,7 @@ def test_bytes_of_all_kinds():
 
 
 def test_samples_are_not_copied():
-  """The store holds and returns the very buffers that it was given."""
+  """The store keeps and returns the same buffers that were put."""
   store = rtf.CacheStore()
   sample = {"a": tf.zeros([1000]), "b": tf.ones([1000])}
   store.put(0, sample)
@@ -263,7 +263,7 @@ def test_samples_are_not_copied():
 
 
 def test_bad_arguments():
-  """Bad arguments of CacheStore are refused, with what is allowed."""
+  """Errors about bad arguments of CacheStore say what is allowed."""
   for max_bytes in (0, -5):
     with pytest.raises(ValueError, match=f"^max_bytes .*positive, got {max_bytes}"):
       rtf.CacheStore(max_bytes=max_bytes)

@@ -70,13 +70,13 @@ def test_clear_and_remove_in_mid_training(stream):
         calls += sum(bool(store.remove(i)) for i in range(0, N, 2))
       seen += [int(value) for value in iterator]
       assert sorted(seen) == [10 * i for i in range(N)]
-      # Samples that had come before they were removed.
+      # Prepares the samples that were removed after their use.
       stage.epoch()
       assert int(tf.reduce_sum(stage.calls)) == calls
 
 
 def test_put_in_mid_training():
-  """A sample put in place of a cached one is used from then on, as long as that one would have been."""
+  """A sample that replaces a cached one is used from then on, until the cached one would have been evicted."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100)
   stage.epoch()
@@ -101,7 +101,7 @@ def test_samples_put_before_the_stage_was_built():
 
 
 def test_two_stages_at_once_are_refused():
-  """Two live stages cannot share a store, as their samples have the same indices; the first is not disturbed."""
+  """Two live stages cannot use one store, because their samples have the same indices; the first is not disturbed."""
   store = rtf.CacheStore()
   first = Stage(store, r=100)
   first.epoch()
@@ -116,7 +116,7 @@ def test_two_stages_at_once_are_refused():
 
 @pytest.mark.parametrize("stream", cases.some([False, True], 1))
 def test_a_store_whose_stage_is_gone(stream):
-  """It can be read, and used by another stage, which never gets the former stage's samples. Its type may change, too."""
+  """It can be read, and used by another stage, which never gets the former stage's samples and may have another type."""
   store = rtf.CacheStore()
   first = Stage(store, r=100, stream=stream)
   first.epoch()
@@ -136,7 +136,7 @@ def test_a_store_whose_stage_is_gone(stream):
 
 
 def test_a_stage_keeps_the_store_alive():
-  """The samples stay when the CacheStore's variable is deleted."""
+  """The samples stay when the CacheStore object is deleted."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100)
   stage.epoch()
@@ -147,7 +147,7 @@ def test_a_stage_keeps_the_store_alive():
 
 
 def test_max_bytes_smaller_than_a_sample():
-  """Refused when the stage is built if the size is known, otherwise when the sample comes, with both numbers and a remedy."""
+  """Refused with both numbers and a remedy: when the stage is built if the size is known, otherwise at the first sample."""
   with pytest.raises(ValueError, match="8 bytes.*max_bytes=7"):
     Stage(rtf.CacheStore(max_bytes=7))
   store = rtf.CacheStore(max_bytes=31)
@@ -158,7 +158,7 @@ def test_max_bytes_smaller_than_a_sample():
 
 @pytest.mark.parametrize("size", [1000, 2000])
 def test_cached_samples_of_a_stage_are_not_copied(size):
-  """Epoch after epoch an element is the very buffer that partial_fn returned, or of a small one the copy that was then made."""
+  """In every epoch an element is the buffer that partial_fn returned or, for a small sample, the copy made when it was put."""
   store = rtf.CacheStore()
   dataset = tf.data.Dataset.range(4).refurbish(lambda index: (index, tf.fill([size], index)), r=100, store=store)
   for _ in range(2 if size == 1000 else 1):
@@ -168,7 +168,7 @@ def test_cached_samples_of_a_stage_are_not_copied(size):
 
 
 class Arrays:
-  """Large NumPy arrays that TensorFlow takes without a copy, and how many of them are still alive."""
+  """Large NumPy arrays that TensorFlow uses without a copy, and how many of them are still alive."""
 
   SIZE, PART = 1 << 16, slice(256, 512)
 
@@ -186,7 +186,7 @@ class Arrays:
     return tf.ensure_shape(tf.numpy_function(self.make, [x], tf.uint8), [self.SIZE])
 
   def held(self):
-    # Arrays that were released on a thread without Python are freed by the next call.
+    # Arrays released on a thread that does not run Python are freed by the next call.
     tf.numpy_function(lambda: np.int64(0), [], tf.int64)
     return sum(array() is not None for array in self._whole)
 
@@ -210,7 +210,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
   source = tf.data.Dataset.range(4)
   for dataset in (source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
                   source.refurbish(tf.identity, sample, num_parallel_calls=None),
-                  # Including the shuffle buffer.
+                  # Also through the shuffle buffer.
                   source.map(sample).filter(lambda *_: True).refurbish(
                       lambda *x: x if x[1:] else x[0], num_parallel_calls=None)):
     for value in dataset:
@@ -221,7 +221,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
 
 
 def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
-  """Nor does a later write into the array change the store."""
+  """A later write into the array does not change the store."""
   arrays = Arrays()
   store = rtf.CacheStore()
   array = arrays.make(1)
@@ -240,7 +240,7 @@ def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
 
 
 def test_counts_of_a_store_in_training():
-  """Hits are the cached samples; evictions those that had their last use."""
+  """Hits are the cached samples; evictions are the samples that had their last use."""
   store = rtf.CacheStore()
   stage = Stage(store, r=2)
   for _ in range(4):

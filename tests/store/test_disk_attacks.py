@@ -1,4 +1,4 @@
-"""The cache store on disk, damaged by others while a training uses it; and two versions of TensorFlow on one store."""
+"""A cache store on disk that others damage while a training uses it; two versions of TensorFlow on one store."""
 import json
 import os
 import random
@@ -40,7 +40,7 @@ def check(index, seed, noise):
   assert np.array_equal(noise, expected), f"wrong contents of sample {index}"
 """
 
-# Answers each line with one line: "done", "refused" with the reason, or "harm" when it is time for some.
+# Answers each line with one line: "done", "refused" with the reason, or "harm" when the test should damage a file.
 TRAINING = SAMPLES + """
 N, EPOCHS = 50, 3
 
@@ -75,7 +75,7 @@ class Training:
   def __init__(self):
     self._process = subprocess.Popen(
         [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # Otherwise it fills with warnings and blocks.
+    # Otherwise the pipe fills with warnings, and the process blocks.
     self._errors = []
     self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr))
     self._reader.start()
@@ -101,7 +101,7 @@ class Training:
 
 
 class Attacker:
-  """Damages one file of a store at a time: an existing one, or one that it may create."""
+  """Damages one file of a store at a time: an existing file, or one that it creates."""
 
   def __init__(self, path, seed):
     self.path = path
@@ -149,7 +149,7 @@ class Attacker:
       file.unlink(missing_ok=True)
 
   def clean(self):
-    """Deletes what does not belong to the store, as the error says. Returns whether there was something."""
+    """Deletes foreign files, as the error says. Returns whether there were any."""
     names = [name for name in os.listdir(self.path) if (
         (self.path / name).is_symlink() or not (self.path / name).is_file() or (self.path / name).stat().st_nlink > 1)]
     for name in names:
@@ -198,7 +198,7 @@ def test_directory_into_which_others_can_write_is_refused(tmp_path, mode):
 
 
 def test_sticky_directory_is_taken(tmp_path):
-  """In it others can create files, but not replace ours."""
+  """In a sticky directory others can create files, but not replace ours."""
   os.chmod(tmp_path, 0o1777)
   store = rtf.CacheStore(tmp_path)
   store.put(0, 1)
@@ -209,7 +209,7 @@ def test_sticky_directory_is_taken(tmp_path):
 @needs_root
 @pytest.mark.parametrize("name", ["", "index", "lock", "small-00007"])
 def test_what_another_user_owns_is_refused(tmp_path, name):
-  """The directory itself, or, in a sticky one, a file."""
+  """The directory itself, or a file in a sticky directory."""
   if name:
     os.chmod(tmp_path, 0o1777)
     (tmp_path / name).write_bytes(b"")
@@ -246,7 +246,7 @@ def run_or_skip(what, command, **options):
 
 @pytest.fixture(scope="module", name="other_python")
 def fixture_other_python(tmp_path_factory):
-  """An interpreter with this package and the other TensorFlow that it supports."""
+  """An interpreter with this package and another supported TensorFlow."""
   directory = tmp_path_factory.mktemp("other")
   other = "2.20" if tf.__version__.startswith("2.21.") else "2.21"
   venv.create(directory / "venv", with_pip=True)
@@ -254,7 +254,7 @@ def fixture_other_python(tmp_path_factory):
   environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
   pip = [python, "-m", "pip", "install", "--quiet"]
   run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
-  # A copy, since an install leaves files beside the sources.
+  # A copy, because an install leaves files next to the sources.
   shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
       "_native", "__pycache__", ".build-*"))
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
@@ -291,18 +291,18 @@ def finish(process):
 def test_two_versions_of_tensorflow_use_one_store(other_python, tmp_path):
   n = 1000
   pythons = [sys.executable, other_python]
-  # Alternating: each goes on where the other one stopped.
+  # Alternately: each run continues where the other interpreter stopped.
   results = [finish(start(python, tmp_path / "turns", 0, n, 1)) for python in [*pythons, *pythons]]
   assert len({result["tensorflow"] for result in results}) == 2
   assert len({result["package"] for result in results}) == 2
   assert [result["calls"] for result in results] == [n, n // 2, n // 2, n // 2]
   assert [result["from_other_jobs"] for result in results] == [0, n // 2, n // 2, n // 2]
-  # Side by side.
+  # At the same time.
   processes = [start(python, tmp_path / "both", seed, n, 3) for seed, python in enumerate(pythons)]
   for process in processes:
     process.stdin.write("\n")
     process.stdin.flush()
   results = [finish(process) for process in processes]
   assert all(result["from_other_jobs"] > 0 for result in results)
-  # Less than each alone would.
+  # Fewer calls than without sharing.
   assert sum(result["calls"] for result in results) < 2 * 2 * n

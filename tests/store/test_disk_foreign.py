@@ -1,4 +1,4 @@
-"""A store on disk that is forged: its checksums are right."""
+"""Forged stores on disk, whose checksums are right."""
 import gc
 import pathlib
 import resource
@@ -30,7 +30,7 @@ def read_forged(stores):
 
 
 def test_settings_are_compared_before_they_are_believed(root):
-  """Memory for them would be beyond the limit that the reading process has."""
+  """Memory for the forged numbers would exceed the limit of the reading process."""
   stores = []
   for length, settings, message in (
       ("known", {"num_samples": 2**32 - 1}, "num_samples is 16, but it was 4294967295"),
@@ -54,7 +54,7 @@ N = 16
 
 
 def images(kind):
-  """Images that differ by type or by shape, in records of one size or not."""
+  """A function that makes images; `kind` says how they differ from the right ones. Some records have another size."""
   return {
       "right": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.uint8)),
       "type": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.int8)),
@@ -74,7 +74,7 @@ def train(path, kind):
 
 
 def train_side_by_side(path, kind):
-  """With r = 1 nothing is kept, and all that was prepared last is in transit."""
+  """With r = 1 nothing is kept, and the samples prepared last are in transit."""
   store = rtf.CacheStore(path, max_bytes=2 * N * 384)
   stages = [stage_on(path, kind, r=1, order_seed=seed, num_parallel_calls=None) for seed in range(2)]
   iterators = [iter(stage) for stage in stages]
@@ -82,12 +82,12 @@ def train_side_by_side(path, kind):
   for _ in range(N):
     for iterator, found in zip(iterators, images):
       found.append(next(iterator).numpy())
-    store.verify()  # Writes what was put.
+    store.verify()  # Writes the samples that were put.
   return images, rtf.stats(stages[0])[0].total
 
 
 def forged(root, kind, run=train):
-  """A store of the right settings with samples of another kind."""
+  """Makes a store with the right settings and samples of another kind."""
   paths = {}
   for each in ("right", kind):
     paths[each] = new_path(root)
@@ -138,7 +138,7 @@ def read_what_follows(path, then):
 
 @pytest.mark.parametrize("then", ["batch", "offload"])
 def test_what_follows_meets_no_sample_of_another_kind(root, then):
-  """In a process of its own, which it would end."""
+  """In a separate process, because a failure would crash it."""
   assert run_forked(read_what_follows, forged(root, "large type"), then) == 0
 
 
@@ -148,7 +148,7 @@ LARGE, CLAIMED = 64 << 20, 1 << 24
 
 
 def claiming(kind):
-  """The payload of a sample that has no bytes for what it claims, as sample_codec.cc reads it."""
+  """The payload, in the format of sample_codec.cc, of a sample that claims more than its bytes can hold."""
   if kind == "components":
     return struct.pack("<Q", LARGE) + bytes(LARGE - 8)
   tensor = tf.make_tensor_proto(["a"] * 600)

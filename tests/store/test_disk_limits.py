@@ -74,5 +74,5 @@ assert len(list(dataset)) == 300
 
 
 def test_ends_well(tmp_path):
-  """There is an error that says what is missing, or no error; the process goes on."""
+  """There is no error, or one that says what is missing. The process goes on."""
   outputs_of(["-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER])

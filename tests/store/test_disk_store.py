@@ -1,4 +1,4 @@
-"""The cache store on disk: guarantees of a stage on it, and runs that go on where others stopped."""
+"""The cache store on disk: guarantees of a stage on it, and runs that continue where earlier ones stopped."""
 import collections
 import gc
 import math
@@ -64,7 +64,7 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
     elif event == "clear":
       store.clear()
     elif event == "damage":
-      time.sleep(0.05)  # What is in memory is written.
+      time.sleep(0.05)  # Samples in memory are written in this time.
       for file in pathlib.Path(path).glob("small-*"):
         file.write_bytes(b"\xff" * file.stat().st_size)
     epoch = pipeline.epoch(stop)
@@ -81,9 +81,9 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
 @pytest.mark.parametrize("kind", cases.some(RANDOM_ACCESS, 2))
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_yields_what_the_store_in_memory_yields(root, kind, epochs):
-  """Identity: the store decides what is prepared, never what comes out, also if it is lost between two runs.
+  """Identity: the store affects which samples are prepared, never the elements, even if it is lost between two runs.
 
-  Only the order of that epoch differs then, as a lost sample is noticed when it is read.
+  Then only the order of that epoch differs, because a lost sample is noticed when it is read.
   """
   memory = Pipeline(kind, 50, 3)
   expected = [memory.epoch() for _ in range(6)]
@@ -148,9 +148,9 @@ def test_aligned_as_tensorflow_wants_it(root):
 
 
 def test_limit(root):
-  """G8: beyond max_bytes samples are prepared in every epoch, evenly spread, and the others as ever."""
+  """G8: samples beyond max_bytes are prepared in every epoch, evenly spread, and the others as usual."""
   n = 40
-  store = rtf.CacheStore(new_path(root), max_bytes=20 * 1152)  # Of a sample of 1,000 bytes.
+  store = rtf.CacheStore(new_path(root), max_bytes=20 * 1152)  # Per sample of 1,000 bytes.
   dataset = tf.data.Dataset.range(n).refurbish(
       lambda x: (x, tf.zeros([1000], tf.uint8)), lambda x, _: x, r=2, store=store)
   for epoch in range(6):
@@ -193,7 +193,7 @@ def test_structure_is_kept_when_a_put_is_refused(root):
 
 
 def test_limit_with_samples_of_different_size_after_an_early_stop(root):
-  """As many samples are kept as without the early stop."""
+  """The same number of samples is kept as without the early stop."""
   n = 60
   sizes = [200 + 100 * (i % 7) for i in range(n)]
 
@@ -201,7 +201,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
     path = new_path(root)
     for stop in stops:
       store = rtf.CacheStore(path, max_bytes=20_000)
-      # One by one, so that few are read ahead of the stop.
+      # Calls one by one, so that few samples are read ahead of the stop.
       pipeline = Pipeline("range", n, 2, sizes=sizes, store=store, num_parallel_calls=None)
       pipeline.epoch(stop)
       drop(pipeline)
@@ -210,7 +210,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
 
   kept = run([None])
   assert 10 < kept < n
-  # The store is nearly full, but has not had to choose yet.
+  # The store is nearly full, but has not yet had to choose what to keep.
   for stop in cases.some(range(20, 40, 2), 3):
     assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
@@ -218,7 +218,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
 
 @pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])
 def test_training_goes_on_without_its_directory(root, capfd, kind, read):
-  """G1: all epochs are whole, with one line of warning at most; samples that cannot be kept are prepared again."""
+  """G1: all epochs are whole, with at most one line of warning. Samples that cannot be kept are prepared again."""
   n, path = 40, new_path(root)
   pipeline = Pipeline(kind, n, 2, sizes=[20_000] * n, store=path)
   for _ in range(read // n):
@@ -234,7 +234,7 @@ def test_training_goes_on_without_its_directory(root, capfd, kind, read):
 
 @pytest.mark.parametrize("made_anew", [False, True])
 def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
-  """Nobody could find its samples again. Once nothing uses the store, the directory can be used again."""
+  """No later run could find its samples. Once nothing uses the store, the directory can be used again."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   dataset = tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)
@@ -247,7 +247,7 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
       lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)):
     with pytest.raises(ValueError, match="deleted"):
       open_again()
-  assert sorted(map(int, dataset)) == list(range(6))  # Its users go on.
+  assert sorted(map(int, dataset)) == list(range(6))  # The stage that uses it goes on.
   del store, dataset
   gc.collect()
   store = rtf.CacheStore(path)

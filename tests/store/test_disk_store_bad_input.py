@@ -31,7 +31,7 @@ def test_other_settings(root):
     with pytest.raises(ValueError, match=difference) as error:
       build(**options)
     assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
-    assert "structure" not in str(error.value)  # A name that means nothing to users.
+    assert "structure" not in str(error.value)  # An internal name.
   del error  # Whose traceback holds a stage.
   gc.collect()
   with pytest.raises(ValueError, match="version is two, but it was one"):
@@ -67,7 +67,7 @@ FILE = tf.io.encode_jpeg(tf.zeros([40, 50, 3], tf.uint8))
 
 
 def decoding_stage(place, path, **options):
-  """A pipeline with a store, by where its decoder is."""
+  """A pipeline with a store; `place` says where it decodes."""
   store, files = rtf.CacheStore(path, **options), tf.data.Dataset.from_tensor_slices([FILE] * 4)
   if place == "cached":
     return rtf.sources.cached(files.map(rtf.augment.decode((8, 8))), store)
@@ -80,7 +80,7 @@ def decoding_stage(place, path, **options):
 @pytest.mark.parametrize("place", ["layers", "source", "cached"])
 @pytest.mark.parametrize("before", [None, "version 1 of rtf.augment.decode"])
 def test_samples_of_other_decoders(root, place, before):
-  """A store of decoded samples that names other decoders, or none, is refused with what to do, and none is lost."""
+  """A store of decoded samples that names other decoders, or none, is refused with a remedy, and no sample is lost."""
   path = new_path(root)
   for _ in range(2):
     assert len(list(decoding_stage(place, path))) == 4
@@ -96,7 +96,7 @@ def test_samples_of_other_decoders(root, place, before):
 
 
 def test_a_checkpoint_of_other_decoders_is_read(tmp_path, monkeypatch):
-  """It has no samples. With another store the epoch goes on."""
+  """A checkpoint has no samples. With another store the epoch goes on."""
   with monkeypatch.context() as before:
     before.setattr(refurbish_op, "DECODERS_VERSION", "version 1 of rtf.augment.decode")
     iterator = iter(decoding_stage("layers", tmp_path / "before"))
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_other_decoders_is_read(tmp_path, monkeypatch):
 
 
 def test_samples_of_no_decoder(root):
-  """Those of a stage that decodes by other means are its user's own."""
+  """Samples that a stage decodes by other means are the user's responsibility."""
   path = new_path(root)
   for _ in range(2):
     assert len(list(decoding_stage("nowhere", path))) == 4
@@ -115,7 +115,7 @@ def test_samples_of_no_decoder(root):
 
 
 def test_store_by_hand_has_no_layers(root, monkeypatch):
-  """Samples put by hand are the user's own, whatever the layers draw; also after a stage was refused."""
+  """Samples put by hand are the user's responsibility, whatever the layers draw; also after a stage was refused."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   store.put(0, tf.constant(1, tf.int64))
@@ -186,7 +186,7 @@ def test_bad_arguments(arguments, error, message):
     ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
     (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
 def test_bad_store_of_a_stage(store, error):
-  """The error names the stage's argument, and is raised before there is a source."""
+  """The error names the argument, and is raised before the stage has a source."""
   with pytest.raises(error, match="^store "):
     rtf.refurbish(tf.identity, store=store)
   with pytest.raises(error, match="^store "):
@@ -194,7 +194,7 @@ def test_bad_store_of_a_stage(store, error):
 
 
 def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
-  """Whichever part of the name it is, also if it shows only when links are followed."""
+  """In any part of the path, even if only following links reveals it."""
   strange = os.fsdecode(os.fsencode(root) + b"/\xff")
   os.mkdir(strange)
   link = root / "link"

@@ -1,4 +1,4 @@
-"""Jobs that share a cache store on disk: together they prepare what one would; each has the guarantees of a single job."""
+"""Jobs on one cache store on disk prepare together as much as a single job, and each has the guarantees of a single job."""
 import collections
 import contextlib
 import json
@@ -22,14 +22,14 @@ class Job:
   """A stage on a shared store, which records its uses of each partially augmented sample."""
 
   def __init__(self, path, n, r, order_seed, kind="range"):
-    # Others would wait in vain for samples in a shuffle buffer.
+    # Otherwise other jobs would wait in vain for samples in a shuffle buffer.
     self.pipeline = Pipeline(
         kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1)
     self.counts = collections.Counter()
     self.n, self.r = n, r
 
   def epoch(self):
-    """Yields after each element, so that the others get their turn."""
+    """Yields after each element to let the other jobs run."""
     seen = []
     for element in self.pipeline.dataset:
       index, *seeds = element.numpy().tolist()
@@ -45,7 +45,7 @@ class Job:
 
 
 def take_turns(jobs, random, pause=0):
-  """Runs generators side by side, one step of each per round. `pause`: seconds after each step."""
+  """Runs generators in rounds, one step of each per round. `pause`: seconds after each step."""
   jobs = list(jobs)
   while jobs:
     random.shuffle(jobs)
@@ -64,9 +64,9 @@ def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order
   path = new_path(root)
   jobs = [Job(path, n, r, 0 if same_order else seed, kind) for seed in range(4)]
   turns = [job.epochs(epochs) for job in jobs]
-  for turn in turns:  # All in the same epoch.
+  for turn in turns:  # All jobs are in the same epoch.
     next(turn)
-  # With r = 1 all samples go from job to job, by threads that write and read: a partial_fn of 40 µs would outrun these.
+  # With r = 1 all samples go from job to job; a partial_fn of 40 µs would be faster than the threads that write and read them.
   take_turns(turns, np.random.default_rng(0), pause=0.0002 if r == 1 else 0)
   together = sum(sum(job.pipeline.calls().values()) for job in jobs)
   alone = n + (epochs - 1) * n / r
@@ -77,7 +77,7 @@ def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order
 
 @pytest.mark.parametrize("kind", cases.some(["range", "stream of known length"], 1))
 def test_job_far_behind_harms_none(root, kind):
-  """It uses the samples the others have left, of whatever generation, each at most r times."""
+  """It uses the samples that the others have left, of any generation, each at most r times."""
   path = new_path(root)
   ahead, behind = Job(path, 60, 2, 1, kind), Job(path, 60, 2, 2, kind)
   slow = behind.epochs(3)
@@ -96,7 +96,7 @@ def test_job_that_joins_begins_where_the_others_are(root):
   first = Job(path, 30, 3, 1)
   latest = [first.pipeline.epoch() for _ in range(4)][-1]
   late = Job(path, 30, 3, 2)
-  # The same samples, finally augmented with the seeds of the same epoch, in another order.
+  # The same samples with the final seeds of the same epoch, in another order.
   joined = late.pipeline.epoch()
   assert joined.tolist() != latest.tolist() and sorted(joined.tolist()) == sorted(latest.tolist())
   assert sum(late.pipeline.calls().values()) == 0
@@ -106,7 +106,7 @@ def test_job_that_joins_begins_where_the_others_are(root):
 
 @pytest.mark.parametrize("r", cases.some([1, 3, 2, 1.5], 2))
 def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side(root, r):
-  """G2, for the uses of all iterators of a job together."""
+  """G2 holds for the uses by all iterators of a job together."""
   path = new_path(root)
   jobs = [Job(path, 40, r, seed) for seed in range(3)]
   turns = [jobs[0].epochs(8), jobs[0].epochs(8), jobs[1].epochs(5), jobs[2].epochs(2)]
@@ -123,7 +123,7 @@ def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_
 
 
 def test_order_does_not_depend_on_what_upstream_reads_ahead(root):
-  """G6: a single job yields the same order on disk as in memory, whichever op reaches a sample first."""
+  """G6: a single job has the same order on disk as in memory, whichever op gets to a sample first."""
   memory = Pipeline("range", 200, 2, num_parallel_calls=2)
   disk = Pipeline("range", 200, 2, num_parallel_calls=2, store=new_path(root))
   for _ in range(6):
@@ -189,14 +189,14 @@ def test_processes_share_and_one_is_killed(root):
   assert run_forked(run_jobs, [new_path(root), str(n), str(epochs)], output) == 0
   results = [json.loads(line) for line in output.read_text().split("\n") if line]
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
-  # What one job prepares alone, plus what the killed one had prepared and not written. Separate jobs would prepare twice.
+  # As many calls as one job alone, plus samples that the killed one had not written. Separate jobs would prepare twice.
   assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)
 
 
 def test_a_place_is_decided_though_others_are_preparing_all(root):
-  """After 1024 refused claims, each of which takes a system call, and not after a walk to the end of the order."""
+  """After 1024 refused claims, each a system call, not after going through the whole order."""
   path, n = new_path(root), 1200
-  # Asks for all of its stream at once, which claims all.
+  # Requests its whole stream at once, which claims all samples.
   other = Pipeline("stream of known length", n, 2, seed=5, store=path, num_parallel_calls=None, shuffle_buffer_size=n)
   beside = iter(other.dataset)
   next(beside)
@@ -207,7 +207,7 @@ def test_a_place_is_decided_though_others_are_preparing_all(root):
     stage, = rtf.stats(job.dataset)
     missing.append(stage.total.missing)
   assert sorted(seen) == list(range(n))  # G1.
-  # What is deferred to the end of the order counts as missing.
+  # Samples that are deferred to the end of the order count as missing.
   assert missing[3] == 0 < missing[-1] < n - 10
   drop(job)
   drop(other)

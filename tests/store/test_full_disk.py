@@ -17,7 +17,7 @@ FILES = 1030 << 10
 
 @pytest.fixture
 def small_disk(tmp_path):
-  """Makes a file system of that many bytes, if permitted."""
+  """Returns a function that mounts a file system of a given size, if permitted."""
   mounted = []
 
   def mount(size):
@@ -48,7 +48,7 @@ def trained(store, size):
 
 @pytest.mark.parametrize("size", cases.some([2_000, 8_000, 80_000], 2))
 def test_what_does_not_fit_is_prepared_again(small_disk, capfd, size):
-  """Each epoch has the same samples as with room for all, more of them fresh; said once."""
+  """Each epoch has the same samples as with room for all, but more of them are fresh. One warning."""
   expected, _ = trained(None, size)
   capfd.readouterr()
   got, prepared = trained(small_disk(int(KEPT * N * size) + FILES) / "store", size)

@@ -1,4 +1,4 @@
-"""A process that is stopped while it holds a lock of a store delays no step, no `stats` and no end of an iterator."""
+"""A process that is stopped while it holds the locks of a store delays no step, no `stats` and no end of an iterator."""
 import os
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support.processes import environment, killed_at_the_end
 
-# Takes the locks that a process holds for a moment when it writes settings, joins, or makes a file longer.
+# Takes the locks that a process holds briefly when it writes settings, joins, or extends a file.
 HOLDER = """
 import fcntl, os, signal, sys
 files = []
@@ -24,7 +24,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 @pytest.fixture
 def held(tmp_path):
-  """Stops a process that holds the locks of a store. It is killed after a minute, which a test that waited for it notices."""
+  """Stops a process that holds the locks of a store. After a minute it is killed, which a test detects if it had to wait."""
   with killed_at_the_end() as processes:
     timers = []
 
@@ -42,7 +42,7 @@ def held(tmp_path):
 
 
 def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
-  n = 70_000  # More than one step by which files are made longer.
+  n = 70_000  # More than one of the steps in which files are extended.
   path = str(tmp_path / "store")
   dataset = tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=1, store=path)
   holder = held(path)
@@ -50,7 +50,7 @@ def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
     iterator = iter(dataset)
     seen = {int(next(iterator)) for _ in range(100)}
     assert len(seen) == 100 and max(seen) > 65_536
-    assert os.path.getsize(os.path.join(path, "claims")) >= 8 * n  # Before anything was claimed.
+    assert os.path.getsize(os.path.join(path, "claims")) >= 8 * n  # Extended before the first claim.
     assert rtf.stats(dataset)[0].total.fresh > 0
     del iterator
   assert holder.poll() is None, "waited until the process that was stopped was killed"

@@ -1,4 +1,4 @@
-"""G8: memory of large samples that are dropped goes back to the system. In processes of their own."""
+"""G8: memory of dropped large samples goes back to the system. In separate processes."""
 import os
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def run_alone(code, before=()):
 
 @cases.slow
 def test_what_is_dropped_from_tensorflows_pool(tmp_path):
-  """On processors for which TensorFlow uses oneDNN, it has this pool by default."""
+  """TensorFlow has this pool by default on CPUs for which it uses oneDNN."""
   run_alone(f"""
       import pathlib, pytest
       from support import memory

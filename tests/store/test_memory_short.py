@@ -1,4 +1,4 @@
-"""While the memory of the machine is short, stores in memory keep less, and nothing that is yielded changes (G8)."""
+"""While the machine is short of memory, stores in memory keep less, and the elements stay the same (G8)."""
 import contextlib
 import warnings
 
@@ -13,7 +13,7 @@ from support.memory import NONE, PLENTY, SHORT
 from support.pipelines import make_source
 
 N = 300
-# So many uses go by before a store reads the clock.
+# A store reads the clock once in this number of uses.
 FEW = 32
 
 
@@ -32,7 +32,7 @@ def stage(stream=False, **options):
 
 
 def epoch(dataset, at=None, do=None):
-  """What an epoch yields; after `at` elements, `do` is called."""
+  """Returns the elements of an epoch; calls `do` after `at` elements."""
   found = []
   for element in dataset:
     if len(found) == at:
@@ -48,9 +48,9 @@ def epochs_of(dataset):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("free", [SHORT, NONE])
 def test_the_same_samples_in_the_same_order(memory, free, stream):
-  """G1, G2, G6, G7: whatever is kept. What is not is prepared again, and once memory is free again nothing is.
+  """G1, G2, G6, G7, whatever is kept. Dropped samples are prepared again until memory is free again.
 
-  Of a stream, a sample that is prepared again comes when the stream does.
+  In a stream, a sample that is prepared again comes at its position in the stream.
   """
   same = sorted if stream else list
   plain, short = stage(stream), stage(stream)
@@ -69,16 +69,16 @@ def test_the_same_samples_in_the_same_order(memory, free, stream):
   missing = epochs_of(short)[1]
   assert missing[1] and (stream or all(missing[2:4])) and not missing[0] and not any(missing[6:])
   if free == SHORT:
-    # Half of the samples were prepared by then; more than one third of them had their last use.
+    # When memory became short, half of the samples were prepared; more than a third of them had their last use.
     assert all(N - each > N // 4 for each in epochs_of(short)[0][1:4])
   else:
-    # All were dropped, and none is kept.
+    # All samples were dropped, and none is kept.
     assert epochs_of(short)[0][2:4] == [N, N]
   assert not any(epochs_of(plain)[1])
 
 
 def test_it_is_said_once_to_python(memory):
-  """As a PipelineWarning with how many samples are kept, and what to do; nothing while memory is free."""
+  """A PipelineWarning says how many samples are kept and what to do. While memory is free there is none."""
   dataset = stage()
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -94,13 +94,13 @@ def test_it_is_said_once_to_python(memory):
   assert warning.category is rtf.PipelineWarning
   for text in ("samples (0 MiB)", "can still have 30", "CacheStore(max_bytes=...)", "directory"):
     assert text in str(warning.message)
-  # Those that were put before the store looked again, after 32 uses.
+  # The samples put before the store read the clock again, after 32 uses.
   assert len(store) <= 64
 
 
 @pytest.mark.parametrize("free", [SHORT, NONE])
 def test_the_limit_still_decides_how_many_are_kept(memory, free):
-  """Where the first epoch finds out how many samples fit, memory that is short then changes nothing."""
+  """If the first epoch finds out how many samples fit, short memory in that epoch does not change the number."""
   states = []
   for each in (PLENTY, free):
     dataset = tf.data.Dataset.range(N).refurbish(
@@ -129,7 +129,7 @@ def test_put_by_hand(memory):
     assert int(store.get(index)) == index
   with pytest.raises(tf.errors.ResourceExhaustedError, match="memory is short.*holds 256 bytes.*directory"):
     store.put(1000, 1)
-  # In the place of another.
+  # This replaces a sample.
   store.put(3, 4)
   store.remove(5)
   store.put(1000, 1)
@@ -154,7 +154,7 @@ def test_cached_reads_what_it_has_no_room_for(memory):
     assert epoch(elements) == list(range(N))
   once = np.sum(reads.numpy() == 1)
   assert N // 2 <= once <= N // 2 + 4 * FEW and np.sum(reads.numpy() == 3) == N - once
-  # Nothing is put, and yet it sees that what it keeps must go.
+  # Although nothing is put, the store notices that it must drop its samples.
   memory.set(NONE)
   epoch(elements)
   epoch(elements)
@@ -175,7 +175,7 @@ def test_what_the_samples_will_take_is_said_before(memory):
   assert machine.free_memory() == pytest.approx(SHORT, abs=2**26) and machine.room_for_samples() == 0
 
 
-# Small samples are in slabs, and large ones in a pool of TensorFlow's, which keeps what is freed.
+# Small samples are in slabs. Large ones are in a pool of TensorFlow's, which keeps freed memory.
 @pytest.mark.parametrize("size", [3_000, 150_000, 600_000])
 def test_what_is_dropped_is_what_is_short(memory, size):
   machine_memory.check_dropped(size, lambda short: memory.set(2 * 2**30 - short))

@@ -1,4 +1,4 @@
-"""Jobs on one store prepare together, whatever it holds: each sample about once, for all of them."""
+"""Jobs on one store prepare each sample about once for all of them, whatever part of the samples the store holds."""
 import dataclasses
 
 import pytest
@@ -12,13 +12,13 @@ from support.stores import new_path
 pytestmark = cases.slow
 
 N, LAPS = 1000, 3
-# Samples that a job takes in one turn: what it has under way.
+# The samples that a job reads in one turn, and so has in progress.
 TURN = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-  """Jobs of these speeds that begin at these rounds, on a store with room for so many samples, of which it keeps some."""
+  """Jobs with these speeds that begin in these rounds, on a store with room for `room` samples, of which it keeps `kept`."""
   speeds: tuple
   starts: tuple
   r: float
@@ -27,8 +27,8 @@ class Cell:
   limit: float
 
 
-# Of room for 333 samples 83 are the ring, a fourth; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
-# those of one.
+# The ring has a quarter of the room, 83 of 333 samples; with r = 1 it has all. Without it, 4 jobs would make 3 to 4 times
+# the calls of one.
 CELLS = {
     "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
     "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
@@ -41,11 +41,11 @@ class Job:
   def __init__(self, store, r, number):
     self.dataset = tf.data.Dataset.range(N).refurbish(
         lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None)
-    self.used = []  # In its epoch.
+    self.used = []  # In the current epoch.
     self.iterator = None
 
   def turn(self):
-    """Takes the next samples. Checks at the end of an epoch that it was whole."""
+    """Reads the next samples. Checks at the end of an epoch that it was whole."""
     if self.iterator is None:
       self.iterator = iter(self.dataset.batch(TURN))
     self.used += next(self.iterator).numpy().tolist()
@@ -74,11 +74,11 @@ def test_each_sample_is_prepared_about_once_for_all(root, name):
     for job, speed, start in zip(jobs, cell.speeds, cell.starts):
       if now >= start and int((now - start + 1) * speed) > int((now - start) * speed):
         job.turn()
-    store.verify()  # Writes what was put, for others to see.
+    store.verify()  # Writes the samples that were put, so that other jobs see them.
   calls = sum(job.calls for job in jobs) - before
-  # What the fastest would make alone: all in its first epoch.
+  # The calls of the fastest job alone, which prepares all samples in its first epoch.
   first = N - begin * TURN
   alone = first + (LAPS * N - first) * (1 - cell.kept / N * (1 - 1 / cell.r))
   assert 0.95 * alone <= calls <= cell.limit * alone
-  # Nothing was read that could not be used.
+  # Every sample that was read was used.
   assert store.stats().hits == sum(rtf.stats(job.dataset)[0].total.cached for job in jobs)

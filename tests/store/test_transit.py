@@ -1,6 +1,6 @@
-"""Jobs hand each other the samples that their store does not keep: each has the guarantees of a single job.
+"""Jobs use each other's samples that their store does not keep, and each has the guarantees of a single job.
 
-Jobs of one process take turns. How much they save is in test_sharing.py.
+The jobs run alternately in one process. test_sharing.py tests how much they save.
 """
 import collections
 import gc
@@ -27,31 +27,31 @@ from support.stores import drop, new_path
 pytestmark = cases.slow
 
 SEED = 5
-# What a record of this size takes in a store: its header, and three words for the sample.
+# The bytes of a record in a store: its header, and three words for the sample.
 RECORD = 128
 
 
 class Job:
-  """A stage whose samples can be checked: each has its index and the seed of its generation."""
+  """A stage whose samples can be checked, because each has its index and the seed of its generation."""
 
   def __init__(self, path, n, r, order_seed, max_bytes, *, random_access=True, parallel=None, **options):
     self.n, self.r = n, r
     self.uses = collections.Counter()
-    # A stream in the order of its elements: others would wait for what is in a shuffle buffer.
+    # No shuffle buffer: other jobs would wait for the samples in it.
     kind = {True: "range", False: "stream of known length", "unknown": "stream"}[random_access]
     self.dataset = make_source(kind, n).refurbish(
         partial_fn, final_fn, r, seed=SEED, order_seed=order_seed, num_parallel_calls=parallel, shuffle_buffer_size=1,
         store=rtf.CacheStore(path, max_bytes=max_bytes), **options)
 
   def epoch(self):
-    """Yields after each element, so that the others get their turn. Checks the epoch."""
+    """Yields after each element to let the other jobs run. Checks the epoch."""
     seen, final_seeds = [], set()
     for element in self.dataset:
       index, *seeds = element.numpy().tolist()
       partial_seed, final_seed = seeds[:2], tuple(seeds[2:])
       seen.append(index)
       final_seeds.add(final_seed)
-      # Of any generation: who damages claims may raise it.
+      # Any generation is right, because damage to the claims may raise it.
       assert schedule.index_of(SEED, schedule.PARTIAL_FN, partial_seed) == index, f"wrong contents of sample {index}"
       self.uses[(index, *partial_seed)] += 1
       assert self.uses[(index, *partial_seed)] <= math.ceil(self.r)  # G2, for each job.
@@ -73,12 +73,12 @@ class Job:
 
 
 def written():
-  """Waits until the store's thread has written what was put: 10 ms."""
+  """Waits until the store's thread has written the samples put, which it does after 10 ms."""
   time.sleep(0.02)
 
 
 def run(jobs, chance, between=None):
-  """Runs generators side by side, in turns of some elements."""
+  """Runs generators alternately, some elements at a time."""
   jobs = list(jobs)
   while jobs:
     job = chance.choice(jobs)
@@ -110,7 +110,7 @@ def test_a_sample_of_another_job_is_used_once(root, r, random_access):
 
 
 def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
-  """Of a stream of unknown length, whose first pass follows no schedule."""
+  """The first pass of a stream of unknown length follows no schedule."""
   path, n, r = new_path(root), 300, 2
   job, other = (Job(path, n, r, seed, n // 2 * RECORD, random_access="unknown") for seed in range(2))
   collections.deque(job.epoch(), maxlen=0)
@@ -143,7 +143,7 @@ def test_a_run_after_the_first_pass_of_a_source_of_unknown_length_has_the_ring(r
 
 
 def test_a_stream_passes_over_nothing_that_is_not_kept(root):
-  """Also if the store has it all the same."""
+  """Even if the store happens to have the sample."""
   path, n = new_path(root), 120
   job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
   store = rtf.CacheStore(path, max_bytes=n // 2 * RECORD)
@@ -155,7 +155,7 @@ def test_a_stream_passes_over_nothing_that_is_not_kept(root):
 
 
 def test_a_job_alone_is_as_if_there_were_no_ring(root):
-  """Its order, content and generations, also on a ring in which others have left something."""
+  """Order, content and generations are the same, even if others have left samples in the ring."""
   n, r, path = 300, 2, new_path(root)
   others = [Job(path, n, r, seed, 200 * RECORD) for seed in (1, 2)]
   run([job.epoch() for job in others], random.Random(0))
@@ -169,12 +169,12 @@ def test_a_job_alone_is_as_if_there_were_no_ring(root):
   # The store's next epoch is the second.
   expected = [elements(memory) for _ in range(5)][1:]
   assert [elements(alone) for _ in range(4)] == expected
-  assert rtf.CacheStore(path).stats().transit_bytes_put == 0  # The others' was of a store that was closed.
+  assert rtf.CacheStore(path).stats().transit_bytes_put == 0  # The others' bytes were counted for a store that is closed.
   drop(alone)
 
 
 def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
-  """Also where it took over what others have agreed on."""
+  """Even if it took over settings from other jobs."""
   path, n = new_path(root), 300
   other = Job(path, n, 2, 1, n // 2 * RECORD)
   beside = other.epoch()
@@ -184,7 +184,7 @@ def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
   store = rtf.CacheStore(path)
   for turn, takes_part in (job.epoch(), False), (beside, True):
     collections.deque(turn, maxlen=0)
-    store.verify()  # Writes what was put.
+    store.verify()  # Writes the samples that were put.
     assert (store.stats().transit_bytes_put > 0) == takes_part
   drop(job)
   drop(other)
@@ -207,14 +207,14 @@ def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
 
 @pytest.mark.parametrize("same_store", [True, False])
 def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, same_store):
-  """And nothing that is not kept is used again that was used before the checkpoint."""
+  """A sample that is not kept and was used before the checkpoint is not used again."""
   n, r, path = 400, 2, new_path(root)
   job, other = (Job(path, n, r, seed, n // 2 * RECORD) for seed in (3, 4))
   beside = other.epochs(6)
   next(beside)
   iterator = iter(job.dataset.repeat())
   before = []
-  # All that is in the ring by then was used, in the epoch before.
+  # At the end of this loop all samples in the ring were used, in the epoch before.
   for step in range(n + 10):
     before += take(iterator, 1)
     if step % 3 != 0:
@@ -241,7 +241,7 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
     if step % 40 == 0:
       written()
     if step == n // 3 and not same_store:
-      # The other ring's head says nothing of this one, which has not come so far.
+      # The head of the old ring does not apply to the new ring, which has not yet come that far.
       assert again.stats.from_other_jobs > 20
       assert rtf.CacheStore(path).stats().transit_bytes_put < put_before
   assert again.stats.from_other_jobs > 20
@@ -251,14 +251,14 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
   if same_store:
     uses = collections.Counter(tuple(element[:3]) for element in before + rest)
     assert max(uses.values()) <= r
-    # What is used twice is kept: r is 2, and of the others each generation is used once.
+    # Only kept samples are used twice (r is 2); each generation of another sample is used once.
     assert len({index for (index, *_), times in uses.items() if times > 1}) <= num_kept_by(again)
   drop(again)
   drop(other)
 
 
 def test_what_is_gone_when_it_is_read_is_prepared(root):
-  """The records in the ring are lost, and its words are not."""
+  """The records of the ring are lost, but not its words."""
   path, n = new_path(root), 600
   jobs = [Job(path, n, 1, seed, n // 2 * RECORD) for seed in range(2)]
   first, second = (job.epochs(2) for job in jobs)
@@ -294,7 +294,7 @@ def test_the_older_of_two_epochs_of_a_stage_takes_nothing(root):
 
 
 def test_of_two_epochs_that_begin_at_once_one_takes(root):
-  path, n = new_path(root), 1_000_000  # So many that it takes some time to begin an epoch.
+  path, n = new_path(root), 1_000_000  # Large enough that beginning an epoch takes some time.
   job, other = (Job(path, n, 1, seed, n // 2 * RECORD) for seed in range(2))
   earlier, beside = job.epoch(), other.epoch()
   next(earlier)
@@ -313,7 +313,7 @@ def test_of_two_epochs_that_begin_at_once_one_takes(root):
     thread.start()
   for thread in threads:
     thread.join()
-  # Before the second had begun the first may have decided on some.
+  # Before the second epoch began, the first may have decided some places.
   taken = []
   for _ in range(2):
     for iterator in iterators:
@@ -334,11 +334,11 @@ def elements(job):
 
 
 def num_kept_by(job):
-  """As `describe` says."""
+  """The number of kept samples that `describe` reports."""
   return int(re.search(r"([\d,]+) of [\d,]+ samples kept", rtf.describe(job.dataset))[1].replace(",", ""))
 
 
-# What others do to the files while the jobs run.
+# Files that are damaged while the jobs run.
 FILES = ("ring", "transit", "claims", "state", "index")
 
 
@@ -352,7 +352,7 @@ def attack(path, chance):
       opened.truncate(chance.randrange(size + 1))
       return
     for _ in range(chance.choice([1, 10, 200])):
-      # Near the beginning, where something is.
+      # Near the beginning, where the file has data.
       opened.seek(chance.randrange(min(size, chance.choice([64, 4096, 2**20])) or 1))
       opened.write(chance.randbytes(chance.choice([1, 8, 64])))
 
@@ -360,8 +360,8 @@ def attack(path, chance):
 @hypothesis.settings(max_examples=cases.examples(4), deadline=None, derandomize=True)
 @hypothesis.given(st.randoms(use_true_random=False), st.booleans())
 def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
-  """G1, G2, G9 with limits, joins, kills, restores and attacks drawn at random. (A restore beside attacks may use a sample
-  again: what says which ones were used may be lost.)"""
+  """G1, G2, G9 with random limits, joins, kills, restores and attacks. (With attacks, a restored job may use a sample again,
+  because the record of used samples may be lost.)"""
   n, r, path = chance.choice([30, 120, 250]), chance.choice([1, 1.5, 2, 3]), new_path(root)
   options = {
       "max_bytes": chance.choice([None, *(round(n * share) * RECORD for share in (0.05, 0.3, 0.7))]),

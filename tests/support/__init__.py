@@ -1,4 +1,4 @@
-"""Shared by tests: pipelines, images, checkpoints, waiting, and how many of the cases a run has."""
+"""Modules that tests share: pipelines, images, checkpoints, waiting, the number of cases in a run."""
 import pathlib
 
 # The checkout.

@@ -1,4 +1,4 @@
-"""Boxes and key points as pixels: drawn into masks, and found there again. Keras' formats in NumPy."""
+"""Draws boxes and key points into masks and finds them there again. Keras' box formats in NumPy."""
 import numpy as np
 
 FORMATS = (
@@ -6,7 +6,7 @@ FORMATS = (
 
 
 def in_format(boxes, name, size):
-  """`[n, 4]` in pixels, left, top, right, bottom, in another format. `size`: height and width of the image."""
+  """Converts boxes `[n, 4]` (left, top, right, bottom, in pixels) to another format. `size`: height and width of the image."""
   boxes = np.array(boxes, np.float64)
   if name.startswith("rel_"):
     boxes = boxes / [size[1], size[0], size[1], size[0]]
@@ -18,7 +18,7 @@ def in_format(boxes, name, size):
 
 
 def drawn_boxes(boxes, size):
-  """A mask with one channel for each box of whole numbers."""
+  """A mask with one channel per box. Boxes have whole numbers."""
   mask = np.zeros([*size, len(boxes)], np.uint8)
   for number, (left, top, right, bottom) in enumerate(np.asarray(boxes, np.int64)):
     mask[top:bottom, left:right, number] = 1
@@ -26,7 +26,7 @@ def drawn_boxes(boxes, size):
 
 
 def found_boxes(mask):
-  """Left, top, right and bottom of what is in each channel; zeros of an empty one."""
+  """Left, top, right and bottom of the pixels set in each channel; zeros for an empty channel."""
   found = []
   for number in range(mask.shape[-1]):
     rows, columns = np.nonzero(mask[..., number])
@@ -35,11 +35,11 @@ def found_boxes(mask):
 
 
 def drawn_points(points, size):
-  """A mask with one channel for each point of whole numbers: a block of 3 x 3 pixels around it."""
+  """A mask with one channel per point: a block of 3 x 3 pixels around it. Points have whole numbers."""
   return drawn_boxes([[x - 1, y - 1, x + 2, y + 2] for x, y in np.asarray(points)[:, :2]], size)
 
 
 def found_points(mask):
-  """The middle of what is in each channel, or None where that is not as large as it should be."""
+  """The middle of the pixels set in each channel, or None if they are fewer than 2 x 2."""
   found = found_boxes(mask)
   return [(box[:2] + box[2:] - 1) / 2 if np.all(box[2:] - box[:2] >= 2) else None for box in found]

@@ -1,4 +1,4 @@
-"""Which run a test is in, and how many cases it has there.
+"""The runs that a test is part of, and the number of its cases in each.
 
 `pytest -n auto` is the quick run, and `pytest -n auto -m slow` runs the tests marked `slow`; `.ci/run` runs one after the
 other. Both have a sample of the cases. `pytest --exhaustive` has all tests with all cases.
@@ -13,7 +13,7 @@ exhaustive = False
 # Marks a test, or a `pytest.param`, that is too slow for the quick run.
 slow = pytest.mark.slow
 
-# Marks one that only the exhaustive run has.
+# Marks a test, or a `pytest.param`, that only the exhaustive run has.
 EXHAUSTIVE = "exhaustive"
 only_exhaustive = pytest.mark.slow(EXHAUSTIVE)
 
@@ -26,7 +26,7 @@ def some(cases, number):
   cases = list(cases)
   if exhaustive or number >= len(cases):
     return cases
-  # A single one is the last, as lists begin with the simple cases.
+  # A single case is the last one, because lists begin with the simple cases.
   return [cases[round(i * (len(cases) - 1) / (number - 1))] for i in range(number)] if number > 1 else cases[-1:]
 
 
@@ -38,8 +38,8 @@ def examples(number):
 def with_each_value(combinations):
   """Chooses a few combinations (dicts: parameter name -> value) such that each value is in one of them.
 
-  Returns their positions. Greedy: takes the combination with the most missing values; among equals the one whose values
-  were taken least often.
+  Returns their positions. Greedy: takes the combination with the most missing values, and among equals the one whose values
+  have been taken least often.
   """
   missing = {pair for combination in combinations for pair in combination.items()}
   taken, times = [], collections.Counter()
@@ -53,7 +53,7 @@ def with_each_value(combinations):
 
 
 def left_out(items):
-  """The collected tests that only the exhaustive run has."""
+  """The collected tests that only the exhaustive run executes."""
   leaves, by_function = [], {}
   for item in items:
     if any(EXHAUSTIVE in marker.args for marker in item.iter_markers("slow")):
@@ -61,7 +61,7 @@ def left_out(items):
     elif item.get_closest_marker("each_value"):
       by_function.setdefault((item.parent, item.originalname), []).append(item)
   for cases in by_function.values():
-    # The same value is the same object in all of them.
+    # Equal values are the same object in all tests of a function.
     kept = with_each_value([{name: id(value) for name, value in item.callspec.params.items()} for item in cases])
     leaves += [item for i, item in enumerate(cases) if i not in kept]
   return leaves

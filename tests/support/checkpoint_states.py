@@ -1,4 +1,4 @@
-"""What tf.data saves of a stage in a checkpoint of an iterator, to be read and edited."""
+"""Reads and edits what tf.data saves of a stage in a checkpoint of an iterator."""
 from google.protobuf.internal import decoder
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -14,7 +14,7 @@ class State:
 
   def __init__(self, serialized, kind=STAGE, types=None):
     proto = tensor_pb2.TensorProto.FromString(tf.io.serialize_tensor(serialized).numpy())
-    # All lengths come first, then the messages.
+    # All lengths precede the messages.
     lengths, position = [], 0
     for _ in range(int(serialized.shape[0])):
       length, position = decoder._DecodeVarint(proto.tensor_content, position)

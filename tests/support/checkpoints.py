@@ -18,12 +18,12 @@ def final_fn(sample, seed):
 
 
 def with_checkpoints(dataset, symbolic=True):
-  """With checkpoints that say what was done, where a stage can, and not what is buffered."""
+  """The dataset with symbolic checkpoints, which record positions instead of buffered elements where possible."""
   return with_options(dataset, experimental_symbolic_checkpoint=symbolic)
 
 
 def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):
-  """Elements tell their index, generation and epoch: (index, seed of partial_fn, seed of final_fn).
+  """Elements are (index, seed of partial_fn, seed of final_fn), so they show index, generation and epoch.
 
   Each call makes a new stage without the state of earlier ones, as in a new process.
   """

@@ -1,4 +1,4 @@
-"""Datasets, options and functions of tf.data, and the memory of a process, for tests of what surrounds a stage."""
+"""Datasets, options and functions of tf.data, and the memory of a process, for tests of pipelines around a stage."""
 import ctypes
 import gc
 import os
@@ -70,13 +70,13 @@ def read(dataset, limit=1000):
 
 
 def in_python(function):
-  """A function for datasets that calls this one, which AutoGraph leaves as it is."""
+  """A function for datasets that calls this Python function, which AutoGraph does not convert."""
   function = tf.autograph.experimental.do_not_convert(function)
   return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64, stateful=True), [])
 
 
 class CallsAtOnce:
-  """A Python function for datasets that records its calls and how many ran at once at most."""
+  """A Python function for datasets that records its calls and the maximum number that ran at once."""
 
   def __init__(self, seconds=0.002):
     self._seconds = seconds
@@ -108,14 +108,14 @@ def with_options(dataset, group=None, **given):
 
 
 def without_prefetch(dataset):
-  """Without the `prefetch` that tf.data adds at the end, which reads ahead."""
+  """The dataset without the `prefetch` that tf.data adds at the end."""
   return with_options(dataset, "experimental_optimization", inject_prefetch=False)
 
 
 OPTIMIZATIONS = (
     "filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion", "map_fusion",
     "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch", "shuffle_and_repeat_fusion")
-# As for `with_options`.
+# Arguments of `with_options`.
 OPTIONS = {
     "none": {},
     "no default optimizations": {"group": "experimental_optimization", "apply_default_optimizations": False},
@@ -141,8 +141,8 @@ _M_MMAP_THRESHOLD = -3
 def resident():
   """The resident memory of this process, in bytes.
 
-  From the first call on, large allocations go back to the system when they are freed. Otherwise small ones between them,
-  such as TensorFlow's for each graph, would by chance keep more or less of that memory in the process.
+  From the first call on, large allocations go back to the system when they are freed. Otherwise small allocations between
+  them, such as TensorFlow's for each graph, would randomly keep some of that memory in the process.
   """
   ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
   gc.collect()

@@ -25,7 +25,7 @@ def failing_at(n, *failures):
 
 
 def read(iterator):
-  """The remaining elements, with the message in place of an error."""
+  """The remaining elements; for each error, its message."""
   found = []
   while True:
     try:
@@ -37,7 +37,7 @@ def read(iterator):
 
 
 class Calls:
-  """An augmentation that counts its calls and returns a different result at each."""
+  """An augmentation that counts its calls and returns a different result at each call."""
 
   def __init__(self):
     self.number = 0

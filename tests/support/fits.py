@@ -1,4 +1,4 @@
-"""Fits of a small model that record what it was trained on and can be stopped, for tests of `rtf.keras`."""
+"""Fits of a small model that record its training data and can be stopped, for tests of `rtf.keras`."""
 import itertools
 
 import keras
@@ -10,7 +10,7 @@ from support.checkpoints import with_checkpoints
 
 N, BATCH, EPOCHS = 20, 4, 4
 BACKEND = keras.backend.backend()
-# How many epochs of a stage `fit` takes before its own: elsewhere it reads a batch to build the model.
+# How many epochs of a stage `fit` begins before training: except on TensorFlow, it reads a batch to build the model.
 NUM_BUILT = int(BACKEND != "tensorflow")
 not_torch = pytest.mark.skipif(BACKEND == "torch", reason="PyTorch's executions have one step")
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="what only Keras on TensorFlow does")
@@ -33,13 +33,13 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
     dataset = dataset.repeat()
   dataset = dataset.batch(batch)
   if ahead:
-    # Reads all batches and the end before the first one comes out, so that `batch` has dropped the stage's iterator by then.
+    # Reads to the end before the first batch is handed out, so that `batch` has dropped the stage's iterator by then.
     dataset = dataset.batch(n).unbatch().apply(tf.data.experimental.assert_cardinality(n // batch))
   return with_checkpoints(dataset.prefetch(2), symbolic)
 
 
 def make_model(**options):
-  """A model with every kind of state: an optimizer with moments, dropout, a metric, on PyTorch a module with buffers."""
+  """A model with every kind of state: an optimizer with moments, dropout, a metric and, on PyTorch, a module with buffers."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
@@ -48,7 +48,7 @@ def make_model(**options):
   return model
 
 
-# The indices of the batches trained on in the steps of one execution.
+# The indices in the batches of one execution.
 seen = []
 
 
@@ -80,7 +80,7 @@ class Recorder(keras.layers.Layer):
 
 
 class Steps(keras.callbacks.Callback):
-  """Records what was trained on in each step of each epoch, and can stop training at one of them."""
+  """Records the training data of each step of each epoch, and can stop training at one of the steps."""
 
   def __init__(self, trained, stop=None):
     super().__init__()

@@ -13,10 +13,10 @@ from refurbish_tf import augment
 from support import ROOT
 
 GREY = (128, 128, 128)
-# TensorFlow 2.19 does not.
+# False for TensorFlow 2.19.
 DECODES_WEBP = hasattr(tf.raw_ops, "DecodeWebP")
 needs_webp = pytest.mark.skipif(not DECODES_WEBP, reason="TensorFlow before 2.20 decodes no WebP")
-# What torchvision makes of a small image: rival_colors.py.
+# torchvision's results for a small image, from rival_colors.py.
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_colors.json").read_text(encoding="utf-8"))
 RIVAL_IMAGE = np.uint8(RIVALS["image"]).reshape([*RIVALS["size"], 3])
 
@@ -26,7 +26,7 @@ def noise(*shape):
 
 
 def decoded(kinds):
-  """Names of kinds of files, as parameters of a test that decodes them."""
+  """Kinds of files as parameters of a test that decodes them."""
   return [pytest.param(kind, marks=needs_webp if "webp" in kind.lower() else ()) for kind in kinds]
 
 
@@ -99,7 +99,7 @@ def assert_equal(actual, expected, what):
 
 
 def make_seeds(count, salt=0):
-  """Consecutive seeds, as a user would count them up, not well-mixed ones."""
+  """Consecutive seeds, as a user would count them, not well-mixed ones."""
   return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)
 
 
@@ -111,13 +111,13 @@ def mapped(layer, image, seeds):
 
 @functools.lru_cache
 def _places(height, width):
-  """A file without losses, in which each pixel is its own number."""
+  """A lossless file in which the value of each pixel is its number."""
   numbers = np.arange(height * width, dtype=np.int32).reshape(height, width)
   return tf.io.encode_png(np.stack([numbers % 256, numbers // 256 % 256, numbers // 65_536], axis=-1).astype(np.uint8))
 
 
 def window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
-  """The part of an image that a resized crop takes: y, x, height and width."""
+  """The window of a random resized crop: y, x, height and width."""
   part = augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
   top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
   return [top, left, *part.shape[:2]]
@@ -128,5 +128,5 @@ def chi_square(counts):
   return np.sum((counts - counts.mean()) ** 2) / counts.mean()
 
 
-# Every distortion at magnitude 9 gives a different result for it.
+# Every distortion at magnitude 9 makes a different image from it.
 TELLING = np.clip(IMAGES["odd noise"], 5, 250)

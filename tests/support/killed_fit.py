@@ -22,7 +22,7 @@ DIRECTORY, AHEAD, ENDS = pathlib.Path(sys.argv[1]), sys.argv[2] == "ahead", json
 
 
 class Killed(Steps):
-  """Writes what is trained on, and kills its process."""
+  """Writes the training data, and kills its process."""
 
   def __init__(self, epoch, step):
     super().__init__({})
@@ -44,7 +44,7 @@ class Killed(Steps):
 
 
 def fit(name, *end):
-  """In a process of its own. Writes the weights; checks what the logger says."""
+  """Fits in a forked process. Writes the weights, and checks the history of the logger."""
   process = os.fork()
   if process:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -65,7 +65,7 @@ def fit(name, *end):
   np.savez(DIRECTORY / name, *model.get_weights(), *buffers)
   counts = [fresh + cached for fresh, cached in zip(history["refurbish_fresh"], history["refurbish_cached"], strict=True)]
   if name == "unbroken":
-    # Keras reads a batch to build the model, which is an epoch that was stopped early: some samples are cached in the next one.
+    # Keras reads a batch to build the model. This is an early stop, so some samples are cached in the next epoch.
     assert counts == [N] * EPOCHS and sorted(history["refurbish_fresh"][1:]) == [6, 7, 7], history
   assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1, history
   assert "It runs on the processors" in logger.verdict
@@ -87,7 +87,7 @@ for end in ENDS:
 assert fit("resumed", None, None) == 0
 lines = trained()
 assert {(epoch, batch): indices for epoch, batch, indices in lines} == expected
-# Done again are only steps since the last backup: less than two each time.
+# Only steps since the last backup are repeated: fewer than two after each kill.
 assert len(expected) <= len(lines) <= len(expected) + 2 * len(ENDS), lines
 with np.load(DIRECTORY / "unbroken.npz") as unbroken, np.load(DIRECTORY / "resumed.npz") as resumed:
   for a, b in itertools.zip_longest(unbroken.values(), resumed.values()):

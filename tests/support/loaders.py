@@ -1,4 +1,4 @@
-"""Loaders: those of the installed frameworks, and of NumPy arrays, for what does not depend on the framework."""
+"""Loaders of the installed frameworks, and one of NumPy arrays for tests that do not depend on the framework."""
 import importlib.util
 
 import numpy as np
@@ -11,7 +11,7 @@ from refurbish_tf.loaders.loader import Loader
 DTYPES = (
     tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
     tf.float32, tf.float64, tf.complex64, tf.complex128)
-# "numpy" stands for one that takes the memory itself and whose users write into it, as PyTorch's do.
+# The loader "numpy" hands over the memory itself, and its users may write into it, as with PyTorch.
 FRAMEWORKS = ["numpy", *(
     pytest.param(name, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed"))
     for name in ("torch", "jax"))]
@@ -26,7 +26,7 @@ def final(index, value, seed):
 
 
 class NumpyMover:
-  """Copies, so that a batch that was read ahead can be told from one that was handed out."""
+  """Copies batches when they are read, so that tests can distinguish reading ahead from handing out."""
 
   def __init__(self, num_ahead=0):
     self.num_ahead = num_ahead

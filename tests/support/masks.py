@@ -1,16 +1,16 @@
-"""Images with masks, and whether the two still belong together."""
+"""Images with masks, and a check that a mask still fits its image."""
 import collections
 
 import numpy as np
 import tensorflow as tf
 
 ALL_DTYPES = [tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64]
-# Colours may be mixed this far from an edge, by blurs and interpolation in several layers.
+# Blurs and interpolation in several layers may mix colours this far from an edge.
 _MIXED = 4
 
 
 def _pairs():
-  """40 images of four rectangles, each of one colour, and masks with their numbers, from 1 on."""
+  """40 images of four rectangles, each of one colour, and masks with the rectangles' numbers from 1."""
   generator, images, masks = np.random.default_rng(5), [], []
   for _ in range(40):
     y, x = generator.integers(14, 50, 2)
@@ -26,7 +26,7 @@ SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES
 
 
 def aligned(image, mask, share=1.0):
-  """Whether each part of the mask, or this share of it, is of one colour in the image, but for edges and what was cut out."""
+  """Whether each part of the mask, or `share` of it, has one colour in the image, except for edges and cut-out regions."""
   mask = mask[..., 0]
   assert image.shape[:2] == mask.shape
   shifts = [shift for shift in range(-_MIXED, _MIXED + 1) if shift]

@@ -1,4 +1,4 @@
-"""A machine of 40 GiB, and so with a reserve of 4, whose free memory a test sets, in the eyes of this process' stores."""
+"""Simulates for the stores of this process a machine of 40 GiB, with a reserve of 4 GiB, whose free memory a test sets."""
 import contextlib
 import ctypes
 import gc
@@ -15,12 +15,12 @@ from refurbish_tf._internal import machine
 
 MIB, GIB = 2**20, 2**30
 PLENTY, SHORT, NONE = 30 * GIB, 3 * GIB, 0
-# A store looks at most ten times a second, and pauses for ten times as long as that took: 80 ms on a machine at work.
+# A store reads free memory at most every 0.1 s, and pauses for ten times as long as reading took (80 ms on a busy machine).
 PAUSE = 0.8
 
 
 def own_memory():
-  """The bytes of this process that the system cannot take back."""
+  """The bytes of this process that the system cannot reclaim."""
   with open("/proc/self/status", encoding="ascii") as file:
     return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))
 
@@ -34,7 +34,7 @@ class FreeMemory:
     self.set(free)
 
   def set(self, free):
-    """From now on so much is free, less what this process takes from then on; every store looks after 32 more uses."""
+    """Sets the free memory, from which later allocations of this process are subtracted. Stores notice after 32 more uses."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     self._total = free + own_memory()
@@ -72,7 +72,7 @@ def free_memory(monkeypatch, root, free=PLENTY):
 
 
 def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
-  """G8: of samples of `size` bytes, what is dropped is what is short once `make_short(short)` was called, within a tenth."""
+  """G8: after `make_short(short)` a store of samples of `size` bytes drops `short` bytes, within a tenth."""
   number = held // size
   store = rtf.CacheStore()
   dataset = tf.data.Dataset.range(number).refurbish(
@@ -91,16 +91,16 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
     time.sleep(PAUSE)
   stats = store.stats()
   assert abs(number * size - stats.bytes - short) <= short / 10, (number * size, stats.bytes)
-  # What stays is used, and no more goes.
+  # The remaining samples are used, and no more are dropped.
   epoch()
-  # But for the little that the process itself takes more.
+  # The margin is for memory that the process itself allocates.
   assert rtf.stats(dataset)[0].epochs[-1].cached >= 0.95 * stats.entries
   assert store.stats().entries >= 0.95 * stats.entries
 
 
 @contextlib.contextmanager
 def control_group():
-  """A control group for memory, and the names of its files with the limit and the usage."""
+  """A control group for memory, and the names of its files for limit and usage."""
   for folder, limit, usage in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
                                ("/sys/fs/cgroup", "memory.max", "memory.current")):
     group = pathlib.Path(folder, f"refurbish_tf_{os.getpid()}")
@@ -118,14 +118,14 @@ def control_group():
 
 
 def make_short_in(group, limit, usage):
-  """A function that limits the group of this process to what it uses, and so much of half of the reserve."""
+  """A function that limits this process's group so that free memory is `short` bytes less than half of the reserve."""
 
   def make_short(short):
     ctypes.CDLL(None).malloc_trim(0)
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     files = sum(int(stat.get(f"total_{name}", stat.get(name, 0))) for name in ("inactive_file", "active_file", "slab_reclaimable"))
     used = int((group / usage).read_text()) - files
-    # Below 4 GiB the reserve is a quarter of the limit, and an eighth less `short` is to be free. The limit is above the usage if
-    # that is above 8 * `short`.
+    # Below 4 GiB the reserve is a quarter of the limit, so an eighth of the limit minus `short` must be free. The limit
+    # exceeds the usage if the usage exceeds 8 * `short`.
     (group / limit).write_text(str((used - short) * 8 // 7))
   return make_short

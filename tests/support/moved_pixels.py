@@ -1,4 +1,4 @@
-"""Images of all kinds of which each pixel tells where it comes from."""
+"""Images of all kinds, to check where each pixel of a moved image comes from."""
 import numpy as np
 import tensorflow as tf
 
@@ -15,14 +15,14 @@ def noise(dtype, *shape):
 
 
 def taken(image, sources, fill=0):
-  """The image's pixels by their numbers, from 1 on, row by row; `fill` for 0."""
+  """The pixels with these numbers, counted row by row from 1; `fill` for 0."""
   height, width, channels = image.shape
   flat = np.concatenate([np.full([1, channels], fill, image.dtype), image.reshape(height * width, channels)])
   return flat[np.asarray(sources)]
 
 
 def check_pixels(layer, draws, size, sources, fill=0):
-  """That a layer moves the pixels of images of all kinds, alone and in batches, and maps that follow them, as a rival does."""
+  """Checks that a layer moves pixels as a rival does: images of all kinds, alone and in batches, and maps that follow them."""
   draws = np.int32(draws)
   sources = np.where(np.asarray(sources) == fill, 0, sources)
   kinds = [(np.uint8, channels) for channels in (1, 3, 4)] if fill else [
@@ -39,7 +39,7 @@ def check_pixels(layer, draws, size, sources, fill=0):
 
 
 def followers(layer, draws, image, *targets):
-  """What a layer makes of targets, pairs of a kind and a value, with these draws."""
+  """The targets, given as pairs of kind and value, after a layer with these draws."""
   _, moved = layer._chain._made(
       tf.constant(image), tf.constant(draws, tf.int32), [("it", kind, tf.constant(value)) for kind, value in targets])
   return [each.numpy() for each in moved]

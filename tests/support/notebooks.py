@@ -10,7 +10,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def execute(path, replaced=(), **parameters):
-  """Runs a notebook in a new kernel, with other values in its parameters cell, and other texts. Returns it with its outputs."""
+  """Runs a notebook in a new kernel, with changed parameters and replaced texts. Returns it with its outputs."""
   notebook = nbformat.read(path, as_version=4)
   cell = next(cell for cell in notebook.cells if cell.source.startswith("#@title Parameters"))
   for name, value in parameters.items():

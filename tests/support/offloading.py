@@ -1,4 +1,4 @@
-"""Batches of `offload`, finished by the host's layers in place of an accelerator."""
+"""Batches of `offload`, finished by the host's layers instead of an accelerator."""
 import numpy as np
 import tensorflow as tf
 
@@ -42,7 +42,7 @@ def unfinished(batch):
 
 
 def finished_by_host(batch, made_of, num_policy_layers):
-  """What `Offloaded` makes of a batch, by the host's layers."""
+  """The result of `Offloaded` for a batch, computed by the host's layers."""
   flat = batch["unfinished_image"]
   n, height, width = flat.shape[0], flat.shape[1], flat.shape[2] // 3
   given, draws, todo = tf.reshape(flat, [n, height, width, 3]), batch["draws"][:, 1:], batch["draws"][:, 0] == 1

@@ -1,4 +1,4 @@
-"""Pipelines by their shape: which operations follow a stage. How they are stopped, and whether they resume exactly."""
+"""Pipelines by shape, which is the operations that follow a stage. Stops them, and resumes them."""
 import collections
 import functools
 import itertools
@@ -16,7 +16,7 @@ from support.loaders import numpy_loader
 from support.pipelines import make_source
 
 N = 10
-MOST_STEPS = 500  # More than any pass has: ends one that would not end.
+MOST_STEPS = 500  # More than any pass has. Limits a pass that would not end.
 OPERATIONS = {
     "map": lambda dataset: dataset.map(lambda x: x),
     "filter": lambda dataset: dataset.filter(lambda x: True),
@@ -32,7 +32,7 @@ WAYS = ("checkpoint", "loader", "fit")
 
 
 def all_shapes(number, seed=0):
-  """All of one and two operations, and `number` of three and of four."""
+  """All shapes of one and two operations, and `number` shapes each of three and of four."""
   names = list(OPERATIONS)
   shapes = [shape for length in (1, 2) for shape in itertools.product(names, repeat=length)]
   chance = random.Random(seed)
@@ -41,7 +41,7 @@ def all_shapes(number, seed=0):
 
 @functools.cache
 def runs(shape):
-  """Whether TensorFlow builds and runs these operations after a `map` that yields what the stage does."""
+  """Whether TensorFlow can run these operations after a `map` that yields the same elements as the stage."""
   dataset = tf.data.Dataset.range(N).map(lambda index: tf.fill([5], index))
   try:
     collections.deque(after(dataset, shape), maxlen=0)
@@ -55,7 +55,7 @@ def after(dataset, shape):
 
 
 def build(shape, kind, symbolic):
-  # A buffer of one: the order of a stream does not depend on how it was read ahead.
+  # With a buffer of one, the order of a stream does not depend on reading ahead.
   stage = make_source(kind, N).refurbish(partial_fn, final_fn, 2, seed=7, shuffle_buffer_size=1)
   return with_checkpoints(after(stage, shape), symbolic)
 
@@ -65,7 +65,7 @@ def values(elements):
 
 
 class Fit:
-  """What `fit` trains on, by epoch: that it began with, and those after it.
+  """The training data of `fit`, by epoch, from the epoch that it began with.
 
   It is stopped after `stop` steps, or in the step `stop_in[1]` of the epoch `stop_in[0]`, counted from 0.
   """
@@ -109,7 +109,7 @@ class Fit:
 
 
 def unbroken(way, shape, kind, symbolic, directory):
-  """What comes in two passes."""
+  """The elements of two passes."""
   dataset = build(shape, kind, symbolic)
   if way == "fit":
     return Fit(dataset, directory / "unbroken").steps
@@ -120,7 +120,7 @@ def unbroken(way, shape, kind, symbolic, directory):
 
 
 def stop(way, shape, kind, symbolic, directory, step):
-  """Reads so many steps and saves. Returns what came, and the dataset."""
+  """Reads `step` steps and saves. Returns the elements and the dataset."""
   dataset = build(shape, kind, symbolic)
   if way == "fit":
     # The last step is trained again, from the backup before it.
@@ -138,7 +138,7 @@ def stop(way, shape, kind, symbolic, directory, step):
 
 
 def resume(way, shape, kind, symbolic, directory, dataset=None):
-  """What comes after the stop, in the process that was stopped if `dataset` is given; an error's text if it is refused."""
+  """The elements after the stop, or the text of the error if resuming is refused. `dataset`: given in the same process."""
   dataset = build(shape, kind, symbolic) if dataset is None else dataset
   try:
     if way == "fit":
@@ -158,7 +158,7 @@ def resume(way, shape, kind, symbolic, directory, dataset=None):
 
 
 def resume_all(directory):
-  """In a new process: resumes each of the directories that stops.json lists, and writes what came."""
+  """In a new process: resumes each of the directories that stops.json lists, and writes the elements."""
   directory = pathlib.Path(directory)
   results = [resume(*case, pathlib.Path(path)) for *case, path in json.loads((directory / "stops.json").read_text())]
   (directory / "resumed.json").write_text(json.dumps(results))

@@ -1,4 +1,4 @@
-"""Refurbish stages whose samples carry their generation, and checks of the guarantees on them."""
+"""Stages whose samples include their generation, and checks of the guarantees."""
 import collections
 import functools
 import math
@@ -15,7 +15,7 @@ RANDOM_ACCESS = ("range", "slices", "mapped", "records")
 STREAMS = ("stream of known length", "stream")
 
 
-# Kept as long as the process lives.
+# Kept until the process ends.
 DIRECTORY = tempfile.TemporaryDirectory(prefix="refurbish_tf_records_")
 
 
@@ -107,7 +107,7 @@ class Uses:
     self.retired = set()
 
   def add(self, epoch):
-    """Returns for each place of the epoch whether its partially augmented sample is new."""
+    """Returns, for each place of the epoch, whether its partially augmented sample is new."""
     fresh = []
     for index, *seed in epoch[:, :3].tolist():
       sample = (index, *seed)

@@ -14,7 +14,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 N = 12
-# Seconds, long enough for a busy machine; only a failure takes this long. An emulated machine has its own.
+# Seconds, long enough for a busy machine; only a failure takes this long. Emulated machines set their own.
 TIMEOUT = int(os.environ.get("REFURBISH_TF_TEST_TIMEOUT", "180"))
 
 
@@ -33,14 +33,14 @@ def free_port():
 
 
 def environment_of(backend, *path):
-  """With this backend of Keras, the tests' own modules, and directories that come before all others."""
+  """The environment with this backend of Keras, the tests' modules, and directories that precede all others."""
   env = environment()
   tests = str(pathlib.Path(__file__).parents[1])
   return {**env, "PYTHONPATH": os.pathsep.join([*map(str, path), tests, env["PYTHONPATH"]]), "KERAS_BACKEND": backend}
 
 
 def run_killed_fit(directory, backend, ahead, ends, *path):
-  """Runs support/killed_fit.py, which checks that the fit ends as an unbroken one. Returns what it prints."""
+  """Runs support/killed_fit.py, which checks that the fit ends like an unbroken one. Returns its output."""
   program = pathlib.Path(__file__).parent / "killed_fit.py"
   arguments = [program, directory, "ahead" if ahead else "", json.dumps(ends)]
   return outputs_of(arguments, env=environment_of(backend, *path), timeout=2 * TIMEOUT)[0]
@@ -48,7 +48,7 @@ def run_killed_fit(directory, backend, ahead, ends, *path):
 
 @contextlib.contextmanager
 def killed_at_the_end():
-  """Yields a list of processes that are killed however the test ends."""
+  """Yields a list of processes that are killed at the end, even if the test fails."""
   processes = []
   try:
     yield processes
@@ -59,7 +59,7 @@ def killed_at_the_end():
 
 
 def outputs_of(*programs, timeout=TIMEOUT, **options):
-  """What programs of Python print, which run at once. Each is given by its arguments, and must end well."""
+  """The outputs of Python programs, given by their arguments, that run at the same time and must succeed."""
   with killed_at_the_end() as started:
     for arguments in programs:
       started.append(subprocess.Popen(
@@ -73,9 +73,9 @@ def outputs_of(*programs, timeout=TIMEOUT, **options):
 
 
 def start_forked(function, *args):
-  """Starts a function in a forked process, which needs no import of TensorFlow."""
+  """Starts a function in a forked process, which need not import TensorFlow again."""
   context = multiprocessing.get_context("forkserver")
-  # Triton, which PyTorch may bring, comes before TensorFlow: see docs/torch_jax.md.
+  # PyTorch may import Triton, which must precede TensorFlow: see docs/torch_jax.md.
   first = ["torch._dynamo"] if os.environ.get("KERAS_BACKEND") == "torch" else []
   context.set_forkserver_preload([*first, "refurbish_tf", "keras"])
   process = context.Process(target=function, args=args)

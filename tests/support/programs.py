@@ -1,6 +1,6 @@
-"""Programs that train, each in a process of its own that need not import TensorFlow.
+"""Training programs, each in a separate process that need not import TensorFlow.
 
-A process that has imported it and done nothing else forks for each program. The fork runs the program as Python runs a
+A server process that has only imported TensorFlow forks for each program. The fork runs the program as Python runs a
 script, and ends as a script ends.
 """
 import contextlib
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 
-# The fork leaves the loop, so that nothing is below the program, and what comes at an interpreter's end comes at its end.
+# The fork leaves the loop, so that no other frame is below the program, and the interpreter shuts down when it ends.
 SERVER = """
 import json, os, signal, socket, sys
 import tensorflow, refurbish_tf
@@ -45,7 +45,7 @@ exec(each)
 
 
 class Program:
-  """What a test needs of `subprocess.Popen`. `stdin` and `stdout` are pipes, `errors` is what stderr has got."""
+  """The part of `subprocess.Popen` that tests need. `stdin` and `stdout` are pipes, `errors` is the text of stderr."""
 
   def __init__(self, pid, stdin, stdout, errors):
     self.pid, self.stdin, self.stdout, self._errors = pid, stdin, stdout, errors
@@ -56,7 +56,7 @@ class Program:
       signal.pidfd_send_signal(self._handle, number)
 
   def wait(self, timeout):
-    """Waits for the end, during which nothing is read of stdout."""
+    """Waits for the end. Does not read stdout in the meantime."""
     if not select.select([self._handle], [], [], timeout)[0]:
       raise TimeoutError(f"the program has not ended in {timeout} s")
 
@@ -81,11 +81,11 @@ class Server:
     with other:
       self._process = subprocess.Popen(
           [sys.executable, "-c", SERVER, str(other.fileno())], pass_fds=[other.fileno()], stdin=subprocess.DEVNULL,
-          # TensorFlow would tell of the calls that the end of a program refuses.
+          # TensorFlow would log the calls that are refused when a program ends.
           env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
 
   def start(self, path):
-    """Starts the script; its stderr goes to a file beside it."""
+    """Starts the script. Its stderr goes to a file next to it."""
     errors = pathlib.Path(path).with_suffix(".errors")
     with contextlib.ExitStack() as stack:
       (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()

@@ -1,8 +1,8 @@
-"""Sources for `rtf.sources.data_source` that record what they are asked for."""
+"""Sources for `rtf.sources.data_source` that record the requested indices."""
 
 
 class Source:
-  """The squares of 0 to n - 1. Records the indices it is asked for."""
+  """The squares of 0 to n - 1. Records the requested indices."""
 
   def __init__(self, n, fails=()):
     self.n = n
@@ -25,7 +25,7 @@ class Source:
 
 
 class Batched(Source):
-  """The same, also in batches."""
+  """The same source, which can also be read in batches."""
 
   def __getitems__(self, indices):
     self.asked.append(list(indices))

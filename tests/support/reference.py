@@ -1,4 +1,4 @@
-"""`refurbish` in forty lines, with only tf.data's primitives and look-ups in the cache store: slow, made to be read.
+"""`refurbish` in forty lines, with only tf.data's primitives and look-ups in the cache store: slow, but easy to read.
 
 This is the specification. For a source with random access and functions that take a seed, the stage yields the same elements
 in the same order, bit for bit.
@@ -30,7 +30,7 @@ class Refurbish:
           *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed))).numpy()
 
   def _element(self, index, generation, kept, partial_seed, final_seed):
-    """The element at one place: the stored sample of this generation, or one prepared now, then finally augmented."""
+    """The element at one place: final_fn of the stored sample of this generation, or of one prepared now."""
     is_stored = False
     if self.store.contains(index):
       is_stored = self.store.get(index)[0] == generation

@@ -1,16 +1,16 @@
-"""What torchvision and Pillow make of small images, for tests that have neither of them nor torch.
+"""Results of torchvision and Pillow for small images, for tests without torchvision, torch and Pillow.
 
-`python tests/support/rival_colors.py` writes rival_colors.json anew, beside this file. It needs torchvision, torch and
-Pillow. The stored file was made with torchvision 0.29.1, torch 2.14.1, pillow 13.0.0 and numpy 2.4.6, and it names them. The same
-versions make the same bytes.
+`python tests/support/rival_colors.py` writes rival_colors.json again, next to this file. It needs torchvision, torch and
+Pillow. The stored file was made with torchvision 0.29.1, torch 2.14.1, pillow 13.0.0 and numpy 2.4.6, and it names them.
+The same versions make the same bytes.
 
-- "image": uint8 `[height, width, 3]`, in a row, as all images here: noise, a tenth of it grey or black or white.
-- "adjusted": what functions of torchvision.transforms.v2.functional make of it as a uint8 tensor ("torchvision"), and, but for
-  the hue, Pillow's ImageEnhance ("pillow").
-- "solarized": of a threshold, likewise.
-- "blurred": torchvision's gaussian_blur of a uint8 tensor. Kernels as large as the image allows.
-- "affine": torchvision's affine of a uint8 tensor, and of a Pillow image, nearest pixel, fill 0.
-- "wide": the space of TrivialAugmentWide: for each operation its magnitudes, and whether they have a sign.
+- "image": uint8 `[height, width, 3]`, flattened like all images here: noise, a tenth of it grey, black or white.
+- "adjusted": results of torchvision.transforms.v2.functional for the image as a uint8 tensor ("torchvision") and, except for
+  the hue, of Pillow's ImageEnhance ("pillow").
+- "solarized": the same, for each threshold.
+- "blurred": torchvision's gaussian_blur of a uint8 tensor, with kernels up to the largest that the image allows.
+- "affine": torchvision's affine of a uint8 tensor and of a Pillow image, nearest pixel, fill 0.
+- "wide": the space of TrivialAugmentWide: the magnitudes of each operation, and whether they are signed.
 """
 from importlib import metadata
 import itertools

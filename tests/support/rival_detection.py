@@ -1,16 +1,16 @@
-"""What torchvision's RandomZoomOut, RandomIoUCrop, RandomResize, RandomChoice and RandomOrder make, for tests that have no torch.
+"""Results of torchvision's RandomZoomOut, RandomIoUCrop, RandomResize, RandomChoice and RandomOrder, for tests without torch.
 
-`python tests/support/rival_detection.py` writes rival_detection.json again, beside this file. It needs torchvision, torch and
+`python tests/support/rival_detection.py` writes rival_detection.json again, next to this file. It needs torchvision, torch and
 NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
 
 Images are those of rival_geometry.py. torch's random numbers are replaced by given ones, in float64.
 
-- "zoom_out": "drawn" are the factor, left and top, as parts of their ranges.
-- "iou_crop": the numbers are the words of "seed", as our layer uses them. The arguments have the same names. "crop" is top, left, height and width, found in the image.
-  Boxes are [x1, y1, x2, y2] in pixels, points [x, y].
+- "zoom_out": "drawn" are the factor, left and top, as fractions of their ranges.
+- "iou_crop": the random numbers are the words of "seed", in the order in which our layer uses them. The arguments have the
+  same names. "crop" is top, left, height and width, found in the image. Boxes are [x1, y1, x2, y2] in pixels, points [x, y].
 - "resize": "made" is the size of an image whose shortest side becomes "drawn".
-- "choice": which parts of all draws torchvision makes of p. "order": "made" by a flip, a crop that moves the image by "moved", and a
-  quarter turn, in "order".
+- "choice": the fraction of all draws that each option has for p. "order": "made" by a flip, a crop that moves the image by
+  "moved", and a quarter turn, in "order".
 """
 from importlib import metadata
 import itertools
@@ -58,7 +58,7 @@ def zoom_out():
 
 
 class Words:
-  """A seed's words, of which one is for each option, and four for each trial: torchvision draws no place for sides of another ratio."""
+  """A seed's words: one per option, four per trial, two of them unused if torchvision refuses the trial's aspect ratio."""
 
   def __init__(self, seed, size, crop):
     self._seed, self._size, self._crop, self._word, self._is_place = seed, size, crop, 0, False

@@ -1,11 +1,11 @@
-"""What torchvision makes of an image by the policies' operations, for tests that have neither torchvision nor torch.
+"""torchvision's results of the policies' operations for an image, for tests without torchvision and torch.
 
-`python tests/support/rival_distortions.py` writes rival_distortions.json, beside this file. It needs torchvision and torch.
-The file names their versions. Images are uint8, as base64, in a row: of three channels ("image"), and of the first alone.
+`python tests/support/rival_distortions.py` writes rival_distortions.json, next to this file. It needs torchvision and torch.
+The file names their versions. Images are uint8, flattened, as base64: with three channels ("image"), or only the first.
 
-- "distorted": for a function of torchvision.transforms.v2.functional and its arguments, what it makes of the image ("colors") and
-  of its first channel ("grey").
-- "photometric": what RandomPhotometricDistort makes of the image by the parameters that are given.
+- "distorted": a function of torchvision.transforms.v2.functional, its arguments, and its results for the image ("colors") and
+  the first channel ("grey").
+- "photometric": the results of RandomPhotometricDistort for the image, with the given parameters.
 """
 import base64
 from importlib import metadata
@@ -18,7 +18,7 @@ FILE = pathlib.Path(__file__).with_suffix(".json")
 SIZE = 21, 29
 CASES = [("invert", []), ("autocontrast", []), ("equalize", []), *(("posterize", [bits]) for bits in (1, 4, 7)),
          *(("adjust_sharpness", [factor]) for factor in (0.0, 0.5, 1.0, 2.0, 3.75))]
-# By torchvision's names.
+# Named as in torchvision.
 PARAMETERS = [
     {"brightness_factor": 1.0625, "contrast_factor": 0.625, "saturation_factor": 1.375, "hue_factor": -0.03125, "contrast_before": True,
      "channel_permutation": [2, 0, 1]},
@@ -27,7 +27,7 @@ PARAMETERS = [
 
 
 def picture():
-  """Smooth, with noise; no channel has all values."""
+  """A smooth image with noise. No channel has all values."""
   y, x = np.mgrid[:SIZE[0], :SIZE[1]]
   image = np.stack([40 + 5 * y + x, 30 + 2 * x + y * x // 4, 200 - 3 * y - x], -1) + np.random.default_rng(7).integers(-9, 10, [*SIZE, 3])
   return np.clip(image, 20, 240).astype(np.uint8)

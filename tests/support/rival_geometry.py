@@ -1,17 +1,17 @@
-"""What torchvision, Pillow and albumentations make of small images, for tests that have none of them.
+"""Results of torchvision, Pillow and albumentations for small images, for tests without these packages.
 
-`python tests/support/rival_geometry.py` writes rival_geometry.json again, beside this file. It needs torchvision, torch, Pillow,
+`python tests/support/rival_geometry.py` writes rival_geometry.json again, next to this file. It needs torchvision, torch, Pillow,
 albumentations and NumPy. The stored file names the versions it was made with. The same versions make the same bytes.
 
-An image of a size has one channel and the values 1, 2, ..., row by row, so that each value says where it comes from; 0 is empty.
+An image has one channel and the values 1, 2, ..., row by row, so that each value shows where it comes from; 0 is empty.
 
-- "center_crop", "pad": torchvision's functions of an int32 tensor. Of "constant" the fill is given, 0 or 255.
+- "center_crop", "pad": torchvision's functions of an int32 tensor. "constant" also has the fill, 0 or 255.
 - "rotate": torchvision's function of a uint8 tensor ("torchvision"), and of a Pillow image ("pillow"), nearest pixel, fill 0.
 - "perspective": the same; "corners" are torchvision's endpoints, as (x, y), for the first and last pixels of the image.
 - "quarter_turns": albumentations' RandomRotate90, for each number of turns; "transpose": its Transpose. Boxes are
   [x1, y1, x2, y2] in pixels, points [x, y].
-- "moves": torchvision's functions of bounding boxes and key points, with the arguments of the entry above that is named. It
-  leaves out center_crop to a side that is longer by an odd number of pixels: torchvision moves boxes by one more than their image.
+- "moves": torchvision's functions of bounding boxes and key points, with the arguments of the named entry above. A
+  center_crop to a side longer by an odd number of pixels is left out: torchvision moves boxes by one pixel more than the image.
 """
 from importlib import metadata
 import itertools

@@ -1,19 +1,19 @@
-"""What torchvision and Keras make of bounding boxes and key points, for tests that have neither of them nor torch.
+"""Results of torchvision and Keras for bounding boxes and key points, for tests without torchvision, Keras and torch.
 
-`python tests/support/rival_targets.py` writes rival_targets.json anew, beside this file. It needs torchvision, torch, Keras
+`python tests/support/rival_targets.py` writes rival_targets.json again, next to this file. It needs torchvision, torch, Keras
 and JAX (the backend of Keras). The stored file was made with torchvision 0.29.1, torch 2.14.1, keras 3.15.1, jax 0.10.2
 and numpy 2.4.6, and it names the first three. The same versions make the same bytes.
 
-- "moves": what functions of torchvision.transforms.v2.functional do to tv_tensors.BoundingBoxes and to
+- "moves": results of torchvision.transforms.v2.functional for tv_tensors.BoundingBoxes and
   tv_tensors.KeyPoints. "image" is height and width before the operation, "made" after it. A box is [x1, y1, x2, y2], a point
   [x, y]. Boxes have the clamping mode "soft", torchvision's default: crops, rotations and affine maps clip the axis-aligned
-  box to the image. Flips and resizes clip nothing, and nothing leaves the image there. Key points are not clipped.
-  torchvision flips a point to width - 1 - x, as if (0, 0) were the middle of the first pixel; elsewhere it moves points like
+  box to the image. Flips and resizes need no clipping. Key points are not clipped.
+  torchvision flips a point to width - 1 - x, as if (0, 0) were the middle of the first pixel; other operations move points like
   corners of boxes, as if (0, 0) were the corner of the image.
 - "formats": the same boxes in each format of keras.utils.bounding_boxes.convert_format.
 
-All is computed in float64, formats in float32. Numbers have 4 decimals, those of relative formats 6; inputs are rounded
-before they are used.
+Moves are computed in float64, formats in float32. Numbers have 4 decimals, in relative formats 6; inputs are rounded before
+they are used.
 """
 from importlib import metadata
 import itertools
@@ -32,18 +32,18 @@ from torchvision.transforms.v2 import functional
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
 SIZES = [(60, 80), (33, 47), (224, 160)]
-# Boxes of a case, and points. With 12 the file has 120 kB, with 5 half of that.
+# Boxes, and points, per case. With 12 the file has 120 kB, with 5 half of that.
 NUMBER = 5
 FORMATS = ["xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
 
 
 def rounded(values, decimals=4):
-  # The zero makes 0 of -0.
+  # Adding zero turns -0 into 0.
   return (np.round(np.asarray(values, np.float64), decimals) + 0.0).tolist()
 
 
 def random_boxes(random, height, width):
-  """Boxes at least a pixel wide and high. A fifth of their sides touch an edge of the image."""
+  """Boxes at least one pixel wide and high. A fifth of their sides touch an edge of the image."""
   size = np.array([width, height])
   low = random.uniform(0, size - 1, (NUMBER, 2))
   high = random.uniform(low + 1, size)
@@ -53,7 +53,7 @@ def random_boxes(random, height, width):
 
 
 def random_points(random, height, width):
-  """Points from the middle of the first pixel to that of the last, if (0, 0) is the middle of the first."""
+  """Points between the middles of the first and last pixels, if (0, 0) is the middle of the first pixel."""
   return rounded(random.uniform(0, [width - 1, height - 1], (NUMBER, 2)))
 
 
@@ -62,9 +62,9 @@ def rotate(value, degrees):
 
 
 def affine(value, kind, amount):
-  """At (x, y) "shear_x" shows the input at (x + amount * y, y), and "translate_x" that at (x + round(amount * width), y).
+  """At (x, y), "shear_x" shows the input at (x + amount * y, y), "translate_x" the input at (x + round(amount * width), y).
 
-  (0, 0) is the top left corner of the image. "shear_y" and "translate_y" change y, by amount * x or by the height.
+  (0, 0) is the top left corner of the image. "shear_y" and "translate_y" change y, by amount * x or round(amount * height).
   """
   height, width = value.canvas_size
   axis = "xy".index(kind[-1])
@@ -124,7 +124,7 @@ def dump(value):
 
 
 def main():
-  # The factors of a resize are made with the default type.
+  # torchvision computes the factors of a resize in the default type.
   torch.set_default_dtype(torch.float64)
   random = np.random.default_rng(7)
   moves = [move(random, size, operation, arguments) for size in SIZES

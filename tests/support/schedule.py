@@ -1,6 +1,6 @@
-"""The schedule in plain Python: which samples are fresh in an epoch, of which generation, and in which order all come.
+"""The schedule in plain Python: the fresh samples of an epoch, the generations, and the order of all samples.
 
-A second implementation of refurbish_tf/cc/plan/, made to be read and compared with.
+A second implementation of refurbish_tf/cc/plan/, to read and to compare with.
 """
 import fractions
 
@@ -8,7 +8,7 @@ MASK = 2**64 - 1
 # The purposes that random numbers are derived for.
 EVICTION, ORDER, PHASE, PARTIAL_FN, FINAL_FN = range(1, 6)
 KEPT = 8
-# So many numbers are shuffled; of more a permutation is computed. Also the samples of a chunk.
+# Up to this number an order is shuffled; above it a permutation is computed. Also the number of samples in a chunk.
 MOST_SHUFFLED = CHUNK = 2**16
 
 
@@ -61,7 +61,7 @@ class Random:
 
 
 def network(of_key, size):
-  """A permutation of the numbers below `size` as a function: a Feistel network, which walks on from numbers beyond."""
+  """A permutation of the numbers below `size`, as a function: a Feistel network, repeated until the result is below `size`."""
   bits = ((size - 1).bit_length() + 1) // 2
   num_upper = ((size - 1) >> bits) + 1
 
@@ -92,7 +92,7 @@ def stateless_seed(seed, purpose, counter, index):
 
 
 def index_of(seed, purpose, stateless):
-  """The index that a seed for `tf.random.stateless_*`, two 32-bit numbers, was made for, whatever its counter."""
+  """The index that a stateless seed (two 32-bit numbers) was made for, with any counter."""
   first, second = (int(number) & 2**32 - 1 for number in stateless)
   return (unmix(first << 32 | second) ^ key(seed, purpose)) >> 32
 
@@ -106,10 +106,10 @@ class Schedule:
     self.capacity = n if capacity is None else min(capacity, n)
     by_key = range(n)
     if self.capacity < n:
-      # Each sample has a row in its chunk. Those of the first rows are kept.
+      # Each sample has a row in its chunk. Samples in the first rows are kept.
       rows = [network(key(seed, KEPT, chunk), CHUNK) for chunk in range(n // CHUNK + 1)]
       by_key = sorted(range(n), key=lambda i: (rows[i // CHUNK](i % CHUNK), i))
-    # The kept ones and the others, each by chunk, then by row. The kept ones are evicted in an order of their own.
+    # Kept and other samples, each by chunk, then by row. The kept samples are evicted in an order of their own.
     kept, self.others = (sorted(part, key=lambda i: i // CHUNK)
                          for part in (by_key[:self.capacity], by_key[self.capacity:]))
     self.evicted = [kept[number] for number in permutation(Random(key(seed, EVICTION)), self.capacity)]
@@ -119,13 +119,13 @@ class Schedule:
     return index in self.rank
 
   def hand(self, epoch):
-    """How often all kept samples have been evicted before the epoch, and how many of them once more."""
+    """How often all kept samples were evicted before the epoch, and how many of them were evicted once more."""
     if self.eviction == "reference_count" or self.capacity == 0:
       return int(epoch / self.r), 0
     return divmod(int(epoch * self.capacity / self.r), self.capacity)
 
   def generation(self, index, epoch):
-    """How often the sample has been evicted before the epoch; for a sample that is not kept, the epoch."""
+    """How often the sample was evicted before the epoch; for a sample that is not kept, the epoch."""
     if not self.kept(index):
       return epoch
     rounds, position = self.hand(epoch)
@@ -144,7 +144,7 @@ class Schedule:
     if self.shuffle == "uniform":
       return [(fresh + cached)[place] for place in permutation(random, self.n)]
     fresh, cached = ([part[place] for place in permutation(random, len(part))] for part in (fresh, cached))
-    # A place is fresh when k * F / N + phase / N passes a whole number at it.
+    # Place k is fresh if k * F / N + phase / N passes a whole number there.
     number, phase = len(fresh), Random(key(self.order_seed, PHASE, epoch)).below(self.n)
     fresh, cached = iter(fresh), iter(cached)
     return [next(fresh if ((k + 1) * number + phase) // self.n > (k * number + phase) // self.n else cached)

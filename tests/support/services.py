@@ -1,4 +1,4 @@
-"""A tf.data service whose dispatcher, workers and trainers are processes, each with a directory of its own as machines have."""
+"""A tf.data service whose dispatcher, workers and trainers are processes, each with its own directory, like machines."""
 import dataclasses
 import multiprocessing
 import os
@@ -14,19 +14,19 @@ service = tf.data.experimental.service
 HINT = tf.data.experimental.SHARD_HINT
 
 N, R = 24, 2
-# Of the directory that a process is in, so that processes on one machine have stores of their own under one name.
+# In the working directory of each process, so that processes on one machine have separate stores under one name.
 OWN_STORE = "/proc/self/cwd/store"
 
 
 def name_own_store():
-  """Lets this process name OWN_STORE, which a `CacheStore` would replace by the directory that it is in this process."""
+  """Lets this process pass OWN_STORE on by name. Otherwise `CacheStore` would resolve it to a directory of this process."""
   resolve = os.path.realpath
   os.path.realpath = lambda path, **options: path if path == OWN_STORE else resolve(path, **options)
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What trainers share. `payload` is how many bytes an element has beside its numbers."""
+  """The pipeline that trainers share. `payload`: the bytes of an element in addition to its numbers."""
   name: str
   policy: str = "HINT"
   store: bool = False
@@ -44,19 +44,19 @@ class Job:
         cross_trainer_cache=service.CrossTrainerCache(trainer)))
 
   def prepare(self, index, seed):
-    """Writes down each call. The second number differs for each version of a sample."""
+    """Records each call in a file. The second number differs for each version of a sample."""
     tf.print(index, seed[0], output_stream=f"file://{self.name}")
     return tf.stack([index, tf.cast(seed[0], tf.int64)])
 
   def tell(self, sample):
-    """With the number of the worker, and how often that was started before."""
+    """Adds the number of the worker, and how often that worker was started before."""
     who = tf.strings.to_number(tf.strings.split(tf.io.read_file("who")), tf.int64)
     return tf.concat([tf.ensure_shape(who, [2]), sample], axis=0), tf.zeros([self.payload], tf.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Element:
-  """What a trainer gets: at which position of the worker's order, of which worker and start, which version of which sample."""
+  """An element for a trainer: its position in the worker's order, worker and start of the worker, sample and version."""
   position: int
   worker: int
   start: int
@@ -117,7 +117,7 @@ class Machine:
 
 
 class Cluster:
-  """A dispatcher, workers with a cache of so many bytes each, and trainers; to be started."""
+  """A dispatcher, workers with the given cache sizes, and trainers."""
 
   def __init__(self, directory, cache_bytes):
     self._directory, self._cache_bytes = directory, cache_bytes
@@ -127,7 +127,7 @@ class Cluster:
     self.machines = {}
 
   def start(self, name):
-    """The dispatcher, a worker by its number, or a trainer."""
+    """Starts the dispatcher, a worker by its number, or a trainer."""
     if name == "dispatcher":
       function, args = _dispatch, (self._port, [f"localhost:{port}" for port in self._ports])
     elif name in range(len(self._ports)):
@@ -138,13 +138,13 @@ class Cluster:
     self.machines[name] = Machine(function, self._directory / str(name), *args)
 
   def read(self, job, counts):
-    """The next elements of each trainer: so many for each name."""
+    """The next elements of each trainer. `counts`: how many, by name."""
     for name, count in counts.items():
       self.machines[name].put(job, count)
     return {name: self.machines[name].get() for name in counts}
 
   def prepared(self, job, worker):
-    """What the worker has prepared for the job, ever: (index, version), in order."""
+    """Everything that the worker has prepared for the job since the first start: (index, version), in order."""
     path = self._directory / str(worker) / job.name
     return [tuple(map(int, line.split())) for line in path.read_text().splitlines()]
 

@@ -53,7 +53,7 @@ def forge_record(path, payload):
 
 
 def _crc32c(data):
-  """By TensorFlow, which writes it, masked, after each record of a file."""
+  """Computed by TensorFlow, which writes it, masked, after each record of a file."""
   with tempfile.NamedTemporaryFile() as file:
     with tf.io.TFRecordWriter(file.name) as writer:
       writer.write(bytes(data))

@@ -1,6 +1,6 @@
-"""What torchvision's policies make of Pillow images, with chosen numbers in place of random ones.
+"""Results of torchvision's policies for Pillow images, with given numbers instead of random ones.
 
-It runs in a process of its own: torchvision crashes where TensorFlow was imported before it.
+Runs in a separate process, because torchvision crashes if TensorFlow was imported before it.
 """
 import importlib.util
 import pickle
@@ -14,8 +14,8 @@ import pytest
 def made(jobs):
   """The images that torchvision makes. The test is skipped without torchvision.
 
-  A job is a transform's name and arguments, an image, the name of the operation that is chosen or None, what `torch.rand` returns
-  in turn, all of which must be asked for, and what `torch.randint` returns.
+  A job is a transform's name and arguments, an image, the name of the chosen operation or None, the successive results of
+  `torch.rand`, all of which must be used, and the result of `torch.randint`.
   """
   if not importlib.util.find_spec("torchvision"):
     pytest.skip("not installed: torchvision")

@@ -1,4 +1,4 @@
-"""Functions for `refurbish`, by name, whose fingerprints every process agrees on; as a program it prints them."""
+"""Functions for `refurbish`, by name, with the same fingerprints in every process. As a program it prints them."""
 import sys
 
 import keras
@@ -74,7 +74,7 @@ def of(function, element_spec=IMAGE):
 
 
 if __name__ == "__main__":
-  # In a different order than they are defined in, so that tokens and numbers of functions differ.
+  # In another order than they are defined, so that tokens and numbers of functions differ.
   for name, function in list(functions().items())[::int(sys.argv[1])]:
     result = of(function)
     print(name, result["function"], result["constants"], sep="\t")

@@ -1,4 +1,4 @@
-"""Batches as `Dataset.offload` makes them, by hand: some images with their policy layers done, the others without."""
+"""Makes batches like those of `Dataset.offload`: the policy layers are done on some images, but not on the others."""
 import numpy as np
 
 from refurbish_tf import augment
@@ -10,14 +10,14 @@ MEAN, STD = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]
 
 
 def every_outcome():
-  """A layer with each distortion at each magnitude from 0 to 10, in both directions. So few need tables as in RandAugment."""
+  """A layer with each distortion at each magnitude from 0 to 10, in both directions. As in RandAugment, few need tables."""
   pairs = [distortions_at(magnitude / 10) for magnitude in range(11)]
   outcomes = [(name, value) for pair in pairs for name, values in pair.items() for value in values if value is not None]
   return PolicyLayer("every_outcome", outcomes, range(1, len(outcomes) + 1))
 
 
 def images_like(rng, n, height, width):
-  """Noise, smooth ones, few values, one value, narrow ranges: what tables and means go wrong with."""
+  """Images that are hard for tables and means: noise, smooth images, few values, one value, narrow ranges."""
   y, x = np.linspace(0, 1, height)[:, None, None], np.linspace(0, 1, width)[:, None]
   waves = rng.normal(size=(4, n, 1, 1, 3))
   smooth = 0.5 + 0.3 * np.sin(6 * waves[0] * x + 6 * waves[1] * y + waves[2]) + 0.2 * np.cos(9 * waves[3] * x * y)
@@ -32,7 +32,7 @@ def images_like(rng, n, height, width):
 
 
 def without_table(layers, draws, todo):
-  """The images of a batch that come too late for a table in their group: the host has to do these."""
+  """The images of a batch that come too late for a table in their group, so that the host must finish them."""
   on_device, column, late = device_layers.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
   for layer in on_device.layers:
     if layer.kind == "policy":
@@ -48,11 +48,11 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
   """Returns the three entries, and the finished images: those of `compose(layers)`.
 
   Args:
-    layers: of `rtf.augment`.
+    layers: layers of `rtf.augment`.
     images: uint8 `[n, H, W, 3]`.
-    draws: int32 `[n, number]`; None for those of the seed.
-    todo: 0 or 1, or one for each image: what offload would leave to the accelerator. Images without a table are the host's.
-    seed: of the draws.
+    draws: int32 `[n, number]`; None: drawn from the seed.
+    todo: 1 for images that `offload` would leave to the accelerator, otherwise 0. The host finishes images without a table.
+    seed: for the draws.
   """
   on_device, whole = device_layers.DeviceLayers.of(layers, "test"), augment.compose(layers)
   images = np.asarray(images)

@@ -1,4 +1,4 @@
-"""Video files, made by PyAV, and what they hold."""
+"""Writes video files with PyAV, and decodes them."""
 import contextlib
 import fractions
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 RATE = 30
 X264 = {"bf": "2", "x264-params": "scenecut=0:log-level=none"}
 OPEN = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0:keyint=12:min-keyint=12:log-level=none"}
-# By the ends of their names: codec, its options, and the layout of pixels.
+# By ending of the file name: codec, its options, pixel layout.
 FORMATS = {
     "closed.mp4": ("libx264", X264, "yuv420p"), "open.mkv": ("libx264", OPEN, "yuv420p"), "open.ts": ("libx264", OPEN, "yuv420p"),
     "no_times.h264": ("libx264", X264, "yuv420p"), "open.mp4": ("libx264", OPEN, "yuv420p"),
@@ -21,7 +21,7 @@ FORMATS = {
 
 
 def write(path, number=60, size=(48, 64), kind="closed.mp4", times=None, seed=0, **container):
-  """Writes frames of noise that moves. `times`: of each, in milliseconds, in place of a regular rate."""
+  """Writes frames of moving noise. `times`: the time of each frame in milliseconds, instead of a regular rate."""
   import av
   codec, options, layout = FORMATS[kind]
   noise = np.random.default_rng(seed).integers(0, 256, [8 + number, 10 + number, 3], np.uint8).repeat(8, 0).repeat(8, 1)
@@ -50,7 +50,7 @@ def write_audio(path):
 
 
 def decoded(path):
-  """All frames, decoded one after the other, and their times in seconds."""
+  """All frames, decoded sequentially, and their times in seconds."""
   import av
   with contextlib.closing(av.open(str(path))) as file:
     file.streams.video[0].thread_type = "NONE"
@@ -59,7 +59,7 @@ def decoded(path):
 
 
 def turned(path, matrix):
-  """Writes into the header of an .mp4 how its frames are to be shown: a, b, c and d."""
+  """Writes the display matrix (a, b, c, d) into the header of an .mp4."""
   content = bytearray(pathlib.Path(path).read_bytes())
   begin = content.index(b"tkhd") + 44
   a, b, c, d = (int(each) << 16 for each in matrix)

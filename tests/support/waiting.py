@@ -1,4 +1,4 @@
-"""Waits until another thread waits, for tests that it does not go on before something happens."""
+"""Waits until another thread waits, to test that it does not go on too early."""
 import pathlib
 import re
 import threading
@@ -6,7 +6,7 @@ import time
 
 
 def ends(function, limit):
-  """Whether a call ends in so many seconds. It has a thread of its own, so that a test fails instead of hanging."""
+  """Whether a call ends within `limit` seconds. It runs in its own thread, so that a test fails instead of hanging."""
   thread = threading.Thread(target=function, daemon=True)
   thread.start()
   thread.join(limit)
@@ -14,7 +14,7 @@ def ends(function, limit):
 
 
 def until(condition, limit):
-  """Whether the condition holds within so many seconds."""
+  """Whether the condition holds within `limit` seconds."""
   deadline = time.monotonic() + limit
   while not (holds := condition()) and time.monotonic() < deadline:
     time.sleep(0.001)
@@ -24,8 +24,8 @@ def until(condition, limit):
 def until_asleep(thread, limit=3):
   """Waits until the thread has slept (not: been ready to run) for a tenth of a second, or has ended.
 
-  A short pause would be enough only on a machine with a free processor for the thread. A thread that is woken again and
-  again gets `limit` seconds.
+  A short pause would be enough only on a machine with a free core for the thread. For a thread that is woken repeatedly
+  this waits `limit` seconds.
   """
   status = pathlib.Path(f"/proc/self/task/{thread.native_id}/status")
   before, asleep = None, 0

@@ -1,4 +1,4 @@
-"""build_wheel.py as a module, and new environments."""
+"""Imports build_wheel.py, and creates environments."""
 import importlib.util
 import os
 import subprocess
@@ -6,7 +6,7 @@ import venv
 
 from support import ROOT
 
-# pip takes minutes of it.
+# Seconds. pip alone takes minutes.
 LIMIT = 3600
 
 spec = importlib.util.spec_from_file_location("build_wheel", ROOT / "build_wheel.py")
@@ -17,7 +17,7 @@ spec.loader.exec_module(build_wheel)
 def new_environment(directory, *packages):
   """Creates an environment with these packages.
 
-  Returns its folder of programs, and the variables of a process in it that finds no other program, so no compiler.
+  Returns its folder of programs, and environment variables with only this folder in PATH, so without a compiler.
   """
   venv.create(directory, with_pip=True)
   binaries = directory / "bin"
@@ -29,6 +29,6 @@ def new_environment(directory, *packages):
 
 
 def with_compiler(environment):
-  """What `new_environment` returns, with the programs of the system: a compiler, and git."""
+  """The result of `new_environment`, with the system's programs added, including a compiler and git."""
   binaries, variables = environment
   return binaries, variables | {"PATH": os.pathsep.join([str(binaries), os.environ["PATH"]])}

@@ -1,9 +1,9 @@
-"""The random numbers of a seed, of which draws are made."""
+"""The random numbers of a seed, from which layers compute their draws."""
 import numpy as np
 
 BITS = 2**64 - 1
 GOLDEN = 0x9e3779b97f4a7c15
-# Keeps the random numbers of a seed apart from the seeds derived from it.
+# Makes the random numbers of a seed independent of the seeds derived from it.
 WORDS = 0x6a09e667f3bcc909
 
 

@@ -1,6 +1,6 @@
-"""The way between the trainer and a process: messages by a socket, arrays by memory that both have.
+"""Connects the trainer and a process: messages go through a socket, arrays through shared memory.
 
-Both sides import this file, and a process nothing else of the package: TensorFlow would take it seconds and memory.
+A process imports nothing else of the package: importing TensorFlow would take seconds, and memory.
 """
 import functools
 import marshal
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def new_memory():
-  """The descriptor of an empty block of memory, which is gone with the last process that has it."""
+  """The descriptor of an empty block of memory, which is freed when the last process that has it ends."""
   if hasattr(os, "memfd_create"):
     return os.memfd_create("refurbish_tf")
   with tempfile.TemporaryFile() as file:
@@ -27,7 +27,7 @@ def new_memory():
 
 
 class Memory:
-  """Memory that both sides have. It grows when it has to, and is used again for each sample."""
+  """Memory that both sides share. It grows on demand and is reused for each sample."""
 
   def __init__(self, descriptor):
     self.descriptor = descriptor
@@ -90,7 +90,7 @@ class Memory:
 
 
 def _aligned(shape, dtype, size):
-  """An empty array that TensorFlow takes as it is, without a copy."""
+  """An uninitialized array that TensorFlow can use without a copy."""
   memory = np.empty(size + _ALIGNED, np.uint8)
   begin = -memory.__array_interface__["data"][0] % _ALIGNED
   return np.ndarray(shape, dtype, memory, begin)
@@ -111,10 +111,10 @@ def _dtype(name):
 
 
 class Connection:
-  """Messages by a socket: tuples of numbers, strings and bytes."""
+  """Sends and receives messages through a socket: tuples of numbers, strings and bytes."""
 
   def __init__(self, socket, process=None):
-    """`process`: a descriptor of the other side's process, whose end is noticed also while others have its socket."""
+    """`process`: a descriptor of the other side's process. Its end is noticed even while others hold its socket."""
     self.socket, self._process = socket, process
     self._poll = select.poll()
     self._poll.register(socket, select.POLLIN)
@@ -122,7 +122,7 @@ class Connection:
       self._poll.register(process, select.POLLIN)
 
   def send(self, message, data=b""):
-    """`data`: bytes that the other side gets by `read`. They are not copied, as they may be hundreds of megabytes."""
+    """`data`: bytes that the other side reads with `read`. They may be hundreds of megabytes, so they are not copied."""
     described = marshal.dumps(message)
     self.socket.sendall(_LENGTH.pack(len(described)) + described)
     if data:
@@ -134,7 +134,7 @@ class Connection:
     return marshal.loads(self.read(length))
 
   def read(self, size):
-    """Waits for this many bytes. Each is copied once, to its place."""
+    """Waits for `size` bytes. Each is copied only once."""
     data = memoryview(bytearray(size))
     there = 0
     while there < size:

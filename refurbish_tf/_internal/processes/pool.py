@@ -1,4 +1,4 @@
-"""Processes that call Python functions: one pool for each number of them, started when it is first asked."""
+"""Processes that call Python functions: one pool for each number of processes, made on demand."""
 from __future__ import annotations
 
 import atexit
@@ -18,21 +18,21 @@ import weakref
 
 from . import channel
 
-# Processes end so many seconds after their last call, but not before the last stage is gone that has called them.
+# Processes end this many seconds after their last call, but not while a stage that has called them exists.
 IDLE_SECONDS = 300.0
 _WORKER = pathlib.Path(__file__).parent / "worker.py"
-# So that processes do not fight for the processors.
+# One thread each, so that the processes do not compete for the cores.
 _ONE_THREAD = dict.fromkeys((
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
-# Seconds that the end of the program waits for a function that runs in this process.
+# How many seconds the end of the program waits for a function that runs in this process.
 _LONGEST_END = 4.0
-# Seconds in which a process that has closed its end may tell what it has ended with.
+# How many seconds a process that has closed its connection has to exit by itself, with its own exit status.
 _SELF_END = 5
-# How many processes a call starts that end before they are ready.
+# A call gives up when this many processes have ended before they were ready.
 _MOST_STARTS = 10
 _lock = threading.Lock()
-# Of all calls, and whether there are to be no more.
+# The number of running calls, whether no more may begin, and whether `_end` is registered.
 _num_under_way, _ending, _is_registered = 0, False, False
 _seconds_of_functions = 0.0
 # By the number of processes.
@@ -41,7 +41,7 @@ _names = itertools.count()
 
 
 class Raised(Exception):
-  """The function raised an error, with this name and traceback, after so many seconds."""
+  """The function raised an error, with this name and traceback, after this many seconds."""
 
   def __init__(self, name, text, seconds):
     super().__init__(name, text, seconds)
@@ -49,7 +49,7 @@ class Raised(Exception):
 
 
 class Died(Exception):
-  """The process ended. `code`: as `subprocess` has it, of a signal negative. `in_call`: whether it had been called."""
+  """The process ended. `code`: as in `subprocess`, negative for a signal. `in_call`: whether it was in a call."""
 
   def __init__(self, code, in_call):
     super().__init__(code, in_call)
@@ -57,7 +57,7 @@ class Died(Exception):
 
 
 def pool_of(size):
-  """The pool of so many processes. RuntimeError in a process that was forked from the one that uses it."""
+  """The pool of `size` processes. RuntimeError in a process that was forked from the one that uses it."""
   with _lock:
     is_forked = any(pool.parent != os.getpid() for pool in _pools.values())
     if not is_forked and size not in _pools:
@@ -70,28 +70,28 @@ def pool_of(size):
 
 
 def cpu_seconds():
-  """Of this process, and of the functions that others have called for it."""
+  """The CPU seconds of this process, and the seconds of functions that other processes have called for it."""
   return time.process_time() + _seconds_of_functions
 
 
 class Sent:
-  """A function as it goes to processes, which forget it once nothing in this process refers to this object."""
+  """A pickled function for processes, which forget it once nothing in this process refers to this object."""
 
   def __init__(self, pickled):
     self.name, self.pickled = next(_names), pickled
-    # What calls it for a dataset or a `tf.function`, as long as that lives.
+    # The objects that call it for a dataset or a `tf.function`, as long as these exist.
     self.traced = weakref.WeakSet()
 
 
 class Pool:
-  """So many processes at most."""
+  """At most `size` processes."""
 
   def __init__(self, size):
     self.size, self.parent = size, os.getpid()
-    # Those that were called, by name.
+    # The functions that were called, by name.
     self._functions = weakref.WeakValueDictionary()
     self._workers = [_Worker(self._functions) for _ in range(size)]
-    # The one that was used last comes first, so that others may rest.
+    # The worker that was used last is used first, so that others can stay idle.
     self._idle = queue.LifoQueue()
     for worker in self._workers:
       self._idle.put(worker)
@@ -99,16 +99,16 @@ class Pool:
     self._watcher, self._used = None, 0.0
 
   def call(self, sent, seed, names, values):
-    """Calls a function; waits for a process that is free. A process that dies is replaced, and the call made once more.
+    """Waits for a free process and calls a function in it. If the process dies, the call is repeated once in another one.
 
-    Returns a list of arrays, whether the function has made others of the same seed, and the seconds that it took. Raises
-    `Raised`, and `Died` if the second one has died, too.
+    Returns a list of arrays, whether the function has returned different results for one seed, and the seconds that it
+    took. Raises `Raised`, or `Died` if the second process also dies.
     """
     deaths = deaths_before = 0
     while True:
       worker = self._idle.get()
       try:
-        _check_not_ending()  # It may have begun to end in the meantime.
+        _check_not_ending()  # The program may have begun to end in the meantime.
         self._used = time.monotonic()
         self._watch()
         made, is_unsteady, seconds = worker.call(sent, seed, names, values)
@@ -131,7 +131,7 @@ class Pool:
     return sum(worker.is_alive() for worker in self._workers)
 
   def _watch(self):
-    """Sees to it that processes end when they are no longer needed, and that nothing is left of those that have ended."""
+    """Starts the thread that ends processes that are no longer needed, and cleans up after those that have ended."""
     with self._lock:
       if self._watcher is None:
         self._watcher = threading.Thread(target=self._wait_for_ends, name="refurbish_tf_processes", daemon=True)
@@ -144,7 +144,7 @@ class Pool:
         self._used = time.monotonic()
       may_end = time.monotonic() - self._used > IDLE_SECONDS
       with self._lock:
-        # All of them are to be looked at.
+        # `sum` and not `any`, because every worker must be checked.
         if not sum(worker.is_needed(may_end) for worker in self._workers):
           self._watcher = None
           return
@@ -167,13 +167,13 @@ def _check_not_ending():
 
 
 class UnderWay:
-  """Entered while a function is called, here or in a process. RuntimeError when the program ends."""
+  """Entered while a function is called, in this process or another. RuntimeError if the program is ending."""
 
   def __enter__(self):
     global _num_under_way, _is_registered
     with _lock:
       if not _is_registered:
-        # Now, as what was registered last comes first: before TensorFlow's end.
+        # Handlers run in reverse order. Registered only now, this one runs before TensorFlow's.
         atexit.register(_end)
         _is_registered = True
       _num_under_way += 1
@@ -190,7 +190,7 @@ class UnderWay:
 
 
 def _end():
-  """Ends all processes, and waits until a stage that still lives asks for no more: Python must not end within a call.
+  """Ends all processes, and waits until the remaining stages make no more calls: Python must not end during a call.
 
   TensorFlow would wait for that call permanently.
   """
@@ -206,7 +206,7 @@ def _end():
 
 
 def apart(call, processes, *arguments):
-  """Calls it in another thread, if this is the main one, which Ctrl-C may interrupt anywhere: a process would be lost."""
+  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main thread anywhere, and lose a process."""
   if not processes or threading.current_thread() is not threading.main_thread():
     return call(*arguments)
   outcome = concurrent.futures.Future()
@@ -222,19 +222,19 @@ def apart(call, processes, *arguments):
 
 
 def told(code):
-  """What a process has ended with, in words."""
+  """How a process ended, in words."""
   return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
 
 
 class _Worker:
-  """A process, or the place for one."""
+  """A process, or the place for one that is not running."""
 
   def __init__(self, functions):
     self._functions = functions
     self._process = self._connection = None
     self._inputs = self._outputs = self._pipe = None
     self._known, self._number = set(), 0
-    # Held while it is called, or forgotten.
+    # Held during a call, and while a process is ended or forgotten.
     self._lock = threading.Lock()
 
   def is_alive(self):
@@ -242,7 +242,7 @@ class _Worker:
     return process is not None and process.poll() is None
 
   def is_needed(self, may_end):
-    """Whether there is a process, or something of it that cannot be given back now. Ends it if it may end and is idle."""
+    """Whether a process is running. Ends it if it is idle and `may_end`, and cleans up after one that has died."""
     if not self._lock.acquire(blocking=False):
       return True
     try:
@@ -281,7 +281,7 @@ class _Worker:
         self._process.wait(_SELF_END)
       raise Died(self._end(), in_call) from None
     except BaseException:
-      # What has come of it is not known.
+      # The state of the process is unknown.
       self._end()
       raise
     if kind == "raised":
@@ -296,7 +296,7 @@ class _Worker:
       self._known.difference_update(gone)
 
   def _end(self):
-    """Ends the process, and waits for it: it must not answer once more. Returns what it has ended with."""
+    """Ends the process and waits for it, so that it cannot answer any more. Returns its exit code."""
     process = self._process
     if process is None:
       return 0
@@ -309,7 +309,7 @@ class _Worker:
     self._forget()
     ours, theirs = socket.socketpair()
     memories = [channel.new_memory() for _ in range(2)]
-    # Of which the process has the other end: that it is closed says that this process has ended.
+    # The process has the other end, and sees from its closing that this process has ended.
     ends, self._pipe = os.pipe()
     try:
       descriptors = [theirs.fileno(), *memories, ends]
@@ -346,7 +346,7 @@ class _Worker:
 
 
 def _descriptor_of(process):
-  """A descriptor that can be read when the process has ended; None where the system has none."""
+  """A descriptor that can be read when the process has ended; None if the system has no such descriptors."""
   try:
     return os.pidfd_open(process)
   except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Run as a program: calls functions for the trainer until that is gone, or ends it.
+"""A program that calls functions for the trainer, until the trainer ends it or is gone.
 
     python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE, all of them file descriptors
 """
@@ -22,33 +22,33 @@ import numpy as np
 
 if __name__ == "__main__":
   _here = os.path.dirname(os.path.abspath(__file__))
-  # This folder, whose modules are no one's business. Python may not have put it there.
+  # Functions must not import the modules of this folder, which Python may have added to the path.
   sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
   sys.path.insert(0, _here)
   import channel
   sys.path.pop(0)
-  del sys.modules["channel"]  # Others may have a module of this name.
+  del sys.modules["channel"]  # The user may have a module of this name.
 
-# How often it looks whether the trainer lives.
+# Seconds between two checks that the trainer is alive.
 _EVERY = 1.0
-# How far a search for random states goes: so many steps from the function, so many objects that are looked at, that are found,
-# and of one container.
+# Limits of a search for random states: steps from the function, objects examined, objects found, and elements of one
+# container.
 _DEEP, _MOST, _MOST_FOUND, _MOST_OF_EACH = 8, 10_000, 50_000, 1000
-# What is not looked into.
+# Types that cannot hold a random state.
 _PLAIN = (str, bytes, int, float, complex, np.generic, np.ndarray, type(np), type(None))
-# A first call that takes longer, in seconds, is not made again to see whether its result is the same.
+# The first call is repeated, to see whether the result is the same, unless it takes longer than this, in seconds.
 _LONGEST_CHECK = 1.0
 
 
 class Seeder:
-  """What a function draws from besides its generator: seeded for each sample."""
+  """Finds the random states that a function uses besides its generator, and seeds them for each sample."""
 
   def __init__(self, function):
-    # Functions of a number of 32 bits.
+    # Functions that seed a state with a number of 32 bits.
     self._found = []
-    # By id, and so kept: an id may come again with another object.
+    # Objects by id. They are kept alive, because Python reuses the ids of deleted objects.
     self._seen = {}
-    # What is one of many comes last, so that it does not hide what is beside the many.
+    # Members of large containers come last, so that they do not use up the limits before other objects.
     order = itertools.count()
     found, found_so_far = [(1, next(order), 0, function)], 0
     while found and len(self._seen) < _MOST:
@@ -64,7 +64,7 @@ class Seeder:
     if id(value) in self._seen:
       return []
     self._seen[id(value)] = value
-    # An object may not like to be looked at.
+    # Examining an object may raise anything.
     with contextlib.suppress(Exception):
       seed = _seed_of(value)
       if seed is None:
@@ -76,18 +76,18 @@ class Seeder:
     return len(self._found) + ("torch" in sys.modules)
 
   def seed(self, number):
-    """`number`: of 32 bits."""
+    """Seeds all states with a `number` of 32 bits."""
     random.seed(number)
     np.random.seed(number)
     if "torch" in sys.modules:
       sys.modules["torch"].manual_seed(number)
     for place, seed in enumerate(self._found):
-      # Others than those of the modules, and of each other.
+      # The seeds differ from each other, and from those of the modules.
       seed((number + 1 + place) % 2**32)
 
 
 def _inside(value):
-  """What a search for random states finds in an object that is not one."""
+  """The objects that a search for random states finds in an object that is not a random state."""
   inner = []
   if isinstance(value, dict):
     inner += itertools.islice(value.values(), _MOST_OF_EACH)
@@ -102,7 +102,7 @@ def _inside(value):
 
 
 def _seed_of(value):
-  """A function of a number that seeds a random state, or what has one; None of other objects."""
+  """A function that seeds a random state, or an object that has one, with a number; None for other objects."""
   if isinstance(value, type):
     return None
   if isinstance(value, np.random.Generator):
@@ -124,12 +124,12 @@ def _seed_of(value):
 
 
 def used_by(function):
-  """The global variables that a function uses, and what it uses of modules, also of those that it imports when it is called."""
+  """The global variables that a function uses, and what it uses of modules, including those that it imports in its body."""
   names = sorted(names_in(function.__code__))
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
   modules = [each for each in found if isinstance(each, type(np))]
-  for module in modules:  # Grows.
+  for module in modules:  # The loop appends to it.
     for name in names:
       each = vars(module).get(name)
       if isinstance(each, type(np)):
@@ -140,7 +140,7 @@ def used_by(function):
 
 
 def held_by(value):
-  """What an object holds, by the name of its attribute; also what its class holds, if that is the user's own."""
+  """The attributes of an object by name, including those of its class if that is the user's own."""
   held = dict(attribute_of(value, "__dict__") or {})
   for each in type(value).__mro__:
     slots = each.__dict__.get("__slots__", ())
@@ -154,7 +154,7 @@ def held_by(value):
 
 
 def attribute_of(value, name):
-  """An attribute, or None. Not one that the class makes up when it is asked: it may have any, without end."""
+  """An attribute, or None. `__getattr__` is not called: it may make up attributes without end."""
   try:
     return object.__getattribute__(value, name)
   except AttributeError:
@@ -162,10 +162,10 @@ def attribute_of(value, name):
 
 
 def _is_own(kind):
-  """Whether a class is the user's, and not of Python or installed."""
+  """Whether a class is the user's own, and neither Python's nor an installed package's."""
   if kind.__module__.split(".")[0] in sys.stdlib_module_names - {"__main__"}:
     return False
-  # One that came by value is in no module.
+  # A class that was pickled by value is in no module.
   file = getattr(sys.modules.get(kind.__module__), "__file__", None)
   return not isinstance(file, str) or not {"site-packages", "dist-packages", "refurbish_tf"}.intersection(file.split(os.sep))
 
@@ -184,10 +184,10 @@ def contents_of(cell):
 
 
 class Function:
-  """A function of the user's, with what it draws from.
+  """A user's function, with the random states that it uses.
 
   Attributes:
-    is_unsteady: whether it has made two results of the same input and seed.
+    is_unsteady: whether it has returned two different results for the same input and seed.
   """
 
   def __init__(self, function):
@@ -195,14 +195,14 @@ class Function:
     self.is_unsteady = False
 
   def call(self, seed, names, read):
-    """What it makes of arrays, as a list of arrays and bytes.
+    """Calls the function. Returns its results, as a list of arrays and bytes.
 
-    `names`: None for the image alone. `read()` gives the arrays, which are its own.
+    `names`: None for the image alone. `read()` returns a new copy of the arrays, which the function may change.
     """
     began = time.perf_counter()
     made = self._called(seed, names, read())
     if not self._is_known or len(sys.modules) != self._num_modules:
-      # The call may have imported, or made, what draws from a state of its own.
+      # The call may have imported or made objects with random states of their own.
       self._num_modules, seeder = len(sys.modules), Seeder(self._function)
       is_new = seeder.num_found() != self._seeder.num_found()
       self._seeder = seeder
@@ -212,7 +212,7 @@ class Function:
     if not self._is_known:
       self._is_known = True
       if time.perf_counter() - began < _LONGEST_CHECK:
-        # A copy, as it may write each result to the same place.
+        # A copy, because the function may write each result to the same place.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
         self.is_unsteady = not all(map(_is_same, made, self._called(seed, names, read())))
     return made
@@ -254,7 +254,7 @@ def _as_array(value):
     raise TypeError("it returned a masked array, and a tensor has no mask. Fill it, with array.filled(0).")
   array = np.asarray(value)
   if array.dtype.kind in "SU":
-    # As strings, NumPy would cut zeros off the end.
+    # In an array of strings, NumPy would cut zeros off the end.
     array = np.asarray(value, object)
   if array.dtype == object:
     texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
@@ -270,19 +270,19 @@ def _as_array(value):
 
 
 def told():
-  """The traceback of an error that is being handled, in letters that any encoding has."""
+  """The traceback of the error that is being handled, without characters that UTF-8 cannot encode."""
   return traceback.format_exc().encode("utf-8", "backslashreplace").decode()
 
 
 def _watch(parent):
-  """Ends this process when the trainer has ended, also one that was killed."""
+  """Ends this process when the trainer has ended, even if it was killed."""
   while os.getppid() == parent:
     time.sleep(_EVERY)
   os._exit(0)
 
 
 def _keep_memory():
-  """Lets the C library use large blocks again, where it would get each from the system, page by page."""
+  """Lets the C library reuse large blocks; otherwise it would get each from the system, page by page."""
   with contextlib.suppress(OSError, AttributeError):
     library = ctypes.CDLL(None)
     for option, size in ((-3, 1 << 26), (-1, 1 << 27)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
@@ -296,7 +296,7 @@ def _lower_threads():
 
 
 def _end_with(pipe):
-  """Ends this process, even one that is in a long call of C code, when nobody has the other end of the pipe any more."""
+  """Ends this process, even in a long call of C code, when no process has the other end of the pipe any more."""
   fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
   fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO, which ends a process.
 
@@ -310,7 +310,7 @@ def _close_all(descriptors):
 def main():
   descriptors = list(map(int, sys.argv[1:]))
   number, read, write, pipe = descriptors
-  # What the function starts must not keep the trainer waiting for this process, once it has died.
+  # Processes that the function starts must not inherit these, or the trainer would not notice that this one has died.
   for each in descriptors:
     os.set_inheritable(each, False)
   os.register_at_fork(after_in_child=lambda: _close_all(descriptors))
@@ -330,7 +330,7 @@ def main():
 
 
 def serve(connection, inputs, outputs, functions):
-  """Does what the next message says. `functions`: those that came before, by name."""
+  """Handles the next message. `functions`: those that were defined before, by name."""
   kind, *message = connection.receive()
   if kind == "define":
     name, paths, size = message
@@ -345,7 +345,7 @@ def serve(connection, inputs, outputs, functions):
   if kind == "forget":
     for name in message[0]:
       del functions[name]
-    gc.collect()  # What came by value refers to itself.
+    gc.collect()  # Functions that were pickled by value are in reference cycles.
     return
   number, name, seed, names, described = message
   began = time.perf_counter()

@@ -381,8 +381,8 @@ OP_ON("store", "CacheStoreContains")
 
 OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 
-// The fields of refurbish_tf.SampleMapStats by name, in one row.
-COUNTS_OP("store", "SampleMapStats");
+// The fields of refurbish_tf.CacheStoreStats by name, in one row.
+COUNTS_OP("store", "CacheStoreStats");
 
 // The living jobs on a store on disk, one row per job: its process, its epoch,
 // and how many samples of the epoch were handed out.

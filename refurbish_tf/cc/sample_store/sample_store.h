@@ -117,7 +117,7 @@ class SampleStore {
   // gives it the generation of the sample that it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The counts of `SampleMapStats` in cache_store.py. Counts that only a disk
+  // The counts of `CacheStoreStats` in cache_store.py. Counts that only a disk
   // has default to 0 there.
   virtual NamedNumbers Counts();
   // Reads every record of a store on disk. Returns how many are intact, and how

@@ -1,4 +1,4 @@
-// Elementary functions: near the C library's, and the same bytes everywhere.
+// Elementary functions: close to the C library's, and the same bytes everywhere.
 #include "refurbish_tf/cc/base/elementary.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kElementaryPoints = 100000;
 
-// What a processor, a compiler's flags or a C library change in a last digit shows here.
+// A hash that differs if a CPU, a compiler flag or a C library changes a last digit.
 uint64_t HashOf(uint64_t hash, double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);

@@ -53,11 +53,11 @@ TEST_F(MemoryTest, TheReserveLeavesRoomInASmallContainer) {
   EXPECT_EQ(reserve(2 << 10), 512);
 }
 
-// Whatever its allocator would keep.
+// Independently of the allocator, which might keep freed memory.
 TEST(ReturnPagesTest, ReturnsWholePagesAndNothingElse) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<char> memory(20 * page, 'a');
-  // From the middle of a page to that of another one.
+  // From the middle of a page to the middle of another one.
   char* const begin = memory.data() + page - reinterpret_cast<uintptr_t>(memory.data()) % page + page / 2;
   ReturnPages(begin, 10 * page);
   EXPECT_EQ(std::count(begin, begin + 10 * page, 'a'), page);
@@ -71,12 +71,12 @@ TEST_F(MemoryTest, IsWithinAllGroupsAround) {
   Write("sys/fs/cgroup/outer/memory.max", "1000000\n");
   Write("sys/fs/cgroup/outer/memory.current", "700000\n");
   Expect(1'000'000, 300'000);
-  // The system gives pages of files back.
+  // The system can reclaim pages of files.
   Write("sys/fs/cgroup/outer/memory.stat", "anon 5\ninactive_file 150000\nactive_file 50000\nfile 900000\n");
   Expect(1'000'000, 500'000);
   Write("sys/fs/cgroup/outer/inner/memory.max", "max\n");
   Expect(1'000'000, 500'000);
-  // The other processes of a group around, which may have more, count.
+  // Other processes of the outer group count, and may use more.
   Write("sys/fs/cgroup/outer/inner/memory.max", "800000\n");
   Write("sys/fs/cgroup/outer/inner/memory.current", "200000\n");
   Expect(800'000, 500'000);

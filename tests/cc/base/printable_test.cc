@@ -14,7 +14,7 @@ TEST(PrintableTest, TextStaysAsItIs) {
   }
 }
 
-// As Python: bytes.decode(errors="backslashreplace").
+// Like Python's bytes.decode(errors="backslashreplace").
 TEST(PrintableTest, WhatIsNoTextIsEscapedByteByByte) {
   for (const auto& [bytes, text] :
        std::initializer_list<std::pair<std::string, std::string>>{{"a\xff z", "a\\xff z"},

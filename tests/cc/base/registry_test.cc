@@ -17,7 +17,7 @@ using Object = std::shared_ptr<std::string>;
 using Objects = Registry<std::string>;
 
 constexpr std::chrono::seconds kLongest(30);
-// For threads that are to wait, and that would not be seen if they did not.
+// Time for a thread to begin waiting, which cannot be observed.
 constexpr std::chrono::milliseconds kAWhile(50);
 
 Object Make(const std::string& text) { return std::make_shared<std::string>(text); }
@@ -27,7 +27,7 @@ Object Unwanted() {
   return nullptr;
 }
 
-// A thread that makes an object, which takes until the test says so.
+// A thread that makes an object, and has finished when the test calls `Finish`.
 class Maker {
  public:
   Maker(Objects* objects, const std::string& id, Object object)
@@ -91,11 +91,11 @@ TEST(RegistryTest, OthersGoOnWhileOneIsMade) {
     EXPECT_EQ(objects.Find("other"), other);
     EXPECT_EQ(objects.GetOrCreate("other", Unwanted), other);
     EXPECT_EQ(*objects.GetOrCreate("new", [] { return Make("new"); }), "new");
-    // Enough for the dead to be swept.
+    // Enough calls to sweep dead entries.
     for (int i = 0; i < 100; ++i) {
       objects.GetOrCreate(std::to_string(i), [] { return Make(""); });
     }
-    // Nobody can have it yet.
+    // The object that is being made cannot be found yet.
     EXPECT_EQ(objects.Find("slow"), nullptr);
   });
   EXPECT_EQ(rest.wait_for(kLongest), std::future_status::ready);
@@ -126,7 +126,7 @@ TEST(RegistryTest, OneOfThoseWhoWaitTriesAgain) {
   std::vector<std::future<Object>> waiting;
   for (int i = 0; i < 4; ++i) {
     waiting.push_back(std::async(std::launch::async, [&] {
-      // The next one fails, too.
+      // The next attempt also fails.
       return objects.GetOrCreate("a", [&] { return tries.fetch_add(1) == 0 ? nullptr : Make("a"); });
     }));
   }

@@ -1,4 +1,4 @@
-// What the sanitizers must not report: see thread_sanitizer.supp.
+// A race that the thread sanitizer must not report: see thread_sanitizer.supp.
 #include <atomic>
 #include <cerrno>
 #include <thread>

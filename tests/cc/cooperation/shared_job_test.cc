@@ -1,4 +1,4 @@
-// What a job on a shared store may use, claims and notes, also by several threads.
+// The generations that a job on a shared store may use, claims and notes, also with several threads.
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 #include <array>
@@ -33,7 +33,7 @@ TEST(UsesOfGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) 
     EXPECT_EQ(used.Wanted(7, 4).least, 6u);
     EXPECT_FALSE(used.Use(7, 5));
     EXPECT_FALSE(used.Use(7, 4));
-    EXPECT_EQ(used.Wanted(7, 9).least, 9u);  // The schedule has come further.
+    EXPECT_EQ(used.Wanted(7, 9).least, 9u);  // The schedule is further on.
     EXPECT_TRUE(used.Use(7, 6));
     EXPECT_EQ(used.Wanted(6, 4).least, 4u);  // Another sample.
     used.Clear();
@@ -107,7 +107,7 @@ TEST_F(SharedJobTest, EachSampleIsClaimedByOneOfSeveralJobs) {
     for (uint32_t index = 0; index < kSamples; ++index) num_claimed[index] += epochs[i]->Claim(index, false);
   });
   for (const std::atomic<int>& number : num_claimed) EXPECT_EQ(number, 1);
-  // At the end of the order a job prepares what others claimed and did not put.
+  // At the end of the order a job prepares samples that others claimed but did not put.
   for (uint32_t index = 0; index < kSamples; ++index) EXPECT_TRUE(epochs[0]->Claim(index, true));
 }
 

@@ -1,4 +1,4 @@
-// How the room of a store is divided between what is kept and what is in transit.
+// How the room of a store is divided between kept samples and samples in transit.
 #include "refurbish_tf/cc/cooperation/store_room.h"
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace {
 
 using Kept = std::optional<uint32_t>;
 
-// Of 10,000 samples of 100 bytes, with room for so many.
+// Options for 10,000 samples of 100 bytes, with room for `samples` of them.
 RoomOptions RoomFor(int64_t samples, double reuse_factor = 3) {
   RoomOptions options{};
   options.schedule.reuse_factor = reuse_factor;
@@ -48,17 +48,17 @@ TEST(StoreRoomTest, WhereAllFitAllAreKept) {
 TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
   EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 256));
   EXPECT_EQ(Transit(RoomFor(5'000)), 25'600);
-  EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // A fiftieth.
-  EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // There is no more room than that.
+  EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // The ring has a fiftieth of all samples.
+  EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // The ring takes all room.
   EXPECT_EQ(Transit(RoomFor(200)), 20'000);
   RoomOptions many = RoomFor(500'000);
   many.num_samples = 1'000'000;
   EXPECT_EQ(NumKept(many), Kept(480'000));
   RoomOptions few = RoomFor(100);
   few.num_samples = 200;
-  EXPECT_EQ(NumKept(few), Kept(75));  // A quarter of the room.
+  EXPECT_EQ(NumKept(few), Kept(75));  // The ring has a quarter of the room.
   few.max_bytes = 2'000;
-  EXPECT_EQ(NumKept(few), Kept(20));  // Too few to be of use.
+  EXPECT_EQ(NumKept(few), Kept(20));  // A ring of so few records is useless.
   EXPECT_EQ(Transit(few), 0);
 }
 
@@ -67,11 +67,11 @@ TEST(StoreRoomTest, WithoutReuseAllRoomIsForOthers) {
   EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
   RoomOptions unlimited = RoomFor(20'000, 1);
   EXPECT_EQ(NumKept(unlimited), Kept(0));
-  EXPECT_EQ(Transit(unlimited), 1'000'000);  // For all, and no more.
+  EXPECT_EQ(Transit(unlimited), 1'000'000);  // For all samples, and no more.
   unlimited.max_bytes = kUnlimited;
   EXPECT_EQ(NumKept(unlimited), Kept(0));
   EXPECT_EQ(Transit(unlimited), 1'000'000);
-  unlimited.sample_bytes = -1;  // It is unknown how large the ring would be.
+  unlimited.sample_bytes = -1;  // The size of a ring would be unknown.
   EXPECT_EQ(NumKept(unlimited), Kept(10'000));
   EXPECT_EQ(Transit(unlimited), 0);
   RoomOptions stream = RoomFor(5'000, 1);
@@ -94,7 +94,7 @@ TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
 
 TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'990), 1'000);
-  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // Too few to be of use.
+  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // A ring of so few records is useless.
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 5'000), 0);
   EXPECT_EQ(TransitBeside(RoomFor(5'000, 1), 4'000), 100'000);
   RoomOptions unlimited = RoomFor(5'000);

@@ -1,4 +1,4 @@
-// The rule by which jobs take what is in transit, on a real store, with jobs of one process that take turns.
+// The rule by which jobs use samples in transit, on a real store, with jobs of one process that run alternately.
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class TransitOrderTest : public StoreDirectoryTest {
  protected:
   static constexpr size_t kSize = 100;
 
-  // With room for so many samples in transit.
+  // A store with room for `samples` samples in transit.
   std::unique_ptr<DiskStore> OpenRing(int64_t samples, int64_t write_delay_ms = 10) {
     DiskStoreOptions options;
     const int64_t space = RecordSpace(sizeof(RecordHeader) + kSize);
@@ -111,7 +111,7 @@ TEST_F(TransitOrderTest, NothingIsTakenThatWasPutBeforeACheckpoint) {
   PutNow(*store, 2, 0);
   TransitOrder order(store->transit(), head, 0, 0);
   EXPECT_EQ(OldestIndex(*store, order), 2);
-  // Nor while the ring is behind that, as one that was copied back is.
+  // Nothing is used either while the head of the ring is behind the checkpoint, such as after a copy was restored.
   TransitOrder ahead(store->transit(), head + 5, 0, 0);
   EXPECT_EQ(OldestIndex(*store, ahead), -1);
   for (uint32_t index = 3; index < 8; ++index) PutNow(*store, index, 0);
@@ -133,9 +133,9 @@ TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
   };
   EXPECT_EQ(next(), Own(3));
   claimed.erase(1);
-  EXPECT_EQ(next(), Own(1));  // Again free, and before 5 in its order.
+  EXPECT_EQ(next(), Own(1));  // Free again, and before 5 in its order.
   EXPECT_EQ(next(), Own(5));
-  // At the end also what others prepare.
+  // At the end samples that others prepare are also next.
   EXPECT_EQ(next(), Own(0));
   used[3] = false;
   order.GiveBack(3);
@@ -174,7 +174,7 @@ TEST_F(TransitOrderTest, OfTwoEpochsThatBeginAtOnceTheNewerTakes) {
   other->BeginEpoch(0);
   const Schedule schedule(ScheduleOptions(), 20, /*capacity=*/0);
   const EpochSchedule orders[] = {schedule.Epoch(0), schedule.Epoch(1)};
-  // Both have begun before either is made.
+  // Both epochs have begun before either epoch object exists.
   const uint64_t older = job.BeginEpoch(0), newer = job.BeginEpoch(1);
   const auto first = job.InEpoch({0, older, &orders[0], Shard(), /*hands_on=*/true});
   const auto second = job.InEpoch({1, newer, &orders[1], Shard(), /*hands_on=*/true});
@@ -214,7 +214,7 @@ TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
   EXPECT_TRUE(used.UseOnce(7, 3));
   EXPECT_EQ(used.NextUnused(7), 4);
   EXPECT_EQ(used.NextUnused(6), 0);
-  // Nor is one used again that was used as that of a kept sample.
+  // A generation that was used when its sample was kept is not used again.
   EXPECT_TRUE(used.Use(8, 1));
   EXPECT_EQ(used.NextUnused(8), 2);
   EXPECT_FALSE(used.UseOnce(8, 1));
@@ -231,7 +231,7 @@ class Trainee {
     epoch_ = job_->BeginFirstEpoch();
   }
 
-  // Uses a sample. Returns whether it had to be prepared.
+  // Uses the next sample. Returns whether it had to be prepared.
   bool Step() {
     if (num_left_ == 0) BeginEpoch();
     --num_left_;
@@ -259,9 +259,9 @@ class Trainee {
       EXPECT_EQ(store_.PutInTransit(sample, generation, &part, 1), PutResult::kStored);
       store_.Flush();
     }
-    EXPECT_TRUE(needed_[sample]);  // Each comes once.
+    EXPECT_TRUE(needed_[sample]);  // Each sample comes once.
     needed_[sample] = false;
-    EXPECT_GE(generation, unused_[sample]);  // And each generation is used once.
+    EXPECT_GE(generation, unused_[sample]);  // Each generation is used once.
     unused_[sample] = generation + 1;
     return prepares;
   }
@@ -286,8 +286,8 @@ class Trainee {
   std::optional<TransitOrder> order_of_epoch_;
 };
 
-// Jobs that begin at these shares of an epoch and go so fast. What they prepare, while all are at work, over what the
-// fastest would prepare alone.
+// Runs jobs that begin at these fractions of an epoch, with these speeds. Returns the number of samples prepared while
+// all jobs run, divided by what the fastest would prepare alone.
 double Quotient(DiskStore& store, const std::vector<double>& starts, const std::vector<double>& speeds) {
   constexpr uint32_t kSamples = 600;
   constexpr int kEpochs = 4;

@@ -1,4 +1,4 @@
-// The distortions, plain and in AVX2, against the simplest implementation.
+// The distortions, plain and in AVX2, compared with the simplest implementation.
 #include "refurbish_tf/cc/image/distortions.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ TEST(DistortionsTest, OfLongRows) {
   }
 }
 
-// The last pixel of the image can be anywhere in a row that is turned.
+// When an image is rotated, its last pixel can be anywhere in a row.
 TEST(DistortionsTest, OfTheLastPixel) {
   Dice dice(8);
   for (int degrees = -90; degrees <= 90; ++degrees) {
@@ -50,7 +50,7 @@ TEST(DistortionsTest, OfTheLastPixel) {
   }
 }
 
-// Of angles whose cosine is next to half a unit; worked out in Python, with `round(math.cos(...), 15)`.
+// Angles whose cosine is close to half a unit, calculated in Python with `round(math.cos(...), 15)`.
 TEST(DistortionsTest, TurnsAreRoundedTo15DigitsOrNot) {
   struct Angle {
     double degrees;
@@ -81,7 +81,7 @@ TEST(DistortionsTest, BlendAllPairsOfValues) {
   Dice dice(5);
   Values all(3 * 256), expected(all.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
-  // Of the last two, a sum is rounded up to a whole number.
+  // With the last two, a sum is rounded up to a whole number.
   std::vector<double> factors = {RollReal(dice, 0.1, 1.9), RollReal(dice, 0.1, 1.9), 0.135, 1.07};
   for (int i = 0; i <= 20; ++i) factors.push_back(0.1 + 1.8 * (0.05 * i));
   int in_words = 0, others = 0;
@@ -97,7 +97,7 @@ TEST(DistortionsTest, BlendAllPairsOfValues) {
       blend(all.data(), 3 * 256, plan, static_cast<uint8_t>(grey), made.data());
       ASSERT_EQ(made, expected) << plan.factor;
       if (!plan.in_words || grey % 8 != 0) continue;
-      // By floats, too.
+      // Also with floats.
       BlendPlan by_floats;
       by_floats.factor = plan.factor;
       blend(all.data(), 3 * 256, by_floats, static_cast<uint8_t>(grey), made.data());
@@ -119,12 +119,12 @@ TEST(DistortionsTest, BrightnessByAnyFactor) {
   }
 }
 
-// Recorded where products and sums are not fused.
+// The sum was recorded without fused products and sums.
 TEST(DistortionsTest, PerspectiveIsTheSameEverywhere) {
   Dice dice(8);
   uint64_t sum = 0;
   for (int round = 0; round < 200; ++round) {
-    // One after the other: compilers for other processors evaluate arguments in another order.
+    // Separate statements, because compilers evaluate arguments in different orders.
     const int64_t width = Roll(dice, 5, 150), height = Roll(dice, 5, 150);
     const Picture picture = RollPicture(dice, height, width);
     Corners to;

@@ -1,4 +1,4 @@
-// Distortions by the simplest implementation, and pictures to distort.
+// The simplest implementation of the distortions, and pictures to distort.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline double RollReal(Dice& dice, double low, double high) {
   return low + (high - low) * (static_cast<double>(dice() >> 11) / (int64_t{1} << 53));
 }
 
-// Exactly as long as it says, for the sanitizer to see what is beyond.
+// A block of exactly this length, so that the sanitizer reports accesses beyond it.
 inline std::unique_ptr<uint8_t[]> Block(const Values& values) {
   std::unique_ptr<uint8_t[]> block(new uint8_t[values.size()]);
   std::copy(values.begin(), values.end(), block.get());
@@ -46,7 +46,7 @@ struct Picture {
   uint8_t At(int64_t y, int64_t x, int c) const { return values[(y * width + x) * pixel_bytes + c]; }
 };
 
-// Noise of a random range of values in each channel.
+// Noise with a random range of values in each channel.
 inline Picture RollPicture(Dice& dice, int64_t height, int64_t width, int pixel_bytes = 3) {
   Picture picture = {height, width, pixel_bytes, Values(height * width * pixel_bytes)};
   int64_t low[4], high[4];
@@ -61,7 +61,7 @@ inline Picture RollPicture(Dice& dice, int64_t height, int64_t width, int pixel_
   return picture;
 }
 
-// What is stored is rounded, so that nothing is fused where fused operations are asked for.
+// Storing the value rounds it, so that the compiler cannot fuse operations.
 inline float InFloat(float value) {
   volatile float rounded = value;
   return rounded;
@@ -119,7 +119,7 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
       by_value([&](int value) { return value >> (8 - std::lround(parameter)) << (8 - std::lround(parameter)); });
       break;
     case Distortion::kHue: {
-      // In sixteenths, of a turn in 4096ths.
+      // Sixteenths; `turn` is in 4096ths of a sixth.
       const int turn = static_cast<int>(std::lround(parameter * 6 * 4096));
       for (int64_t i = 0; i < 3 * from.pixels(); i += 3) {
         const int red = from.values[i], green = from.values[i + 1], blue = from.values[i + 2];
@@ -243,7 +243,7 @@ inline bool IsOfRows(Distortion distortion) {
   return distortion == Distortion::kSharpness || distortion >= Distortion::kRotate;
 }
 
-// The whole numbers and halves of magnitudes, as RandAugment uses them, and others.
+// Parameters of whole and half magnitudes, as in RandAugment, and others.
 inline double RollParameter(Dice& dice, Distortion distortion) {
   const double level = dice() % 2 == 0 ? static_cast<double>(Roll(dice, 0, 20)) / 20 : RollReal(dice, 0, 1);
   const double sign = dice() % 2 == 0 ? 1 : -1;
@@ -263,7 +263,7 @@ inline double RollParameter(Dice& dice, Distortion distortion) {
       return sign * level * (dice() % 4 == 0 ? 1 : 0.3);
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
-      // Quarters of a side end in halves of a pixel.
+      // Quarters of a side may be half pixels.
       return sign * (dice() % 2 == 0 ? level * 150 / 331 : 0.25 * static_cast<double>(Roll(dice, 0, 5)));
     case Distortion::kMoveX:
     case Distortion::kMoveY:
@@ -281,7 +281,7 @@ inline std::string Name(Distortion distortion, double parameter, const Picture& 
          std::to_string(picture.pixel_bytes) + (kernels == &PlainKernels() ? ", plain" : "");
 }
 
-// In parts, in place or not.
+// Applies the step in parts, randomly in place.
 inline Values Applied(Dice& dice, const PixelStep& step, const Picture& picture) {
   Values result;
   const bool in_place = dice() % 2 == 0;

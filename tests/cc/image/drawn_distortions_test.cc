@@ -1,4 +1,4 @@
-// Distortions whose amounts are drawn for each image: what they are, in exact arithmetic.
+// Distortions whose amounts are drawn for each image, compared with exact arithmetic.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace refurbish_tf {
 namespace distortions_testing {
 namespace {
 
-// The hue of HSV, in sixths of the circle, turned; by the definition, in doubles.
+// Turns the hue of HSV, given in sixths of the circle; by definition, in doubles.
 std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixths) {
   const auto [red, green, blue] = pixel;
   const double most = std::max({red, green, blue}), spread = most - std::min({red, green, blue});
@@ -24,14 +24,14 @@ std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixth
   hue += sixths + 12;
   std::array<double, 3> made;
   for (int c = 0; c < 3; ++c) {
-    // From the channel's own hue, around the circle.
+    // The distance from the channel's own hue, around the circle.
     const double away = std::abs(std::remainder(hue - 2 * c, 6));
     made[c] = most - spread * std::clamp(away - 1, 0.0, 1.0);
   }
   return made;
 }
 
-// Nowhere does a value differ by a level from that of exact arithmetic, before it is rounded.
+// All values differ from exact, unrounded arithmetic by less than one level.
 TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
   Dice dice(9);
   for (int round = 0; round < 40; ++round) {
@@ -49,7 +49,7 @@ TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
   }
 }
 
-// A factor in whole steps, which is made for each image, is made as others are.
+// Factors in whole steps, which are prepared for each image, give the same results as others.
 TEST(DrawnDistortionsTest, FactorsInWholeSteps) {
   Dice dice(10);
   Picture picture = {16, 16, 3, Values(3 * 256)};
@@ -68,7 +68,7 @@ TEST(DrawnDistortionsTest, FactorsInWholeSteps) {
   EXPECT_GT(in_words, 100);
 }
 
-// Of any matrix: each pixel is the one where its middle comes from, in units of 1 / 65536; of any number of channels.
+// For any matrix and number of channels, each pixel is the source pixel at its middle, in units of 1 / 65536.
 TEST(DrawnDistortionsTest, AffineTakesTheNearestPixel) {
   Dice dice(11);
   int empty = 0, taken = 0;

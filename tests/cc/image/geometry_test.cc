@@ -1,4 +1,4 @@
-// Layers that move whole pixels do as their definitions, in one pass with other layers as alone, whatever they move.
+// Layers that move whole pixels follow their definitions, alone or in one pass with other layers, for any pixel type.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -29,7 +29,7 @@ struct MovedImage {
   std::vector<uint8_t> bytes;
 };
 
-// Where point i of an axis beyond its ends comes from; -1: it is empty.
+// The point of an axis that the padding at point i, which may be beyond its ends, comes from; -1 if it is empty.
 int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == "edge") return i < 0 ? 0 : size - 1;
@@ -38,7 +38,7 @@ int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   return -1;
 }
 
-// `source(y, x)`: the place of a pixel in `from`, or one of which a number is negative.
+// `source(y, x)`: the place of a pixel in `from`; a negative coordinate means that the pixel is empty.
 template <class Source>
 MovedImage MovedBy(const MovedImage& from, ImageSize size, uint8_t fill, const Source& source) {
   MovedImage made = {size, from.pixel, std::vector<uint8_t>(size.height * size.width * from.pixel.bytes(), fill)};
@@ -62,7 +62,7 @@ MovedImage Painted(const LayerChain& chain, const int32_t* draws, const MovedIma
   return to;
 }
 
-// By definition; other layers by themselves, with the plain kernels.
+// Moves pixels by the definition of the layer; runs other layers alone, with the plain kernels.
 MovedImage MovedAlone(const std::string& text, const int32_t* draws, const MovedImage& from) {
   using Place = std::pair<int64_t, int64_t>;
   const auto [height, width] = from.size;
@@ -77,7 +77,7 @@ MovedImage MovedAlone(const std::string& text, const int32_t* draws, const Moved
   }
   if (layer.name() == "center_crop") {
     const ImageSize size = {layer.Integer("height", 1, 99), layer.Integer("width", 1, 99)};
-    // Halves of odd numbers: to the even one inside, towards 0 outside.
+    // Halves of odd numbers are rounded to the even number if the image is cut, and towards 0 if it is padded.
     const auto begin = [](int64_t side, int64_t made) {
       const int64_t more = side - made;
       return more < 0 ? -(-more / 2) : more % 4 == 3 ? more / 2 + 1 : more / 2;
@@ -162,7 +162,7 @@ TEST(GeometryTest, WalksEqualLayersByDefinition) {
     MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, dice() % 5 == 0 ? 90 : 14)}, pixel, {}};
     if (dice() % 2 == 0) image.size.width = image.size.height;
     image.bytes.resize(image.size.height * image.size.width * pixel.bytes());
-    // No float of such bytes is too large to be resized.
+    // Floats made of such bytes are not too large to be resized.
     for (uint8_t& byte : image.bytes) byte = dice() % 64;
     MovedImage expected = image;
     std::vector<std::string> texts;
@@ -186,7 +186,7 @@ TEST(GeometryTest, WalksEqualLayersByDefinition) {
   }
 }
 
-// Of layers that do not hide a part of it.
+// Only layers that do not hide a part of the image.
 TEST(GeometryTest, MasksMoveAsTheirImage) {
   MoveDice dice(2);
   int compared = 0;

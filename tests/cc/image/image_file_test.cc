@@ -1,4 +1,4 @@
-// What files say of themselves, also those that lie or are damaged, and how photographs are turned.
+// What image files claim in their headers, including forged and damaged ones, and how photographs are turned.
 #include "refurbish_tf/cc/image/image_file.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Without the ending zero that a literal has, and with those within it.
+// The text of a literal without its terminating zero, but with zeros within it.
 template <size_t n>
 std::string Literal(const char (&text)[n]) {
   return std::string(text, n - 1);
@@ -30,7 +30,7 @@ std::string InOrder(bool little, uint64_t value, int bytes) {
 std::string LittleEndian(uint64_t value, int bytes) { return InOrder(true, value, bytes); }
 std::string BigEndian(uint64_t value, int bytes) { return InOrder(false, value, bytes); }
 
-// What a block is made of, for a test to spoil.
+// The parts of an EXIF block, for a test to damage.
 struct ExifBlock {
   bool little = true;
   uint64_t offset = 8, entries = 3, tag = 0x112, type = 3, count = 1, value = 6;
@@ -46,10 +46,10 @@ struct ExifBlock {
            entry(0x131, 2, 4, "def") + std::string(4, '\0');
   }
 };
-// Where the value ends in it.
+// Where the orientation's value begins in the block.
 constexpr size_t kBeforeOrientation = 8 + 2 + 12 + 8;
 
-// From a copy that is exactly as long, for the sanitizer to see what is read beyond it.
+// A copy of exactly the same length, so that the sanitizer reports reads beyond it.
 std::unique_ptr<char[]> ExactCopy(const std::string& bytes) {
   std::unique_ptr<char[]> copy(new char[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), copy.get());
@@ -65,7 +65,7 @@ TEST(ExifOrientationTest, IsFoundInEachOrderAndType) {
         ExifBlock exif;
         exif.little = little, exif.type = type, exif.value = value;
         EXPECT_EQ(OrientationIn(exif.Made()), value);
-        // The entries may lie anywhere, and be cut off behind this one.
+        // The entries may be anywhere, and be cut off after this one.
         exif.offset = 11;
         EXPECT_EQ(OrientationIn(exif.Made().insert(8, 3, '?')), value);
         exif.offset = 8;
@@ -91,7 +91,7 @@ TEST(ExifOrientationTest, OfADamagedBlockIsNone) {
       exif.little = little;
       damages[i](exif);
       EXPECT_EQ(OrientationIn(exif.Made()), 1) << i;
-      // Entries that go on as far as a count can.
+      // The largest possible number of entries.
       if (exif.entries == 3) exif.entries = 0xffff;
       EXPECT_EQ(OrientationIn(exif.Made()), 1) << i;
     }
@@ -108,7 +108,7 @@ TEST(ExifOrientationTest, OfADamagedBlockIsNone) {
   }
 }
 
-// Some bytes become others, and the end is cut off.
+// Changes some bytes, and cuts off the end.
 std::string SpoiledFile(std::string bytes, size_t first, std::mt19937_64& random) {
   const char extremes[] = {'\0', '\x7f', '\x80', '\xff'};
   for (size_t count = 1 + random() % 5; count > 0; --count) {
@@ -126,7 +126,7 @@ TEST(ExifOrientationTest, OfNoise) {
     exif.little = round % 2 == 0;
     const int spoiled = OrientationIn(SpoiledFile(exif.Made(), 4, random));
     EXPECT_TRUE(spoiled >= 1 && spoiled <= 8);
-    // Without the header.
+    // Noise without the header.
     std::string noise(random() % 60, '\0');
     for (char& byte : noise) byte = static_cast<char>(random());
     EXPECT_EQ(OrientationIn(noise), 1);
@@ -142,7 +142,7 @@ std::string Ihdr(uint64_t height, uint64_t width, int bits = 8) {
 const std::string kPngStart = "\x89PNG\r\n\x1a\n";
 
 std::string GifFrame(uint64_t height, uint64_t width) {
-  // With two colors of its own, and blocks of one and three bytes.
+  // The frame has its own table of two colors, and blocks of one and three bytes.
   return "," + LittleEndian(0, 4) + LittleEndian(width, 2) + LittleEndian(height, 2) +
          Literal(
              "\x80"
@@ -193,7 +193,7 @@ struct ClaimingFile {
   int orientation;
 };
 
-// All of 300 x 400 pixels.
+// Files of 300 x 400 pixels.
 std::vector<ClaimingFile> WholeFiles() {
   const std::string exif = ExifBlock().Made();
   return {
@@ -204,7 +204,7 @@ std::vector<ClaimingFile> WholeFiles() {
       {kPngStart + Ihdr(300, 400) + PngChunk("IDAT", "abc") + PngChunk("eXIf", exif) + PngChunk("IEND", ""), "PNG", 6},
       {kPngStart + Ihdr(300, 400) + PngChunk("eXIf", kExifName + exif) + PngChunk("IEND", ""), "PNG", 6},
       {kPngStart + Ihdr(300, 400) + PngChunk("IEND", "") + PngChunk("eXIf", exif), "PNG", 1},
-      // libpng passes over a chunk before the header, and refuses a second header.
+      // libpng skips a chunk before the header, and refuses a second header.
       {kPngStart + PngChunk("aaAa", std::string(13, '\0')) + Ihdr(300, 400) + Ihdr(1, 1) + PngChunk("IEND", ""), "PNG",
        1},
       {GifStart(300, 400) + GifFrame(2, 3) + ";", "GIF", 1},
@@ -217,7 +217,7 @@ std::vector<ClaimingFile> WholeFiles() {
                 WebpChunk("VP8 ", LossyFrame(300, 400)) + WebpChunk("EXIF", exif)),
        "WebP", 6},
       {WebpFile(WebpChunk("VP8X", WebpCanvas(300, 400)) + WebpChunk("EXIF", kExifName + exif)), "WebP", 6},
-      // libwebp looks at the first chunk alone, and not at its length.
+      // libwebp reads only the first chunk, and ignores its length.
       {WebpFile(WebpChunk("VP8 ", LossyFrame(300, 400)) + WebpChunk("VP8X", WebpCanvas(1, 1))), "WebP", 1},
       {WebpFile("VP8 " + LittleEndian(0, 4) + LossyFrame(300, 400)), "WebP", 1},
       {WebpFile("VP8L" + LittleEndian(0xffffffff, 4) + LosslessFrame(300, 400)), "WebP", 1},
@@ -263,7 +263,7 @@ TEST(ReadImageFileTest, OfWhatIsNoImage) {
   for (const std::string& file :
        {std::string(), Literal("\xff\xd8"), Literal("\x89PNG\r\n\x1a"), Literal("GIF"), Literal("B"),
         std::string("RIFF"),
-        // Of these libwebp would decode what follows the first twelve bytes, if it is an image.
+        // In these files libwebp would decode the data after the first twelve bytes, if it is an image.
         WebpFile(LossyFrame(300, 400)), WebpFile(LosslessFrame(300, 400)), WebpFile("JUNK"), WebpFile("VP8a"),
         WebpFile("VP8"), "RIFX" + std::string(40, '\0')}) {
     EXPECT_EQ(ReadCopy(file).format, "") << file;
@@ -293,7 +293,7 @@ TEST(ReadImageFileTest, OfDamagedFiles) {
 }
 
 TEST(ReadImageFileTest, EndsWhateverLengthsAre) {
-  // Of chunks, up to what would be before their begin if positions were of 32 bits.
+  // Lengths of chunks, including some that would end before they begin if positions had 32 bits.
   for (const uint64_t length : {0u, 1u, 0x7fffffffu, 0x80000000u, 0xfffffff4u, 0xfffffff8u, 0xffffffffu}) {
     const std::string exif = PngChunk("eXIf", ExifBlock().Made());
     EXPECT_EQ(ReadCopy(kPngStart + Ihdr(3, 4) + BigEndian(length, 4) + "IDAT" + exif).orientation, 1) << length;
@@ -304,7 +304,7 @@ TEST(ReadImageFileTest, EndsWhateverLengthsAre) {
     EXPECT_EQ(ReadCopy(webp).orientation, length > 1 ? 6 : 1);
     EXPECT_EQ(ReadCopy(WebpFile("VP8X" + LittleEndian(length, 4))).orientation, 1);
   }
-  // Many of the shortest blocks, chunks and segments, none of which ends the file.
+  // Many blocks, chunks and segments of the smallest size, none of which ends the file.
   std::string gif = GifStart(3, 4), png = kPngStart + Ihdr(3, 4), webp = WebpFile(WebpChunk("VP8X", WebpCanvas(3, 4))),
               jpeg = "\xff\xd8";
   for (int i = 0; i < 50'000; ++i) {
@@ -333,7 +333,7 @@ TEST(OrientationTest, IsExifs) {
     orientation.Turn(from.data(), stored, stride, 2, to.data());
     for (int64_t y = 0; y < standing.height; ++y) {
       for (int64_t x = 0; x < standing.width; ++x) {
-        // What EXIF says of the stored image's first row and first column.
+        // As EXIF defines it by the stored image's first row and first column.
         const std::pair<int64_t, int64_t> places[] = {{y, x}, {y, 4 - x}, {2 - y, 4 - x}, {2 - y, x},
                                                       {x, y}, {2 - x, y}, {2 - x, 4 - y}, {x, 4 - y}};
         const auto& [row, column] = places[number - 1];
@@ -364,7 +364,7 @@ TEST(OrientationTest, OfABox) {
           EXPECT_EQ(turned[y * box.width + x], whole[(box.y + y) * standing.width + box.x + x]) << number;
         }
       }
-      // The way back, for a box and so for any window.
+      // The inverse, for a box and so for any window.
       const ResizeWindow window =
           orientation.StandingWindow({double(part.y), double(part.x), double(part.height), double(part.width)}, stored);
       EXPECT_EQ(window.y, box.y) << number;

@@ -1,4 +1,4 @@
-// Draws and pixels of the layers, against the simplest implementation.
+// Draws and pixels of the layers, compared with the simplest implementation.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,7 +26,7 @@ int64_t Between(Random& random, int64_t low, int64_t high) {
   return low + static_cast<int64_t>(random() % (high - low + 1));
 }
 
-// Exactly as long as it says, for the sanitizer to see what is beyond.
+// A block of exactly this length, so that the sanitizer reports accesses beyond it.
 struct Bytes {
   explicit Bytes(size_t number) : data(new uint8_t[number]), size(number) {}
   std::unique_ptr<uint8_t[]> data;
@@ -40,7 +40,7 @@ Bytes Noise(Random& random, size_t number) {
   return bytes;
 }
 
-// Of values of one, two or four bytes.
+// An image with values of one, two or four bytes.
 struct Image {
   ImageSize size;
   Pixel pixel;
@@ -118,7 +118,7 @@ Pixel RandomPixel(Random& random) {
 }
 
 TEST(DrawsTest, AreThoseOfTheSpecification) {
-  // Worked out in Python, with whole numbers of any size.
+  // Calculated in Python, with whole numbers of any size.
   const LayerChain chain =
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
   ASSERT_EQ(chain.num_draws(), 5);
@@ -188,7 +188,7 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
   Random random(2);
   for (int round = 0; round < 300; ++round) {
     const int64_t channels = std::array<int64_t, 6>{1, 3, 4, 5, 13, 64}[random() % 6];
-    // Some rows are longer than what is painted at a time.
+    // Some rows are longer than the part that is painted at a time.
     const int64_t width = random() % 10 == 0 ? Between(random, 8000, 9000) / channels * 2 : Between(random, 1, 60);
     const ImageSize size = {Between(random, 1, 9), width};
     const Bytes from = Noise(random, size.height * size.width * channels);
@@ -210,7 +210,7 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
     const ValueType type =
         std::array<ValueType, 3>{ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}[random() % 3];
     texts.push_back(absl::StrCat("normalize position=-1 dtype=", NameOf(type), " mean=", mean, " std=", std));
-    // Behind it, too, all goes on in one chain.
+    // The chain may go on after it.
     const bool goes_on = random() % 2 == 0;
     if (goes_on) texts.push_back("random_crop position=-1 padding=0 reflect=0");
     const LayerChain chain = Parsed(texts), unnormalized = Parsed(as_bytes);
@@ -229,7 +229,7 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
       const float product = bytes.data[i] * scale[i % channels];
       const float expected = product + offset[i % channels];
       const float found = AsFloat(type, plain.data.get() + value_size * i);
-      // Half a unit in the last of 24, 8 and 11 digits.
+      // Half a unit in the last of 8 or 11 digits; float32 must be equal.
       const float most = type == ValueType::kFloat32 ? 0 : type == ValueType::kBfloat16 ? 1.0f / 256 : 1.0f / 2048;
       ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
     }
@@ -237,7 +237,7 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
 }
 
 TEST(RoundingTest, WhatIsNoNumberStaysSo) {
-  // Quiet and signalling ones, with digits that a rounding would carry into the sign; and infinity.
+  // Quiet and signalling NaNs, some with digits that rounding would carry into the sign, and infinity.
   const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
                            0xff802000, 0x7fbfffff, 0x7f800000, 0xff800000};
   for (const auto& [name, type] : {std::pair{"bfloat16", ValueType::kBfloat16},
@@ -272,7 +272,7 @@ TEST(RoundingTest, OfEveryHalfIsItself) {
     const float value = AsFloat(ValueType::kFloat16, bytes);
     if ((half & 0x7c00) != 0x7c00) {
       EXPECT_EQ(RoundToFloat16(value), bits);
-      // The middle between two of them goes to the even one.
+      // The middle between two neighbours is rounded to the even one.
       const uint16_t next = static_cast<uint16_t>(bits + 1);
       std::memcpy(bytes, &next, 2);
       const float after = AsFloat(ValueType::kFloat16, bytes);
@@ -312,7 +312,7 @@ TEST(PainterTest, NormalizesEveryTypeAlike) {
   }
 }
 
-// What `tf.image.resize` does, in double.
+// `tf.image.resize` in double.
 double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width, bool antialias, int64_t y,
                int64_t x, int64_t c) {
   const auto weights = [antialias](int64_t in, int64_t out, int64_t i) {
@@ -394,7 +394,7 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     chain.Draw(ImageSeed(round, 9), draws.data());
     Bytes at_once(middle.height * middle.width * pixel.bytes());
     Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
-    // One by one, each in a chain of its own.
+    // One by one, each layer in a separate chain.
     std::vector<uint8_t> image = from.Vector();
     ImageSize now = size;
     const int32_t* drawn = draws.data();

@@ -1,4 +1,4 @@
-// What is read of a JPEG file's header, which part is decoded at which scale, and how a window of it is resized.
+// Reads the header of a JPEG file, chooses the part and scale to decode, and resizes a window of it.
 #include "refurbish_tf/cc/image/jpeg.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string Segment(char marker, size_t length) {
 }
 
 TEST(JpegHeaderTest, IsFoundBehindOtherSegments) {
-  // The frame may have other markers; three of those between are no frames.
+  // A frame may have other markers; three markers in that range are not frames.
   for (const std::string& before :
        {std::string(), Segment('\xe0', 16), Segment('\xe1', 5000) + Segment('\xdb', 67), Segment('\xc4', 30),
         Segment('\xc8', 30), Segment('\xcc', 30), std::string("\xff\xff\xff"), std::string("\xff\x01\xff\xd0"),
@@ -47,7 +47,7 @@ TEST(JpegHeaderTest, IsFoundBehindOtherSegments) {
 TEST(JpegHeaderTest, OfWhatIsNone) {
   const std::string whole = kStart + Segment('\xe0', 16) + kFrame;
   for (size_t length = 0; length < whole.size() - 9; ++length) {
-    // Exactly as long as it says, for the sanitizer to see what is read beyond.
+    // A block of exactly this length, so that the sanitizer reports reads beyond it.
     const std::unique_ptr<char[]> file(new char[length]);
     std::copy_n(whole.data(), length, file.get());
     EXPECT_EQ(ReadImageFile({file.get(), length}).size.height, 0) << length;
@@ -93,7 +93,7 @@ TEST(ScaledPartTest, HoldsTheBox) {
           {box.x, box.width, part.box.x, part.box.width, part.window.x, part.window.width, image_width}}) {
       EXPECT_EQ((scaled + exact) * part.ratio, begin);
       EXPECT_EQ(exact_size * part.ratio, length);
-      // All pixels that it touches and no others; of the image.
+      // The part has all pixels of the image that the box touches, and no others.
       EXPECT_TRUE(exact >= 0 && exact < 1 && size - (exact + exact_size) >= 0 && size - (exact + exact_size) < 1);
       EXPECT_LE(scaled + size, (side + part.ratio - 1) / part.ratio);
     }
@@ -101,7 +101,7 @@ TEST(ScaledPartTest, HoldsTheBox) {
 }
 
 TEST(ResizerTest, TakesAWindowBetweenPixels) {
-  // Of a ramp, a resize without the ends is the ramp.
+  // A resized ramp is the ramp itself, except at its ends.
   const int64_t side = 40;
   std::vector<uint8_t> image(side * side * 3);
   for (int64_t y = 0; y < side; ++y) {

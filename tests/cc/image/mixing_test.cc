@@ -1,4 +1,4 @@
-// mixup and CutMix: what is drawn, by its moments and frequencies, and the pixels against the simplest implementation.
+// mixup and CutMix: moments and frequencies of the draws, and the pixels compared with the simplest implementation.
 #include "refurbish_tf/cc/image/mixing.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST(MixDrawTest, LambdaOfExtremesIsInRange) {
   }
 }
 
-// These never change: batches that were drawn with a seed come again.
+// These draws never change, so that a seed always makes the same batches.
 TEST(MixDrawTest, DrawsAreThoseOfTheSeed) {
   std::vector<int64_t> drawn;
   for (int64_t image = 0; image < 3; ++image) {
@@ -118,7 +118,7 @@ TEST(BoxTest, IsThatOfThePaper) {
     draw.y = static_cast<int32_t>(random() >> 33);
     draw.x = static_cast<int32_t>(random() >> 33);
     const ImageSize size = {9, 12};
-    // As `rand_bbox` of the authors' program.
+    // Like `rand_bbox` in the authors' program.
     const double side = std::sqrt(1 - draw.lambda / double{kWholeLambda});
     const int height = static_cast<int>(9 * side), width = static_cast<int>(12 * side);
     const int y = static_cast<int>(draw.y * 9.0 / 0x1p31), x = static_cast<int>(draw.x * 12.0 / 0x1p31);
@@ -166,7 +166,7 @@ void CheckMixed(ValueType type, const std::vector<Value>& values) {
       }
     }
     for (const PixelKernels* kernels : all) {
-      // As long as they are, for the sanitizer to see what is beyond.
+      // Exactly as long as the values, so that the sanitizer reports writes beyond them.
       std::vector<Value> made(number);
       Mix(draw, size, {type, channels}, *kernels, reinterpret_cast<const char*>(image.data()),
           reinterpret_cast<const char*>(partner.data()), reinterpret_cast<char*>(made.data()));

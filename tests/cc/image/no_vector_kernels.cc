@@ -1,4 +1,4 @@
-// In place of vector_kernels.cc, for the plain loops alone.
+// Replaces vector_kernels.cc, so that only the plain loops are used.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 namespace refurbish_tf {

@@ -1,4 +1,4 @@
-// Noise, plain and in AVX2, against its definition.
+// Noise, plain and in AVX2, compared with its definition.
 #include "refurbish_tf/cc/image/noise.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ void ExpectNoise(const std::vector<Value>& values, const AddedNoise& noise, Valu
   const bool has_limits = noise.clip && type == ValueType::kFloat32;
   const float beyond = has_limits && largest > 16 ? largest : has_limits && smallest < -1 ? smallest : 0;
   for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
-    // Exactly as long as they are, for the sanitizer to see what is beyond.
+    // Exactly as long as the values, so that the sanitizer reports accesses beyond them.
     std::unique_ptr<Value[]> from(new Value[count]), to(new Value[count]);
     std::copy(values.begin(), values.end(), from.get());
     Value* const made = in_place ? from.get() : to.get();
@@ -63,7 +63,7 @@ void ExpectNoise(const std::vector<Value>& values, const AddedNoise& noise, Valu
   }
 }
 
-// Each sum of four bytes with each fraction, by how probable it is.
+// Goes through each sum of four bytes with each fraction, weighted by its probability.
 TEST(NoiseTest, IsNormal) {
   std::vector<double> sums = {1};
   for (int byte = 0; byte < 4; ++byte) {

@@ -1,4 +1,4 @@
-// Images that are normalized past the caches have the bytes of others, wherever they begin.
+// Images that are normalized with stores past the caches have the same bytes as others, at any address.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -14,7 +14,7 @@ namespace refurbish_tf {
 namespace {
 
 TEST(PastCachesTest, TheBytesAreTheSameAndThoseAroundStay) {
-  // Stored as ever, past the caches, and where nothing goes past them. Around an image are those before, alike in all.
+  // Written as usual, past the caches, and by plain kernels. Bytes around an image are left by earlier ones.
   alignas(64) static uint8_t memory[3][1 << 16];
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
     // The pattern of five channels is longer than the others.
@@ -24,7 +24,7 @@ TEST(PastCachesTest, TheBytesAreTheSameAndThoseAroundStay) {
           *LayerChain::Parse({"random_flip position=-1", absl::StrCat("normalize position=-1 dtype=", NameOf(type),
                                                                       " mean=", mean, " std=", mean)});
       for (int64_t width = 1; width <= 70; ++width) {
-        // One row is normalized where it is. Forty are flipped, in bands if they are long.
+        // One row is normalized in place. Forty rows are flipped, in bands if they are long.
         for (const int64_t height : {1, 40}) {
           const int32_t flips = height > 1 ? 1 : 0;
           std::vector<uint8_t> from(height * width * channels);
@@ -42,7 +42,7 @@ TEST(PastCachesTest, TheBytesAreTheSameAndThoseAroundStay) {
       }
     }
   }
-  // Otherwise they are the same stores.
+  // Without vector kernels both are the same loop.
   const auto loop = [](Stores to) { return BestKernels().NormalizeOf(ValueType::kUint8, ValueType::kFloat32, to); };
   EXPECT_EQ(loop(Stores::kPastCaches) != loop(Stores::kCached), VectorKernels() != nullptr);
 }

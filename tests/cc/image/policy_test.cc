@@ -1,4 +1,4 @@
-// Runs of layers with policies among them, and masks that follow them.
+// Runs of layers that include policies, and masks that follow them.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -15,7 +15,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Every operation, each with a number of its own.
+// Every operation, each with its own number.
 const std::vector<std::string> kOperations = {
     "identity,0",      "auto_contrast,0",      "equalize,0",       "invert,0",       "color,1.72",
     "contrast,1.72",   "contrast,0.4",         "brightness,1.72",  "sharpness,1.72", "sharpness,0.3",
@@ -45,7 +45,7 @@ LayerChain ChainOf(const std::vector<std::string>& texts) {
   return *std::move(chain);
 }
 
-// Exactly as long as it says, for the sanitizer to see what is beyond.
+// A copy of exactly the same length, so that the sanitizer reports accesses beyond it.
 std::unique_ptr<uint8_t[]> Exactly(const std::vector<uint8_t>& bytes) {
   std::unique_ptr<uint8_t[]> copy(new uint8_t[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), copy.get());
@@ -116,7 +116,7 @@ TEST(PolicyTest, WhatChangesNothingIsKnown) {
 }
 
 TEST(PolicyTest, MasksFollowTheGeometry) {
-  // Without what changes colors, an image tells of each pixel where it comes from.
+  // If no layer changes colors, each pixel of an image shows where it comes from.
   std::mt19937_64 random(2);
   const std::vector<std::string> geometry(kOperations.begin() + 12, kOperations.begin() + kFirstRandom + 1);
   const std::vector<std::string> layers = {PolicyText(geometry, 0), PolicyText(geometry, 0),
@@ -156,7 +156,7 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
   chain.Draw(ImageSeed(1, 2), draws.data());
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<uint8_t> moved(mask.size());
-  // Each pixel of three bytes.
+  // Each pixel of the mask has three bytes.
   MaskPoints points({2, 2}, BestKernels());
   chain.Apply(draws.data(), &points);
   points.Move(mask.data(), 3, moved.data());
@@ -178,7 +178,7 @@ TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
   }
   for (const int count : counts) EXPECT_NEAR(count, 500, 120);
   for (int32_t draw = 0; draw < 10; ++draw) {
-    // The second does nothing.
+    // The second policy does nothing.
     const std::vector<uint8_t> made = Painted(chain, {1, 1}, {1, 2, 3}, {draw, 9}, BestKernels());
     EXPECT_EQ(made, draw < 3 ? (std::vector<uint8_t>{254, 253, 252}) : (std::vector<uint8_t>{1, 2, 3})) << draw;
   }
@@ -206,10 +206,10 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
   EXPECT_FALSE(chain.Behind({{1, 32768}, kRgb8}).ok());
   EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint8, 1}}).ok());
   EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint16, 3}}).ok());
-  // Of an image whose channels are not known yet, they are known behind it.
+  // If the channels of the image are not yet known, they are known after the policy.
   EXPECT_EQ(chain.Behind({{1, 1}, {ValueType::kUint8, kUnknown}})->pixel.channels, 3);
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
-  // What goes on has the groups of the policy before it.
+  // A policy that goes on must have the groups of the previous policy.
   const std::string pair =
       "policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert parameters=0 edges=10";
   const auto with = [&pair](const char* from, const char* to) {

@@ -1,4 +1,4 @@
-// What follows an image: places, boxes, key points and blended maps go where its pixels go.
+// Targets follow their image: places, boxes, key points and blended maps go where its pixels go.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -63,7 +63,7 @@ Drawn DrawChain(std::mt19937_64& random, size_t most) {
   return drawn;
 }
 
-// Each pixel of the result says where it comes from; the key point of that place must have gone there.
+// Each pixel of the result shows where it comes from; the key point of that place must be at the pixel.
 TEST(TargetsTest, KeyPointsGoWherePixelsGo) {
   std::mt19937_64 random(1);
   int64_t compared = 0;
@@ -86,7 +86,7 @@ TEST(TargetsTest, KeyPointsGoWherePixelsGo) {
     ASSERT_TRUE(key_points.Begin().ok());
     drawn.chain.Apply(drawn.draws.data(), &key_points);
     ASSERT_EQ(key_points.size().height, made.height);
-    // A pixel of the source may be several, or part of one, of the result.
+    // A pixel of the source may become several pixels of the result, or a part of one.
     const double stretch_y = std::max(1.0, 5.0 * static_cast<double>(made.height) / static_cast<double>(size.height));
     const double stretch_x = std::max(1.0, 5.0 * static_cast<double>(made.width) / static_cast<double>(size.width));
     const bool reflects = drawn.chain.links()[0].name == "random_crop";
@@ -134,7 +134,7 @@ TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
   }
 }
 
-// Boxes that a layer has looked at have gone where others, and the size, go with the draws that it made.
+// Boxes used while layers draw from them end up where other boxes go with the resulting draws; so does the size.
 TEST(TargetsTest, DrawsFromBoxesAreThoseOfAllTargets) {
   std::mt19937_64 random(5);
   int crops = 0;
@@ -161,7 +161,7 @@ TEST(TargetsTest, DrawsFromBoxesAreThoseOfAllTargets) {
   EXPECT_GT(crops, 40);
 }
 
-// What is stored between two runs of layers, and read again, goes on as if it had not been.
+// Storing boxes between two runs of layers and reading them again changes nothing.
 TEST(TargetsTest, BoxesAreSplitAnywhere) {
   std::mt19937_64 random(3);
   for (const char* const name : {"xywh", "rel_center_xywh", "center_yxhw", "rel_yxyx"}) {
@@ -193,7 +193,7 @@ TEST(TargetsTest, BoxesAreSplitAnywhere) {
   }
 }
 
-// Of 0 and 1, a blend is between, and 1 only where the mask of the nearest pixels is not empty.
+// A blended map of ones stays between 0 and 1. Nearly everywhere it is above 1/2 where the nearest-pixel mask is set.
 TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 200; ++round) {
@@ -214,12 +214,12 @@ TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
       ASSERT_LE(value, 1.0001f);
       differing += (value > 0.5f) != (moved[i / 2 % moved.size()] == 1);
     }
-    // At the edges of what a distortion before has left empty.
+    // They differ at the edges of areas that an earlier distortion left empty.
     EXPECT_LT(differing, static_cast<int64_t>(map.values().size() / 5 + 60)) << round;
   }
 }
 
-// An image follows one that is two or three times smaller, by vectors as without, to a multiple of its size.
+// A larger image follows one that is two or three times smaller, with and without vectors, to a multiple of its size.
 TEST(TargetsTest, LargerImagesFollow) {
   std::mt19937_64 random(5);
   int followed = 0;
@@ -227,7 +227,7 @@ TEST(TargetsTest, LargerImagesFollow) {
     Drawn drawn = DrawChain(random, 3);
     const int64_t times = 2 + round % 2;
     const Pixel pixel = {ValueType::kUint8, 3};
-    // Some images are too small, or of unequal sides.
+    // Some images are too small, or have unequal sides.
     if (!drawn.chain.Behind({drawn.size, pixel}, drawn.draws.data()).ok()) continue;
     MaskPoints mask(drawn.size, BestKernels());
     drawn.chain.Apply(drawn.draws.data(), &mask);

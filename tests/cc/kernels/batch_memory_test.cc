@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLarge = 1 << 18;
 
-// Counts what is allocated and not freed. Has nothing left after `most`.
+// Counts allocations that are not freed. Fails after `most`.
 class CountingAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "counting"; }
@@ -80,7 +80,7 @@ TEST_F(BatchMemoryTest, NoMemoryIsAnError) {
     const absl::Status made = memory_->Make(tensorflow::DT_UINT8, TensorShape({bytes}), &tensor);
     EXPECT_TRUE(absl::IsResourceExhausted(made)) << made;
   }
-  // More bytes than an int64 counts.
+  // More bytes than an int64 can count.
   EXPECT_TRUE(
       absl::IsResourceExhausted(memory_->Make(tensorflow::DT_DOUBLE, TensorShape({int64_t{1} << 61}), &tensor)));
 }

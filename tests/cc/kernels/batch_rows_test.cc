@@ -22,7 +22,7 @@ int Rounds() {
   return rounds == nullptr ? 5 : std::atoi(rounds);
 }
 
-// Fails to allocate when it is told to.
+// An allocator that fails on demand.
 class FailingAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "failing"; }
@@ -33,7 +33,7 @@ class FailingAllocator : public tensorflow::Allocator {
   bool fails = false;
 };
 
-// A result has its number, as an int64 and as a string.
+// A result consists of its number as an int64 and as a string.
 std::vector<Tensor> ResultOf(int64_t number) {
   Tensor text(DT_STRING, {});
   text.scalar<tstring>()() = std::string(40, 'a') + std::to_string(number);
@@ -54,7 +54,7 @@ struct Made {
       : rows({batch_size, most_rows, drop_remainder, in_order, {DT_INT64, DT_STRING}, {{}, {}}},
              std::make_shared<BatchMemory>("batches", &allocator)) {}
 
-  // Gathers a result, and the batch if it is then whole.
+  // Gathers a result and, if it is then whole, the batch.
   absl::Status Gather(absl::Status result, const BatchRows::Row& row, uint32_t index = 0) {
     bool whole = false;
     const absl::Status status = rows.Gather(std::move(result), row, index, &whole);
@@ -78,7 +78,7 @@ struct Made {
 
 enum Outcome { kResult, kError, kNothing };
 
-// Batches of the results in order, of which an error takes those that were gathered before it.
+// The batches of the results in order. An error drops the results gathered for its batch before.
 std::vector<std::vector<int64_t>> Expected(const std::vector<Outcome>& outcomes, size_t size, bool drop_remainder) {
   std::vector<std::vector<int64_t>> batches(1);
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -108,7 +108,7 @@ TEST(BatchRowsTest, ResultsThatThreadsWriteAreBatchesInOrder) {
     const int64_t size = 1 + random() % 12;
     const bool drop_remainder = random() % 2;
     Made made(size, /*in_order=*/true, drop_remainder, /*most_rows=*/random() % 2 ? 1 << 30 : 1 + random() % 12);
-    std::mutex mu;  // As that of the workers.
+    std::mutex mu;  // Like the workers' mutex.
     size_t claimed = 0;
     std::map<size_t, BatchRows::Row> written;
     const auto work = [&] {
@@ -149,7 +149,7 @@ TEST(BatchRowsTest, ResultsThatThreadsWriteAreBatchesInOrder) {
   }
 }
 
-// Out of order each result is in one batch, and its index is known to be.
+// Out of order, each result and its index are in exactly one batch.
 TEST(BatchRowsTest, OutOfOrderABatchIsWhateverWasWrittenToIt) {
   std::mt19937 random(2);
   for (int round = 0; round < Rounds(); ++round) {

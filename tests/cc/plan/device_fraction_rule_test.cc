@@ -13,10 +13,10 @@ namespace {
 
 using Batch = DeviceFractionRule::Batch;
 
-constexpr int64_t kTurn = 1000;  // From one batch to the next.
+constexpr int64_t kTurn = 1000;  // The time from one batch to the next.
 constexpr int64_t kLong = kTurn / 5, kMiddling = kTurn / 10, kShort = kTurn / 20;
 
-// Hands over batches of the newest fraction that are waited for so long. Returns the fraction then.
+// Records batches of the newest fraction for which training waited `waited`. Returns the fraction after them.
 int Record(int num_batches, int64_t waited, DeviceFractionRule* rule) {
   for (int i = 0; i < num_batches; ++i) rule->Record(rule->Begin(), kTurn, waited);
   return rule->Begin().fraction;
@@ -67,7 +67,7 @@ TEST(DeviceFractionRuleTest, BatchesBegunBeforeAChangeDoNotCount) {
   EXPECT_EQ(rule.Begin().fraction, 1);
 }
 
-// There the batches are waited for, however fast the CPU is.
+// At the beginning of an epoch training waits for batches, however fast the CPU is.
 TEST(DeviceFractionRuleTest, BeginningsOfShortEpochsDoNotAddUp) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   for (int i = 0; i < 80; ++i) {
@@ -90,22 +90,22 @@ TEST(DeviceFractionRuleTest, AFallThatIsTakenBackIsTriedMoreAndMoreRarely) {
   EXPECT_EQ(Record(16, 0, &rule), 1);
 }
 
-// A CPU that makes batches, a stage with room for some, a prefetch behind it that the rule cannot see, and a device
-// that trains. Times are in units of what the CPU takes for all of a batch.
+// A CPU that makes batches, a stage with room for some, a prefetch after it that the rule cannot see, and a device that
+// trains. The unit of time is the CPU's time for a whole batch.
 struct Pipeline {
   double train;
-  double device;  // For all that is divided.
+  double device;  // The device's time if it does all policy layers.
   int prefetch;
   double cpu = 1, other_cpu = 1;
-  int change_at = std::numeric_limits<int>::max();  // From this batch on the CPU takes `other_cpu`.
+  int change_at = std::numeric_limits<int>::max();  // From this batch on the CPU needs `other_cpu`.
 
-  static constexpr double kFixed = 0.02;  // The CPU's, whatever the fraction.
+  static constexpr double kFixed = 0.02;  // The CPU's time per batch for any fraction.
   static constexpr int kRoom = 2;
 };
 
 struct Simulated {
   std::vector<int> fractions;
-  std::vector<double> trained;  // When.
+  std::vector<double> trained;  // When each batch was trained on.
   double Throughput(int from) const { return (trained.size() - from) / (trained.back() - trained[from - 1]); }
 };
 
@@ -151,7 +151,7 @@ std::vector<Pipeline> Pipelines() {
   return pipelines;
 }
 
-// A long queue must be filled, or empty, before it tells anything.
+// The rule learns nothing from a long queue until it is full or empty.
 TEST(DeviceFractionRuleTest, NearlyAsManyBatchesAsWithTheBestFraction) {
   for (const Pipeline& pipeline : Pipelines()) {
     double best = 0;

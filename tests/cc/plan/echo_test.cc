@@ -36,7 +36,7 @@ TEST_P(FractionTest, IsMetInExpectation) {
       ASSERT_TRUE(repetitions == std::floor(factor) || repetitions == std::floor(factor) + 1);
       sum += static_cast<double>(repetitions);
     }
-    // Of ten seeds one may well be beyond three standard errors of 1 in 370.
+    // One of ten seeds may well exceed three standard errors (probability 1 in 370).
     EXPECT_NEAR(sum / kElements, factor, 4 * standard_error);
   }
 }
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Factors, FractionTest, ::testing::Values(1.5, 3.1415926
 
 TEST(EchoScheduleTest, NeighboursAreIndependent) {
   const EchoSchedule schedule(/*seed=*/5, /*factor=*/1.5);
-  // How often each of the 16 patterns of four neighbours comes.
+  // How often each of the 16 patterns of four neighbours occurs.
   std::vector<int> seen(16);
   int pattern = 0;
   for (int64_t i = 0; i < kElements; ++i) {
@@ -70,7 +70,7 @@ TEST(EchoScheduleTest, DependsOnSeedAndPositionOnly) {
   EXPECT_LT(different, 600);
 }
 
-// What has a larger factor echoes the same elements and more.
+// A schedule with a larger factor echoes the same elements and more.
 TEST(EchoScheduleTest, GrowsWithTheFactor) {
   const EchoSchedule small(/*seed=*/3, /*factor=*/2.25);
   const EchoSchedule large(/*seed=*/3, /*factor=*/2.75);

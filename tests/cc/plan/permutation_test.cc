@@ -18,7 +18,7 @@ Permutation PermutationOf(uint64_t key, uint32_t size) {
   return {random, size};
 }
 
-// How far the chi-squared statistic of `counts` against equal frequencies is from its mean, in standard deviations.
+// The distance of the chi-squared statistic of `counts` (for equal frequencies) from its mean, in standard deviations.
 double Deviation(const std::vector<int>& counts, double degrees) {
   double total = 0, sum = 0;
   for (const int count : counts) total += count;
@@ -69,8 +69,8 @@ TEST(PermutationTest, OfFewNumbersAllAreEquallyLikely) {
   EXPECT_LT(Deviation(counts, counts.size() - 1), 5);
 }
 
-// Where a number comes, how far apart neighbours are, where three of them come: over many keys for some numbers, and
-// within one permutation for all.
+// The place of a number, the distance of neighbours, the places of three neighbours: for some numbers over many keys,
+// and for all numbers within one permutation.
 TEST(PermutationTest, AComputedOneLooksRandom) {
   constexpr int kParts = 40, kKeys = 4000;
   const auto part = [](uint64_t number, uint64_t size) { return static_cast<int>(number * kParts / size); };
@@ -108,7 +108,7 @@ TEST(PermutationTest, AComputedOneLooksRandom) {
   }
 }
 
-// What tells networks of too few rounds from random permutations: pairs of numbers that have one half in common, before
+// Networks with too few rounds differ from random permutations in pairs of numbers that have one half in common, before
 // and after.
 TEST(PermutationTest, HalvesInCommonAreNotKept) {
   constexpr uint32_t kSize = 1 << 18, kHalf = 1 << 9;
@@ -126,7 +126,7 @@ TEST(PermutationTest, HalvesInCommonAreNotKept) {
           }
           for (const auto& counts : {of_upper, of_lower}) {
             for (const int count : counts) kept += count * (count - 1) / 2;
-            // Of two numbers, the second one has the half of the first one so often.
+            // How often the second of two numbers has the same half as the first.
             expected += kHalf * (kHalf - 1) / 2 * (kHalf - 1.0) / (kSize - 1);
           }
         }
@@ -138,7 +138,7 @@ TEST(PermutationTest, HalvesInCommonAreNotKept) {
 
 TEST(PermutationTest, DifferentKeysAreIndependent) {
   for (const uint32_t size : {1000u, kComputed}) {
-    // How many numbers two permutations have at one place is nearly Poisson distributed, with mean 1.
+    // The number of equal places of two permutations is nearly Poisson distributed, with mean 1.
     int common = 0;
     for (int key = 0; key < 100; ++key) {
       const Permutation one = PermutationOf(key, size), other = PermutationOf(key + 1, size);

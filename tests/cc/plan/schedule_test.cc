@@ -52,9 +52,8 @@ TEST_P(BalancedTest, EveryEpochHasEverySampleOnce) {
   }
 }
 
-// G2: a generation of a kept sample is used ceil(r) times at the most, and never
-// again after a newer one; r times exactly when r is whole and the generation
-// neither the first nor cut off by the end.
+// G2: a generation of a kept sample is used at most ceil(r) times, and never after a newer one. If r is whole, it is
+// used exactly r times, unless it is the first generation or cut off by the end.
 TEST_P(BalancedTest, ReuseIsBounded) {
   const uint64_t most = static_cast<uint64_t>(std::ceil(reuse_factor_));
   const uint64_t least = static_cast<uint64_t>(std::floor(reuse_factor_));
@@ -80,7 +79,7 @@ TEST_P(BalancedTest, ReuseIsBounded) {
   }
 }
 
-// A place is fresh exactly when its sample has a generation it had not before.
+// A place is fresh if and only if its sample has a new generation.
 TEST_P(BalancedTest, FreshMeansNewGeneration) {
   std::vector<uint64_t> before(samples_);
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
@@ -136,9 +135,8 @@ TEST_P(BalancedTest, EvictionsGoRoundOnePermutation) {
       before[i] = order.Generation(i);
     }
   }
-  // In each round every kept sample is evicted once before any is again, and
-  // two samples are never evicted in one order in a round and strictly in the
-  // other in the next.
+  // In each round every kept sample is evicted once before any is evicted again. Two samples evicted in one order in a
+  // round are never evicted strictly in the other order in the next.
   std::vector<std::vector<uint64_t>> when(samples_);
   for (const auto& [epoch, index] : stream) when[index].push_back(epoch);
   for (uint32_t i = 0; i < samples_; ++i) {
@@ -161,8 +159,8 @@ TEST_P(BalancedTest, EvictionsGoRoundOnePermutation) {
 TEST_P(BalancedTest, EveryWindowHasItsShareOfFreshSamples) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
-    // N times how many fresh samples the first ones have more than their share: of any window, it is the difference
-    // of two of these.
+    // N times the surplus of fresh samples among the first k places. The surplus of any window is the difference of two
+    // of these.
     int64_t more = 0, least = 0, most = 0;
     for (uint32_t k = 0; k < samples_; ++k) {
       more += int64_t{samples_} * order.At(k).fresh - order.num_fresh();
@@ -189,8 +187,8 @@ TEST(EvictionsUntilTest, IsExact) {
   EXPECT_EQ(EvictionsUntil(1, 10, 1e300), 0u);
   EXPECT_EQ(EvictionsUntil(kMaxEpochs, 4000000000u, 1), 4000000000ULL * kMaxEpochs);
   EXPECT_EQ(EvictionsUntil(kMaxEpochs, kMaxSamples, 1), kMaxSamples * kMaxEpochs);
-  // As a double, 1.1 is a little more than 11 / 10, so the quotient stays below
-  // the whole number; computed in floating point it is rounded up to it.
+  // As a double, 1.1 is a little more than 11 / 10, so the quotient is below the whole number, to which floating point
+  // would round it up.
   EXPECT_EQ(EvictionsUntil(11, 1000000, 1.1), 9999999u);
   for (uint64_t r = 1; r <= 9; ++r) {
     for (uint64_t t = 0; t < 40; ++t) {
@@ -211,7 +209,7 @@ TEST(ScheduleTest, NoGenerationIsTakenForNone) {
           const EpochSchedule order = schedule.Epoch(epoch);
           for (uint32_t i = 0; i < 5; ++i) {
             EXPECT_LE(order.Generation(i), epoch);
-            // The greatest number of the type means "none".
+            // The largest number of the type means "none".
             EXPECT_LT(order.Generation(i), std::numeric_limits<uint32_t>::max());
           }
         }
@@ -244,7 +242,7 @@ TEST(UniformTest, FreshSamplesComeAnywhere) {
   EXPECT_GE(most, 8u);
 }
 
-// The chi-squared statistic of `counts` against equal frequencies.
+// The chi-squared statistic of `counts` for equal frequencies.
 double ChiSquared(const std::vector<int>& counts) {
   double total = 0, sum = 0;
   for (int count : counts) total += count;
@@ -253,8 +251,7 @@ double ChiSquared(const std::vector<int>& counts) {
   return sum / expected;
 }
 
-// G6: over seeds, each sample comes at each place equally often, and so does
-// each pair of neighbours, whether they are fresh or cached.
+// G6: over seeds, each sample comes at each place equally often, and so does each pair of neighbours, fresh or cached.
 TEST(OrderTest, IsUniformlyRandom) {
   constexpr uint32_t kSamples = 6;
   constexpr int kTrials = 6000;
@@ -271,14 +268,13 @@ TEST(OrderTest, IsUniformlyRandom) {
       }
       ++pair[order.At(0).index * kSamples + order.At(1).index];
     }
-    // Each row and column has a fixed sum: 25 degrees of freedom, for which 60
-    // is exceeded once in 10,000.
+    // Each row and column has a fixed sum, so there are 25 degrees of freedom, for which 60 is exceeded once in 10,000.
     EXPECT_LT(ChiSquared(place), 60);
     for (uint32_t i = 0; i < kSamples; ++i) pair[i * (kSamples + 1)] = -1;
     pair.erase(std::remove(pair.begin(), pair.end(), -1), pair.end());
     EXPECT_LT(ChiSquared(pair), 65);  // 29 degrees of freedom.
     if (epoch > 0) {
-      EXPECT_LT(ChiSquared(fresh_at), 26);  // 5.
+      EXPECT_LT(ChiSquared(fresh_at), 26);  // 5 degrees of freedom.
     }
   }
 }
@@ -296,7 +292,7 @@ TEST(OrderTest, DiffersBetweenEpochsAndSeeds) {
   EXPECT_NE(order_of(1, 5), order_of(2, 5));
 }
 
-// G6: where a sample comes in an epoch says nothing of where it comes in the next one.
+// G6: a sample's place in an epoch says nothing about its place in the next epoch.
 TEST(OrderTest, EpochsAreIndependent) {
   constexpr uint32_t kSamples = 6;
   std::vector<int> places(kSamples * kSamples);
@@ -312,7 +308,7 @@ TEST(OrderTest, EpochsAreIndependent) {
   EXPECT_LT(ChiSquared(places), 60);  // 25 degrees of freedom.
 }
 
-// G6: of all samples of a large source, whether fresh or cached.
+// G6, for the samples of a large source, fresh or cached.
 TEST(OrderTest, OfManySamplesIsUniformlyRandom) {
   constexpr uint32_t kSamples = 250'000, kParts = 50;
   for (const double reuse_factor : {1.0, 3.0}) {
@@ -332,7 +328,7 @@ TEST(OrderTest, OfManySamplesIsUniformlyRandom) {
       for (uint32_t k = 0; k < kSamples; ++k) {
         ++epochs[k / (kSamples / kParts) * kParts + part_of[next.At(k).index]];
       }
-      // 2,401 degrees of freedom each, but for `pair` with fixed sums of its rows and columns.
+      // 2,401 degrees of freedom each; only `pair` has rows and columns with fixed sums.
       for (const auto& counts : {place, pair, epochs}) {
         EXPECT_GT(ChiSquared(counts), 2401 - 5 * 70);
         EXPECT_LT(ChiSquared(counts), 2401 + 5 * 70);
@@ -345,7 +341,7 @@ TEST(OrderWalkTest, AfterARestoreEachOtherSampleComesOnce) {
   constexpr uint32_t kSamples = 1000;
   const Schedule schedule(OptionsOf(3), kSamples, kSamples);
   const EpochSchedule order = schedule.Epoch(1);
-  // Those at the first places, or, as a stream yields them, others.
+  // The samples that have come are those at the first places or, as with a stream, others.
   for (const bool others : {false, true}) {
     std::vector<bool> has_come(kSamples);
     for (uint32_t k = 0; k < 400; ++k) has_come[others ? k : order.At(k).index] = true;
@@ -363,7 +359,7 @@ TEST(OrderWalkTest, AfterARestoreEachOtherSampleComesOnce) {
   }
 }
 
-// Whatever shard a sample is in, it has the generations of its former shard.
+// In any new shard a sample has the generations of its former shard.
 TEST(MovedShardTest, SamplesKeepTheScheduleOfTheirFormerShards) {
   constexpr uint64_t kOrigin = 2;
   for (const uint64_t whole : {1u, 7u, 24u, 103u}) {

@@ -1,4 +1,4 @@
-// An epoch whose source is read by index, or as a stream, while several threads prepare samples.
+// An epoch of a source by index, or of a stream, while several threads prepare samples.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -45,12 +45,12 @@ class EpochTest : public testing::Test {
     store_->store().Put(index, epoch.PreparedGeneration(index), {tensorflow::Tensor(int64_t{index})});
   }
 
-  // Reads an epoch by index with several workers, which claim one after the other and then prepare and keep samples at
-  // the same time, and with a source that asks ahead. Hands out at most `most` samples. Returns them in order.
+  // Reads an epoch by index with a source that requests ahead and with several workers, which claim one after the
+  // other, then prepare and keep samples at the same time. Hands out at most `most` samples. Returns them in order.
   std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kEpochSamples) {
     std::mutex claims, mu;
     std::condition_variable changed;
-    std::vector<uint32_t> asked;  // By the source.
+    std::vector<uint32_t> asked;  // Requested by the source.
     size_t num_taken = 0;
     std::vector<uint32_t> came;
     const uint64_t input = epoch.NewInput();
@@ -132,7 +132,7 @@ TEST_F(EpochTest, ContinuesWhereItWasSaved) {
 
 TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
   Read(*Begin(0, /*random_access=*/true));
-  // Samples of 1 MiB from the store, of which few are taken ahead.
+  // Samples of 1 MiB in the store, of which few are loaded ahead.
   for (uint32_t i = 0; i < kEpochSamples; ++i) {
     store_->store().Put(i, 0, {tensorflow::Tensor(tensorflow::DT_UINT8, {1 << 20})});
   }
@@ -156,7 +156,7 @@ TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
   EXPECT_TRUE(absl::IsCancelled(epoch->Request(kEpochSamples, input).status()));
 }
 
-// A stream yields its own order. What it passed over as it was stored, and was then lost, is read again.
+// A stream has its own order. A sample that was skipped because it was stored, and then lost, is read again.
 TEST_F(EpochTest, OfAStreamEachSampleComesOnceEvenIfOneIsLost) {
   for (uint64_t number = 0; number < 3; ++number) {
     const auto epoch = Begin(number, /*random_access=*/false);

@@ -28,7 +28,7 @@ std::vector<uint32_t> Shuffled(uint32_t size, uint64_t seed) {
   return elements;
 }
 
-// Notes an epoch. Returns what was noted last.
+// Notes an epoch. Returns the result for the last element.
 OrderWatch::Noted NoteAll(OrderWatch& watch, uint64_t epoch, const std::vector<uint32_t>& elements) {
   OrderWatch::Noted noted;
   for (uint32_t i = 0; i < elements.size(); ++i) noted = watch.Note(epoch, i, SumOf(elements[i]));

@@ -1,4 +1,4 @@
-// What comes from the store and what is read, decided by the consumer and by a source that asks ahead.
+// The decision which elements are loaded and which are read, made by the consumer and by a source that requests ahead.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -58,7 +58,7 @@ TEST_F(PositionPlanTest, KeptElementsAreLoadedAndTheOthersRead) {
   }
   ASSERT_TRUE(plan->GetNext(&next).ok());
   EXPECT_EQ(next.from, PositionPlan::From::kEnd);
-  // A source that asks now is told that all before the last one was read.
+  // Later requests learn that everything before the last element was read.
   EXPECT_TRUE(absl::IsNotFound(plan->Request(num_read - 2).status()));
   EXPECT_TRUE(absl::IsOutOfRange(plan->Request(num_read).status()));
 }
@@ -75,7 +75,7 @@ TEST_F(PositionPlanTest, WhatTheSourceWasAskedForIsReadAlthoughItIsKeptMeanwhile
   EXPECT_EQ(next.from, PositionPlan::From::kStore);
   EXPECT_EQ(*plan->Request(1), kElements - 3);
   EXPECT_EQ(plan->position(), 2u);
-  EXPECT_TRUE(plan->PassOver());  // The one that was asked for.
+  EXPECT_TRUE(plan->PassOver());  // The element that was requested.
   EXPECT_FALSE(plan->PassOver());
 }
 
@@ -85,7 +85,7 @@ TEST_F(PositionPlanTest, ContinuesAtAPosition) {
   EXPECT_EQ(next.index, *Map(7));
 }
 
-// The source asks ahead, other threads put elements, and the consumer takes: they agree on each position.
+// The source requests ahead, other threads put elements, and the consumer reads: they agree on each position.
 TEST_F(PositionPlanTest, TheSourceIsAskedForJustWhatIsTakenFromIt) {
   for (int round = 0; round < 3; ++round) {
     const auto plan = Plan();
@@ -93,7 +93,7 @@ TEST_F(PositionPlanTest, TheSourceIsAskedForJustWhatIsTakenFromIt) {
     std::thread source([&] {
       for (size_t n = 0;; ++n) {
         const absl::StatusOr<size_t> index = plan->Request(n);
-        // What the consumer was faster to take.
+        // The consumer was faster.
         if (absl::IsNotFound(index.status())) continue;
         if (!index.ok()) break;
         asked.push_back(static_cast<uint32_t>(*index));
@@ -115,7 +115,7 @@ TEST_F(PositionPlanTest, TheSourceIsAskedForJustWhatIsTakenFromIt) {
     other_job.join();
     ASSERT_EQ(came.size(), kElements);
     for (uint32_t k = 0; k < kElements; ++k) EXPECT_EQ(came[k], kElements - 1 - k);
-    // In the same order, without those that had been taken already.
+    // In the same order, without elements that the consumer had already decided.
     EXPECT_TRUE(std::includes(taken.rbegin(), taken.rend(), asked.rbegin(), asked.rend()));
   }
 }

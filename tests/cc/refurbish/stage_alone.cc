@@ -1,4 +1,4 @@
-// A stage whose store is in memory. It is linked with nothing of other jobs or of a store on disk, but with TensorFlow.
+// A stage whose store is in memory. Linked with TensorFlow, but without the code for other jobs and stores on disk.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kSamples = 30;
 
-// In place of other jobs: does something while the schedule is agreed on.
+// Replaces other jobs, and runs a function while the schedule is agreed on.
 class Interruption : public Cooperation {
  public:
   absl::StatusOr<std::shared_ptr<const Schedule>> Agree(const Terms&, std::shared_ptr<const Schedule> schedule,
@@ -47,8 +47,8 @@ class StageAloneTest : public testing::Test {
         stage_->Configure(options, store_, {{tensorflow::DT_INT64}, {tensorflow::PartialTensorShape({})}}).ok());
   }
 
-  // An epoch, in which each sample must come once. A sample's content is its generation. Returns how many were
-  // prepared.
+  // Reads an epoch, in which each sample must come once. A sample's content is its generation. Returns the number of
+  // samples prepared.
   int Walk(bool to_the_end = true) {
     const std::shared_ptr<Epoch> epoch = *stage_->StartEpoch();
     std::map<uint32_t, int> came;
@@ -63,7 +63,7 @@ class StageAloneTest : public testing::Test {
     return num_fresh;
   }
 
-  // Whether it was prepared.
+  // Returns whether the sample was prepared.
   bool Handle(Epoch& epoch, Place* place, std::map<uint32_t, int>* came) {
     const bool fresh = place->from == Place::From::kSource;
     std::optional<uint32_t> index = place->index;
@@ -83,7 +83,7 @@ class StageAloneTest : public testing::Test {
     return fresh;
   }
 
-  // The next element that is wanted, or nothing after `kSamples`, for a stream whose length is unknown at first.
+  // For a stream whose length is unknown at first: the next element to read, or nothing after `kSamples`.
   static std::optional<uint32_t> ReadStream(Epoch& epoch) {
     while (true) {
       const Advance advance = epoch.AdvanceStream();
@@ -95,7 +95,7 @@ class StageAloneTest : public testing::Test {
 
   const std::shared_ptr<InterruptedStore> store_ = std::make_shared<InterruptedStore>(kUnlimited);
   const std::shared_ptr<Stage> stage_ = std::make_shared<Stage>("alone");
-  // By sample and generation.
+  // Number of uses, by sample and generation.
   std::map<std::pair<uint32_t, int64_t>, int> uses_;
 };
 

@@ -27,11 +27,11 @@ Tensor TensorOf(int64_t bytes, char content = 0) {
   return tensor;
 }
 
-// With pages of 64 KiB the C library gives back nothing of what tensors of 20 KiB leave free.
+// With pages of 64 KiB, memory that freed tensors of 20 KiB leave does not go back to the system.
 TEST(PackedMemoryTest, PacksWhatLeavesNoPageFreeIfItHasFewSizes) {
   for (const size_t page_bytes : {4 << 10, 64 << 10}) {
     const auto memory = std::make_shared<PackedMemory>(page_bytes);
-    std::vector<Tensor> kept;  // So that their slots stay theirs.
+    std::vector<Tensor> kept;  // Keeps their slots in use.
     const auto is_packed = [&](int64_t bytes) {
       const Tensor tensor = TensorOf(bytes);
       kept.push_back(memory->Copy(tensor));
@@ -47,7 +47,7 @@ TEST(PackedMemoryTest, PacksWhatLeavesNoPageFreeIfItHasFewSizes) {
   }
 }
 
-// G8. Else nothing would come of it that samples are dropped.
+// G8. Otherwise dropping samples would free no memory.
 TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
   const auto memory = std::make_shared<PackedMemory>();
   std::map<uint64_t, std::vector<Tensor>> regions;
@@ -61,7 +61,7 @@ TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
     const uintptr_t page = reinterpret_cast<uintptr_t>(data) / 4096 * 4096;
     return mincore(reinterpret_cast<void*>(page), 1, pages) == 0 || errno != ENOMEM;
   };
-  // Of the last one a slab may have room for more, and stay.
+  // The last region may have a slab with free slots, which stays.
   for (auto region = regions.begin(); region != std::prev(regions.end()); ++region) {
     std::vector<void*> slots;
     for (const Tensor& tensor : region->second) slots.push_back(tensor.data());
@@ -70,7 +70,7 @@ TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
     region->second.clear();
     int mapped = 0;
     for (void* const slot : slots) mapped += is_mapped(slot);
-    // One slab that is free is kept.
+    // One free slab is kept.
     EXPECT_LE(mapped, (1 << 20) / 3008) << region->first;
   }
 }

@@ -23,7 +23,7 @@ using tensorflow::Variant;
 
 constexpr int64_t kBytes = 100'000;
 
-// As that of an accelerator, which may still read it.
+// Like the memory of an accelerator, which may still read it.
 class OtherAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "other"; }
@@ -54,7 +54,7 @@ Tensor Strings(const std::vector<std::string>& texts) {
   return tensor;
 }
 
-// How many bytes of a buffer that were filled are left.
+// The number of filled bytes that are left in a buffer.
 int64_t Left(const void* data) {
   const char* const bytes = static_cast<const char*>(data);
   return std::count(bytes, bytes + kBytes, 1);
@@ -65,7 +65,7 @@ uint64_t RegionAt(const void* data) { return reinterpret_cast<uintptr_t>(data) /
 TEST(SampleMemoryTest, ReturnsThePagesOfWhatNobodyElseHas) {
   Sample sample = {Filled(), Filled()};
   ReturnPagesOf(sample);
-  // The first and last pages may be of others as well.
+  // The first and last pages may also belong to others.
   for (const Tensor& tensor : sample) EXPECT_LT(Left(tensor.data()), 2 * 4096);
   sample = {Ragged(Filled())};
   const void* const values = sample[0].flat<Variant>()(0).get<RaggedTensorVariant>()->values().data();
@@ -79,7 +79,7 @@ TEST(SampleMemoryTest, LeavesWhatOthersHave) {
   const Sample copy = sample;
   ReturnPagesOf(sample);
   EXPECT_EQ(Left(copy[0].data()), kBytes);
-  // What is within is known to the variant alone.
+  // Only the variant knows the tensors within it.
   sample = {Ragged(Filled())};
   const Sample ragged = sample;
   ReturnPagesOf(sample);
@@ -98,7 +98,7 @@ TEST(SampleMemoryTest, LeavesMemoryOfOtherAllocatorsAndPointers) {
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(sample[1].flat<tstring>()(i), std::string(30, 'a'));
 }
 
-// What a drop frees is large, wherever the tensors themselves are.
+// Dropping frees the large part, wherever the tensor objects themselves are.
 TEST(SampleMemoryTest, ASampleIsWhereItsLargestPartIs) {
   const Tensor large = Filled(tensorflow::cpu_allocator(), 3 * kRegionBytes);
   const Tensor strings = Strings({"a", std::string(4 * kRegionBytes, 'b')});

@@ -1,4 +1,4 @@
-// Indices of TFRecord files, and reading by them.
+// Indices of TFRecord files, and reading records with them.
 #include "refurbish_tf/cc/sources/record_index.h"
 
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ std::string FileOf(const std::vector<std::string>& records) {
   return text;
 }
 
-// Files in memory, far away: what is read of them is counted.
+// Files in memory that simulate a remote file system. Counts reads.
 class FakeFiles : public FileAccess {
  public:
   struct File {
@@ -80,7 +80,7 @@ class FakeFiles : public FileAccess {
   int num_open = 0;
   int num_written = 0;
   int num_looks = 0;
-  // Until a file that is looked at is gone.
+  // The number of looks after which a file is gone.
   int looks_left = -1;
 
  private:
@@ -167,7 +167,7 @@ TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
       files.Put(paths.back(), FileOf(own));
       records.insert(records.end(), own.begin(), own.end());
     }
-    // Made, and then read where it was kept.
+    // The index is made, and the second time read from its file.
     for (int time = 0; time < 2; ++time) {
       absl::StatusOr<Index> index = Make(&files, paths);
       ASSERT_TRUE(index.ok()) << index.status();
@@ -237,7 +237,7 @@ TEST(RecordIndexTest, OnlyAWholeIndexOfThisFileIsTaken) {
     ++field;
     EXPECT_FALSE(FileIndex::Parse(right, other).has_value());
   }
-  // Torn, it is made anew; something else is not overwritten.
+  // A truncated index is made again; another file is not overwritten.
   files.files[kept]->text = right.substr(0, right.size() - 1);
   EXPECT_EQ((*Make(&files, {"d/a"}))->num_records(), 3);
   EXPECT_EQ(files.files[kept]->text, right);
@@ -250,7 +250,7 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   FakeFiles files;
   files.Put("d/a", FileOf({"one", "two", "three"}));
   const FileIdentity identity = files.files["d/a"]->identity;
-  // The same end, so its checksum and its size are right.
+  // The last record ends at the same offset, so checksum and size are right.
   FileIndex made_up;
   for (uint32_t length : {2, 4, 5}) made_up.Add(length);
   files.Put("d/.refurbish_tf/a.index", made_up.Serialize(identity));
@@ -260,7 +260,7 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 0).status()));
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 1).status()));
   EXPECT_EQ(*Read(&open, *index, 2), "three");
-  // With one record too few, or beyond the file's end, it is not taken.
+  // An index with too few records, or beyond the end of the file, is not used.
   FileIndex shorter, longer;
   for (uint32_t length : {3, 3}) shorter.Add(length);
   for (uint32_t length : {3, 3, 1 << 30}) longer.Add(length);
@@ -342,7 +342,7 @@ TEST(RecordIndexTest, WhereItCannotBeKept) {
 }
 
 TEST(RecordIndexTest, AFileThatVanishesMeanwhileIsSaidToHave) {
-  // When it was opened, and when it was read.
+  // It vanishes after it was opened, or after it was read.
   for (int looks : {0, 1}) {
     FakeFiles files;
     files.Put("d/a", FileOf({"one"}));
@@ -376,7 +376,7 @@ TEST(OpenFilesTest, AFileThatChangedIsAnError) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, i).status()));
   }
-  // One that is not open yet, and one that is gone.
+  // A file that is not open yet, and a file that is gone.
   OpenFiles others = NewOpenFiles();
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&others, *index, 0).status()));
   files.files.clear();
@@ -398,7 +398,7 @@ TEST(OpenFilesTest, ASlowFileSystemIsAskedNowAndThen) {
   EXPECT_EQ(files.num_looks, looks);
   files.Put("d/a", FileOf({"ONE", "TWO"}));
   EXPECT_EQ(*Read(&open, *index, 1), "two");
-  // An iterator that began since does not believe it.
+  // An iterator that began later checks the file again.
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, 1, 1050).status()));
   now = 1100;
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, 1).status()));
@@ -442,7 +442,7 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   const std::string pipe = directory + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
-  // Would wait for ever for somebody who writes.
+  // Opening the pipe would wait permanently for a writer.
   EXPECT_TRUE(absl::IsInvalidArgument(LocalFiles().Open(pipe).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(LocalFiles().Open(directory).status()));
   EXPECT_TRUE(absl::IsNotFound(LocalFiles().Open(directory + "/none").status()));
@@ -455,7 +455,7 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   EXPECT_EQ((*file)->Identity()->size, 4u);
   EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT", true).ok());
   EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
-  // Nothing is written through a link, but where that is wanted.
+  // Nothing is written through a link, unless requested.
   const std::string link = directory + "/link";
   ASSERT_EQ(symlink((directory + "/new").c_str(), link.c_str()), 0);
   EXPECT_TRUE(LocalFiles().IsLink("file://" + link));

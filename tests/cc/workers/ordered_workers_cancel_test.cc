@@ -1,5 +1,4 @@
-// Workers that are cancelled or destroyed at any moment: nothing begins or is handed out
-// afterwards. Uses std::thread.
+// Workers that are cancelled or destroyed at any moment: nothing begins or is handed out afterwards. Uses std::thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -37,7 +36,7 @@ TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
       Dawdle(Draw(random + 2, number));
       return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
     };
-    // At a random number of claims and somewhat later.
+    // At a random number of claims, or somewhat later.
     const int claims = random / 1600 % 60;
     std::thread canceller([&] {
       while (workers.num_claims() < claims) std::this_thread::yield();
@@ -103,7 +102,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerSleeps) {
           });
           workers.Cancel();
         });
-        // While all calls still wait at the gate.
+        // All calls still wait at the gate.
         EXPECT_EQ(workers.NextNumber(), kCancelled);
         canceller.join();
         ExpectStaysCancelled(&workers);
@@ -164,7 +163,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
           claims.Set(workers.num_claims());
           gate.Set(1);
         });
-        // Not the piece that it has just done.
+        // It does not return the piece that it has just run.
         EXPECT_EQ(workers.NextNumber(), kCancelled);
         canceller.join();
         ExpectStaysCancelled(&workers);
@@ -177,7 +176,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
   }
 }
 
-// It comes from within a call of its own, too.
+// A call may also cancel its own workers.
 TEST_F(OrderedWorkersTest, CancelledByACall) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));

@@ -1,5 +1,5 @@
-// How far the workers run ahead: as far as there is room, and no further. Uses std::thread.
-// ordered_workers_test.cc lists the kinds of workers.
+// The workers run ahead as far as there is room, and no further. Uses std::thread.
+// AllKinds() lists the kinds of workers.
 #include <algorithm>
 #include <cstdint>
 
@@ -20,7 +20,7 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
     workers.claim = [](int number) { return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
     int taken = 0;
     for (int round = 0; round < 10; ++round) {
-      // Enough to wake the threads, which then must use the room, and no more.
+      // Enough to wake the threads, which then must use exactly the free room.
       do {
         ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
@@ -33,7 +33,7 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
   }
 }
 
-// But there is always room for the calls, however large what they bring.
+// But there is always room for the calls, however large their results.
 TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 10;
@@ -62,7 +62,7 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
   }
 }
 
-// Four for each call, but no more than `max_large_bytes`.
+// Room for four pieces per call, but for no more than `max_large_bytes`.
 TEST_F(OrderedWorkersTest, LargePiecesHaveRoomForEveryCall) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 90;
@@ -76,7 +76,7 @@ TEST_F(OrderedWorkersTest, LargePiecesHaveRoomForEveryCall) {
     workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [](int) { return kBytes; };
     ASSERT_EQ(workers.NextNumber(), 0);
-    // It may have been taken when all room was used, or before.
+    // Piece 0 may have been taken when all room was used, or before.
     Await([&] { return workers.num_claims() >= room; });
     Await([&] { return workers.all_threads_asleep(); });
     ASSERT_LE(workers.num_claims(), room + 1);
@@ -129,7 +129,7 @@ TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
   }
 }
 
-// Pieces of more than half of the bytes are made in advance, too.
+// Pieces of more than half of the bytes are also made in advance.
 TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
   Options options = MakeOptions(/*max_calls=*/1, /*helps=*/true, true);
   options.max_bytes = 10;
@@ -155,11 +155,11 @@ TEST_F(OrderedWorkersTest, WhatIsDroppedTakesNoRoom) {
   EXPECT_EQ(workers.NextNumber(), 0);
   Await([&] { return workers.threads_asleep() == 1; });
   gate.Set(1);
-  // Nothing lies ready now, but for those that come after.
+  // Dropped pieces free their room, so the workers go on with the following pieces.
   Await([&] { return workers.num_runs() > 20; });
 }
 
-// Before any size is known no more is claimed than there may be calls.
+// Until a size is known, no more pieces are claimed than calls may run.
 TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
   Options options = MakeOptions(/*max_calls=*/2, /*helps=*/false, true);
   options.max_bytes = 100;
@@ -175,7 +175,7 @@ TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
   EXPECT_LE(workers.num_runs() - 1, 3) << "of 100 bytes each";
 }
 
-// While nothing lies ready all calls are under way, whatever room there is.
+// While nothing is ready, all calls run, regardless of room.
 TEST_F(OrderedWorkersTest, AllCallsAreUnderWayWhileNothingIsReady) {
   constexpr int kCalls = 6;
   Options options = MakeOptions(kCalls, /*helps=*/false, true);

@@ -1,4 +1,4 @@
-// For all kinds of workers: each piece comes once, and no wake-up is lost. Uses std::thread.
+// With all kinds of workers each piece comes once, and no wake-up is lost. Uses std::thread.
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
 
 TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
   constexpr int kPieces = 400;
-  // The last ones are all dropped, and there are long gaps before.
+  // The last pieces are all dropped, and there are long gaps before them.
   const auto is_dropped = [](int number) {
     return number >= kPieces - 50 || Draw(5, number) % 3 == 0 || Draw(6, number / 40) % 4 == 0;
   };
@@ -77,8 +77,7 @@ TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
   }
 }
 
-// As with a source whose length is not known: it is asked for more and more,
-// until it has ended.
+// As with a source of unknown length, which is read until it ends.
 TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
   for (const int pieces : {0, 1, 7, 200}) {
     Counter ended;
@@ -99,7 +98,7 @@ TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
   }
 }
 
-// At every tenth all before must have ended.
+// At every tenth piece all pieces before it must have ended.
 TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
   constexpr int kPieces = 300;
   Counter ended;
@@ -125,11 +124,11 @@ TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
   };
   workers.is_short = [](int number) { return Draw(43, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), expected);
-  // Not again and again: once for each that ended.
+  // At most once for each piece that ended.
   EXPECT_LE(workers.num_not_now(), kPieces);
 }
 
-// Nothing to do in advance, and no thread to do it.
+// There is nothing to do in advance, so no thread starts.
 TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   constexpr int kPieces = 500;
   Workers workers(options());
@@ -165,7 +164,7 @@ TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
   Counter begun;
   Workers workers(options());
   workers.claim = [&](int number) { return number == 3 * calls ? Claimed::kEnd : Claimed::kRun; };
-  // As many as may run at once wait for each other.
+  // The first calls, as many as may run at once, wait for each other.
   workers.run = [&](int number) {
     begun.Add(1);
     if (number < calls) Await([&] { return begun >= calls; });
@@ -179,8 +178,7 @@ TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
 TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
   for (const bool helps : {false, true}) {
     for (const Claimed claimed : {Claimed::kRun, Claimed::kFetch}) {
-      // Three that wait for each other; then one after the other, of which many
-      // threads could be had.
+      // Three calls that wait for each other; then one call after the other, although many threads would be allowed.
       Counter begun;
       Counter ended;
       Workers workers(MakeOptions(/*max_calls=*/500, helps, /*in_order=*/true));
@@ -201,7 +199,7 @@ TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
   }
 }
 
-// A little room, many threads, and a consumer that is now slow, now fast.
+// Little room, many threads, and a consumer that is sometimes slow, sometimes fast.
 TEST_P(AllWorkersTest, NoWakeUpIsLost) {
   constexpr int kPieces = 200;
   for (const size_t max_pieces : {1, 2, 3, 5}) {
@@ -216,7 +214,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         if (number == kPieces) return Claimed::kEnd;
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
-        // Sometimes one kind for long.
+        // Sometimes one kind for a long time.
         const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
         if (kind / 16 % 3 == 0) {
           ended.Add(1);
@@ -249,7 +247,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
   }
 }
 
-// At any moment: what is settled is done and comes next, and nothing is begun.
+// At any moment: settled pieces are done and come next, and nothing begins.
 TEST_P(AllWorkersTest, SettledAtAnyMoment) {
   constexpr int kPieces = 300;
   const uint64_t seed = 7;
@@ -274,13 +272,13 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
     Dawdle(Draw(seed + 3, number));
     EXPECT_EQ(workers.num_claims(), claims);
     workers.Resume();
-    // As they come, those that are made from now on may come first.
+    // Out of order, pieces made from now on may come first.
     for (const int next : options().in_order ? ready : std::vector<int>()) {
       EXPECT_EQ(number = workers.NextNumber(), next);
       results.push_back(number);
     }
   }
-  // Pieces that were claimed and not begun are dropped, and nothing else.
+  // Only pieces that were claimed and not begun are dropped.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
     const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;

@@ -1,4 +1,4 @@
-// What the tests of the ordered workers share.
+// Shared by the tests of the ordered workers.
 #pragma once
 
 #include <algorithm>
@@ -30,18 +30,17 @@ using Outcome = OrderedWorkers::Outcome;
 
 inline constexpr std::chrono::seconds kLimit(60);
 
-// What NextNumber() returns instead of a number.
+// Results of NextNumber() other than numbers.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
 
-// Relaxed, so that what is counted here orders nothing: the sanitizer would not
-// see what the workers themselves leave unordered.
+// Relaxed, so that counting orders nothing. Otherwise the sanitizer would miss races of the workers themselves.
 class Counter {
  public:
   int Add(int n) { return value_.fetch_add(n, std::memory_order_relaxed) + n; }
   void Set(int value) { value_.store(value, std::memory_order_relaxed); }
-  // Whether it was `from`, which it is no longer.
+  // Changes `from` to `to`. Returns whether the value was `from`.
   bool Change(int from, int to) { return value_.compare_exchange_strong(from, to, std::memory_order_relaxed); }
   operator int() const { return value_.load(std::memory_order_relaxed); }
 
@@ -49,7 +48,7 @@ class Counter {
   std::atomic<int> value_{0};
 };
 
-// What must come is waited for without limit: the watchdog is the limit.
+// Waits without a limit of its own; the watchdog is the limit.
 template <typename Condition>
 void Await(const Condition& condition) {
   while (!condition()) {
@@ -67,7 +66,7 @@ inline uint64_t Draw(uint64_t seed, int number) {
   return z;
 }
 
-// Work that takes sometimes no time and sometimes a little.
+// Work that sometimes takes no time and sometimes a little.
 inline void Dawdle(uint64_t random) {
   switch (random % 8) {
     case 0:
@@ -80,7 +79,7 @@ inline void Dawdle(uint64_t random) {
   }
 }
 
-// Nothing here is atomic: the sanitizer sees whether it is handed on safely.
+// Nothing here is atomic, so that the sanitizer checks that threads pass it on safely.
 struct NumberedPiece : OrderedWorkers::Piece {
   NumberedPiece(int number, Counter* alive, std::vector<int>* never_fetched)
       : number(number), alive(alive), never_fetched(never_fetched) {
@@ -102,8 +101,7 @@ struct NumberedPiece : OrderedWorkers::Piece {
   bool is_done = false;
 };
 
-// Workers whose work is what a test says. It checks what is promised at all
-// times.
+// Workers whose work is defined by a test. Checks the guarantees that always hold.
 class Workers : public OrderedWorkers::Work {
  public:
   explicit Workers(const Options& options) : options_(options) {
@@ -113,15 +111,14 @@ class Workers : public OrderedWorkers::Work {
 
   ~Workers() override { Stop(); }
 
-  // For pieces that are numbered in the order of the claims. A number for which
-  // kNotNow was said is asked for again.
+  // Pieces are numbered in the order of the claims. After kNotNow the same number is claimed again.
   std::function<Claimed(int)> claim;
   std::function<Outcome(int)> fetch = [](int) { return Outcome::kRun; };
   std::function<Outcome(int)> run = [](int) { return Outcome::kDone; };
   std::function<int64_t(int)> bytes = [](int) { return 1; };
   std::function<bool(int)> is_short = [](int) { return false; };
 
-  // The number of the next result, or why there is none.
+  // The number of the next result, or the reason why there is none.
   int NextNumber(int64_t* waited_nanos = nullptr) {
     std::unique_ptr<OrderedWorkers::Piece> piece;
     int64_t nanos = -1;
@@ -143,7 +140,7 @@ class Workers : public OrderedWorkers::Work {
     return taken.number;
   }
 
-  // What is left. The end must stay the end.
+  // The remaining results. The end must stay the end.
   std::vector<int> AllNumbers() {
     std::vector<int> numbers;
     int number;
@@ -154,7 +151,7 @@ class Workers : public OrderedWorkers::Work {
     return numbers;
   }
 
-  // The numbers of what comes next; nothing when cancelled.
+  // The numbers of the next results; none if cancelled.
   std::vector<int> Settle() {
     std::vector<const OrderedWorkers::Piece*> ready;
     if (!workers_->Settle(&ready)) return {};
@@ -174,7 +171,7 @@ class Workers : public OrderedWorkers::Work {
     is_cancelled_.Set(1);
   }
 
-  // Destroys them.
+  // Destroys the workers.
   void Stop() {
     if (workers_ == nullptr) return;
     workers_.reset();
@@ -188,19 +185,19 @@ class Workers : public OrderedWorkers::Work {
   int num_not_now() const { return num_not_now_; }
   int num_fetches() const { return num_fetches_; }
   int num_runs() const { return num_runs_; }
-  // Of Fetch and Run.
+  // Current calls of Fetch and Run.
   int calls() const { return calls_; }
   int consumer_calls() const { return consumer_calls_; }
   int alive() const { return alive_; }
-  // Those that are given up.
+  // Pieces that were given up.
   const std::vector<int>& never_fetched() const { return never_fetched_; }
   int threads_started() const { return threads_started_; }
   int threads_asleep() const { return threads_asleep_; }
-  // How often one of them has been woken.
+  // How often a thread has been woken.
   int wakes() const { return wakes_; }
   bool consumer_asleep() const { return consumer_asleep_ > 0; }
   bool all_threads_asleep() const { return threads_asleep_ == threads_started_; }
-  // Than the thread that asks; there must be some.
+  // All threads but the calling one; there must be some.
   bool all_others_asleep() const { return threads_asleep_ > 0 && threads_asleep_ == threads_started_ - !is_consumer(); }
   bool is_consumer() const { return std::this_thread::get_id() == consumer_; }
 
@@ -263,8 +260,7 @@ class Workers : public OrderedWorkers::Work {
     return bytes(done.number);
   }
 
-  // Is called under the lock: a thread that is counted as asleep waits, unless
-  // it has just been woken.
+  // Called under the lock. A thread that is counted as asleep waits, unless it has just been woken.
   void Sleeps(bool begins) override {
     Counter& asleep = is_consumer() ? consumer_asleep_ : threads_asleep_;
     if (!begins && !is_consumer()) wakes_.Add(1);
@@ -313,14 +309,14 @@ class Workers : public OrderedWorkers::Work {
   Counter threads_asleep_;
   Counter consumer_asleep_;
   Counter wakes_;
-  // Not atomic, as those for which two calls at once are forbidden.
+  // Not atomic: only used by calls that must not overlap.
   bool claims_ended_ = false;
   int last_fetched_ = -1;
   std::vector<int> never_fetched_;
   std::unique_ptr<OrderedWorkers> workers_;
 };
 
-// Most of what can go wrong here is that all wait for ever.
+// Most errors here are deadlocks.
 class Watchdog {
  public:
   Watchdog() : thread_([this] { Watch(); }) {}
@@ -337,7 +333,7 @@ class Watchdog {
  private:
   void Watch() {
     std::unique_lock<std::mutex> lock(mu_);
-    // The clock of the system: older sanitizers do not know waits by another.
+    // The system clock, because older sanitizers do not support waits with other clocks.
     const auto end = std::chrono::system_clock::now() + kLimit;
     if (over_.wait_until(lock, end, [this] { return is_over_; })) return;
     const testing::TestInfo* const test = testing::UnitTest::GetInstance()->current_test_info();
@@ -370,7 +366,7 @@ inline std::vector<int> UpTo(int count) {
   return numbers;
 }
 
-// All kinds of workers: max_calls, whether the consumer helps, and in order.
+// All kinds of workers, by max_calls, whether the consumer helps, and whether results are in order.
 class AllWorkersTest : public testing::TestWithParam<std::tuple<int, bool, bool>> {
  protected:
   Options options() const {

@@ -1,5 +1,4 @@
-// Who waits for what: threads, consumer and input are never idle without need, and nobody is woken
-// in vain. Uses std::thread.
+// Threads, consumer and input are never idle needlessly, and no thread is woken in vain. Uses std::thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -18,7 +17,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
   constexpr int kPieces = 500;
   for (const bool helps : {false, true}) {
     Counter gate;
-    Counter blocked;  // Its number and one.
+    Counter blocked;  // The number of the blocked piece, plus one.
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/false));
     workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kRun; };
     workers.run = [&](int number) {
@@ -41,7 +40,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
   }
 }
 
-// Many that are short are claimed at once, and none of them with one that is not.
+// Many short pieces are claimed at once, but never together with a long one.
 TEST_F(OrderedWorkersTest, ALongPieceHoldsUpNoneThatIsShort) {
   constexpr int kPieces = 1200, kLong = 1000;
   for (const bool by_fetch : {false, true}) {
@@ -62,7 +61,7 @@ TEST_F(OrderedWorkersTest, ALongPieceHoldsUpNoneThatIsShort) {
   }
 }
 
-// What was fetched is run while the next is fetched, though all others sleep.
+// A fetched piece runs while the next one is fetched, although all other threads sleep.
 TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true));
@@ -81,7 +80,7 @@ TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
   }
 }
 
-// One that waits in order lets the others be done meanwhile.
+// While a piece is waited for in order, the others run.
 TEST_F(OrderedWorkersTest, ABlockedPieceIsWaitedForInOrder) {
   constexpr int kPieces = 16;
   for (const bool helps : {false, true}) {
@@ -128,7 +127,7 @@ TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, in_order));
     workers.claim = [](int number) { return number == 8 ? Claimed::kEnd : Claimed::kRun; };
-    // The first piece of the thread lasts until the consumer has done three.
+    // The first piece of the thread lasts until the consumer has run three.
     workers.run = [&](int) {
       if (workers.is_consumer()) {
         Await([&] { return workers.num_runs() > workers.consumer_calls(); });
@@ -155,7 +154,7 @@ TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
     };
     Counter begun;
     workers.run = [&](int number) {
-      // They must be woken again, all of them.
+      // All threads must be woken again.
       if (number >= kPieces && number < kPieces + options.max_calls) {
         begun.Add(1);
         Await([&] { return begun == options.max_calls; });
@@ -169,7 +168,7 @@ TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
       ASSERT_EQ(workers.NextNumber(), i);
       ASSERT_EQ(workers.num_claims(), i + 1);
     }
-    // Each may have been woken before and not have got to it.
+    // Each may have been woken before, and not have run yet.
     EXPECT_LE(workers.wakes(), wakes + workers.threads_started());
     for (int i = kPieces; i < kPieces + 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.NextNumber(), kEnd);
@@ -186,7 +185,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
       Workers workers(options);
       workers.claim = [](int) { return Claimed::kRun; };
       workers.run = [&](int number) {
-        // For all threads to have started.
+        // Makes sure that all threads have started.
         begun.Add(1);
         if (number < options.max_calls) {
           Await([&] { return begun >= options.max_calls; });
@@ -197,11 +196,10 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
       const auto take = [&] {
         ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
-        // One that is woken needs time to show itself.
+        // A woken thread needs time to be counted.
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       };
-      // Those who have not slept yet cannot have been woken. From then on all
-      // are woken together, once in a round.
+      // Threads that have not slept yet cannot have been woken. From then on all are woken together, once per round.
       take();
       for (int round = 0; round < 5; ++round) {
         const int threads = workers.threads_started();
@@ -222,7 +220,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
   }
 }
 
-// Results would lie ready while it does one.
+// Otherwise results would be ready while the consumer runs a long piece.
 TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
   constexpr int kCalls = 3;
   for (const bool is_long : {false, true}) {
@@ -255,7 +253,7 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
       };
       workers.run = [&](int number) {
         if (number == 1) {
-          // So another one must have been woken, too.
+          // So another thread must also have been woken.
           Await([&] { return workers.num_runs() == 3; });
         }
         if (number > 0) return Outcome::kDone;
@@ -271,8 +269,7 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
   }
 }
 
-// Work that breaks its contract ends in an error, behind what was done before, and
-// not in a consumer that asks for ever.
+// Work that breaks its contract ends in an error after the earlier results, not in a consumer that polls forever.
 TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
   for (const int max_calls : {0, 1, 3}) {
     for (const Claimed claimed : {Claimed::kDone, Claimed::kRun}) {
@@ -287,7 +284,7 @@ TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
   }
 }
 
-// The end may come to light while the consumer sleeps, by what is dropped.
+// Dropped pieces may reveal the end while the consumer sleeps.
 TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
   for (const bool in_order : {false, true}) {
     Counter ended;
@@ -296,7 +293,7 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
       ended.Set(number == 2);
       return ended ? Claimed::kEnd : Claimed::kRun;
     };
-    // The one at its place is dropped when there is nothing else any more.
+    // The piece at the consumer's place is dropped when nothing else is left.
     workers.run = [&](int number) {
       Await([&] { return workers.consumer_asleep() && (number == 1 || ended); });
       return Outcome::kDropped;
@@ -327,7 +324,7 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongAResultWasNotReady) {
   EXPECT_EQ(waited, 0);
 }
 
-// The input does not lie idle while the only thread runs and the consumer sleeps.
+// The input is not idle while the only thread runs and the consumer sleeps.
 TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, true));
   workers.claim = [](int) { return Claimed::kFetch; };
@@ -343,7 +340,7 @@ TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Counter thread_runs;
   workers.run = [&](int number) {
     if (workers.is_consumer()) {
-      // Until the thread has fetched or is at it.
+      // Until the thread has fetched or is fetching.
       if (workers.num_fetches() == 1) Await([&] { return workers.num_fetches() > 1; });
       return Outcome::kDone;
     }

@@ -1,6 +1,5 @@
-// The op of `decode_random_resized_crop` and `decode`. Of a JPEG file it
-// decodes only the window that is needed; TensorFlow's `DecodeImage` decodes
-// other files whole.
+// The op of `decode_random_resized_crop` and `decode`: it decodes only a window
+// of a JPEG file; TensorFlow's `DecodeImage` decodes other files whole.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -168,8 +167,7 @@ class DecodeResizedOp : public OpKernel {
     }
   }
 
-  // Does to a canvas, of the size of the upright image, what is done to the
-  // image.
+  // Does to a canvas of the upright image's size what is done to the image.
   void Move(const int32_t* draws, Canvas* canvas) const {
     const ImageSize size = canvas->size();
     const Resizing resizing = *layer().ResizingOf(draws, size);

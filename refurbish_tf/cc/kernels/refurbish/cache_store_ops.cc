@@ -202,7 +202,7 @@ REFURBISH_TF_KERNEL("CacheStorePut", StoreOp<PutSample>);
 REFURBISH_TF_KERNEL("CacheStoreRemove", StoreOp<RemoveSample>);
 REFURBISH_TF_KERNEL("CacheStoreContains", StoreOp<ContainsSample>);
 REFURBISH_TF_KERNEL("CacheStoreClear", StoreOp<ClearStore>);
-REFURBISH_TF_KERNEL("SampleMapStats", StoreOp<StoreStats>);
+REFURBISH_TF_KERNEL("CacheStoreStats", StoreOp<StoreStats>);
 REFURBISH_TF_KERNEL("CacheStoreJobs", StoreOp<LivingJobs>);
 
 }  // namespace

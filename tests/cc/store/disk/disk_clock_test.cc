@@ -1,5 +1,5 @@
-// Rounds in which the machine's clock jumps and jobs that have claimed samples die: a claim keeps a
-// sample from the other jobs while its job lives, and only for a limited time.
+// Rounds in which the machine's clock jumps and jobs that have claimed samples die: a claim keeps a sample from the
+// other jobs while its job lives, and only for a limited time.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 namespace refurbish_tf {
 namespace {
 
-// As the store has it, which says why.
+// The same as in the store, which explains it.
 constexpr uint64_t kClaimSeconds = 10;
 
 class JumpingClock : public StoreEnv {
@@ -30,7 +30,7 @@ class JumpingClock : public StoreEnv {
   const uint64_t* const now_;
 };
 
-// A job in this process, or in one of its own, which can be killed.
+// A job in this process, or in a separate process that can be killed.
 class ClaimingJob {
  public:
   struct Request {
@@ -52,7 +52,7 @@ class ClaimingJob {
 
 class ClaimingProcess {
  public:
-  // To be made before there are threads. `fork` returns the process of a body.
+  // Must be made before there are threads. `fork` runs a body in a new process, which it returns.
   template <class Fork>
   ClaimingProcess(const Fork& fork, const std::string& path, StoreEnv* env) {
     int requests[2], answers[2];
@@ -80,7 +80,7 @@ class ClaimingProcess {
     return Answer() != 0;
   }
   pid_t process() const { return process_; }
-  // Closed, it ends.
+  // Closing the pipes ends the process.
   void Close() {
     close(requests_);
     close(answers_);
@@ -119,7 +119,7 @@ TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
       uint64_t at;
     };
     std::map<uint64_t, Claimed> claimed;
-    // Not more than after which the seconds of a claim repeat themselves.
+    // The clock must not advance so far that the seconds stored in a claim repeat.
     const uint64_t begin = *now;
     for (int step = 0; step < 4 * kSteps; ++step) {
       switch (random() % 32) {
@@ -134,7 +134,7 @@ TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
         case 4:
           *now += random() % 4;
           break;
-        case 5:  // One dies, and another one may take its place.
+        case 5:  // A job dies, and a new one may replace it.
           if (random() % 8 == 0 && !processes.empty()) {
             const auto process = processes.begin();
             kill(process->second->process(), SIGKILL);
@@ -164,7 +164,7 @@ TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
         }
       }
     }
-    // All of them: the later ones have the pipes of the earlier ones open, too.
+    // Closes all pipes first, because later processes also have the pipes of earlier ones open.
     for (auto& [number, process] : processes) process->Close();
     for (auto& [number, process] : processes) {
       EXPECT_EQ(Join(process->process()), 0);

@@ -1,4 +1,4 @@
-// Whatever happens to the files or the disk: a sample comes out of the store right or not at all.
+// Whatever happens to the files or the disk, a sample from the store is right or absent.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -25,20 +25,20 @@ namespace fs = std::filesystem;
 // A small store, damaged in one place at a time.
 class DiskDamageTest : public StoreDirectoryTest {
  protected:
-  // Of the index, the rest of which is 0.
+  // The rest of the index is zeros.
   static constexpr size_t kIndexBytes = 4096;
   static constexpr Generation kGeneration = 5;
   static constexpr uint64_t kAbsent = 3;  // Never put.
   static constexpr uint64_t kLarge = 5;
   static constexpr uint64_t kSamples = 8;
-  // From one bit or length to the next, and in the midst of large files. Opening a store is dear to the sanitizers, so
-  // that of the exhaustive run's builds the plain one sees each bit, the other one each byte with one bit damaged.
+  // The steps between tested bits or lengths, and within large files. Opening a store is slow with sanitizers, so in
+  // the exhaustive run only the plain build tests each bit; the other builds test one bit of each byte.
   const size_t kStep = Rounds(0) == 0 ? 41 : Rounds(0) < 100 ? 7 : 1;
   const size_t kLargeStep = Rounds(0) == 0 ? 10'007 : 509;
 
   static size_t Size(uint64_t index) { return index == kLarge ? kLargeRecord : 8 * index; }
 
-  // In memory, as thousands of stores are made.
+  // In memory, because thousands of stores are made.
   DiskDamageTest() : StoreDirectoryTest(InMemory()) {
     auto store = Open();
     for (uint64_t i = 0; i < kSamples - 1; ++i) {
@@ -64,7 +64,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     return "none";
   }
 
-  // Makes the files what they were.
+  // Restores the files.
   void Restore() {
     for (const auto& entry : fs::directory_iterator(directory_)) {
       if (files_.count(entry.path().filename()) == 0) fs::remove(entry.path());
@@ -78,8 +78,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     }
   }
 
-  // Without the settings file the origin of the samples is unknown: nothing is changed, and the error says
-  // what to do.
+  // Without the settings file the origin of the samples is unknown: nothing is changed, and the error says what to do.
   void ExpectRefused(const std::string& damage) {
     const auto before = ReadFiles(directory_);
     const absl::Status status = DiskStore::Open(directory_, {}).status();
@@ -98,11 +97,10 @@ class DiskDamageTest : public StoreDirectoryTest {
     for (uint64_t i = 0; i < kSamples; ++i) EXPECT_EQ(Get(*store, i), "absent");
   }
 
-  // Opens the store, after files were damaged, and looks at everything. Returns
-  // how many samples are there.
+  // Opens the store after files were damaged, and checks everything. Returns the number of samples present.
   int Examine(const std::string& damage) {
     DiskStoreOptions options;
-    // Has no thread and no ring to be made each time.
+    // Needs no thread and no ring, which would be made for each store.
     options.read_queue = ReadQueue::Create(1);
     auto opened = DiskStore::Open(directory_, std::move(options));
     EXPECT_TRUE(opened.ok()) << damage << ": " << opened.status().ToString();
@@ -117,10 +115,10 @@ class DiskDamageTest : public StoreDirectoryTest {
       EXPECT_EQ(content, Content(i, kGeneration, Size(i))) << damage;
       EXPECT_EQ(store.StoredGeneration(i), kGeneration) << damage;
     }
-    // A damaged word may be counted until it is looked up for what it says.
+    // A damaged word may be counted until its sample is looked up.
     EXPECT_GE(store.Stats().store.entries, present) << damage;
     EXPECT_LE(store.Stats().store.entries, present + 1) << damage;
-    // And goes on.
+    // The store goes on.
     for (uint64_t i = 0; i < kSamples; ++i) {
       const Generation generation = kGeneration + 1;
       const std::string content = Content(i, generation, 100);
@@ -148,7 +146,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     if (name == "store") {
       ExpectRefused(damage);
     } else {
-      // One bit is of one record.
+      // One damaged bit costs at most two samples.
       ASSERT_GE(Examine(damage), static_cast<int>(kSamples) - 3);
     }
     ASSERT_FALSE(HasFailure());
@@ -168,7 +166,7 @@ class DiskDamageTest : public StoreDirectoryTest {
 
   std::map<std::string, std::string> files_;
   size_t index_size_ = 0;
-  const Quiet quiet_;  // Warnings of damage are no news here.
+  const Quiet quiet_;  // Hides warnings of damage.
 };
 
 TEST_F(DiskDamageTest, UndamagedAllIsThere) {
@@ -182,13 +180,13 @@ TEST_F(DiskDamageTest, EveryBitOfTheSettings) {
   }
 }
 
-// Counts, epochs, and jobs.
+// Bits of counts, epochs and jobs.
 TEST_F(DiskDamageTest, EveryBitOfTheState) {
   for (size_t bit = 0; bit < 64 * 6; bit += kStep) FlipAndExamine("state", bit);
   FlipAndExamine("state", 8 * files_["state"].size() - 1);
 }
 
-// Of the words that are set and of some that are not.
+// Bits of the words that are set, and of some that are not.
 TEST_F(DiskDamageTest, EveryBitOfTheIndex) {
   for (size_t bit = 0; bit < 64 * kSamples; bit += kStep) {
     FlipAndExamine("index", bit);
@@ -212,7 +210,7 @@ TEST_F(DiskDamageTest, BitsOfALargeRecord) {
 
 TEST_F(DiskDamageTest, EveryLength) {
   for (const auto& [name, contents] : files_) {
-    // Of which the rest is like that.
+    // The rest of a long file is uniform.
     const bool coarse = contents.size() > 1'000;
     for (size_t size = 0; size < contents.size(); size += !coarse || size < 64 ? kStep : kLargeStep) {
       TruncateAndExamine(name, size);
@@ -233,12 +231,12 @@ TEST_F(DiskDamageTest, MissingFiles) {
   }
 }
 
-// Records that another sample's word points to, and records of another generation.
+// Words that point to the records of other samples, and records of another generation.
 TEST_F(DiskDamageTest, WordsThatPointToOthersRecords) {
   Restore();
   std::string index = files_["index"];
   std::swap_ranges(&index[8 * 1], &index[8 * 2], &index[8 * 2]);
-  // Nor does the other one lose its space by that.
+  // A second word that points to a record must not cost the record its space.
   std::memcpy(&index[8 * kAbsent], &index[8 * kLarge], 8);
   const int fd = open(Path("index").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(pwrite(fd, index.data(), 128, 0), 128);

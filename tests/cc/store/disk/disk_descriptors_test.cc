@@ -1,5 +1,4 @@
-// However many segments there are, the number of open files is bounded. Lowers the limit of the
-// process.
+// The number of open files is bounded, however many segments there are. Lowers the limit of the process.
 #include <sys/resource.h>
 
 #include <cstdint>
@@ -28,7 +27,7 @@ TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit lower = {400, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
-  // By its own process, and by one that adopts them.
+  // For the store that writes the segments, and for a later one that adopts them.
   for (const Generation generation : {0, 1}) {
     DiskStoreOptions options;
     options.small_segment = 4 << 10;  // One for each sample.
@@ -46,7 +45,7 @@ TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
     for (uint64_t i = 0; i < kSamples; ++i) {
       EXPECT_EQ(Get(*store, i), Content(i, generation, kSize)) << i;
     }
-    // All segments are its own: none that is dead stays.
+    // All segments belong to this store, so no dead segment stays.
     store->Compact();
     EXPECT_LT(store->Stats().segments, int64_t{2 * kSamples});
     EXPECT_EQ(store->Stats().failed_writes, 0);

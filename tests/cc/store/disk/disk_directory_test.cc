@@ -1,5 +1,5 @@
-// Directories that are not a cache store are refused and left as they are, and killed processes
-// leave no damage in a store.
+// Directories that are not a cache store are refused and left unchanged, and killed processes leave no damage in a
+// store.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,8 +112,8 @@ TEST_F(DiskDirectoryTest, IsForTheUserAlone) {
 
 // Processes that are killed --------------------------------------------------
 
-// Two processes at a time put, get and remove, and are killed. What they had
-// flushed before, as they said through a pipe, is there.
+// Two processes at a time put, get and remove, and are killed. Samples that they had flushed, which they report through
+// a pipe, are there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
   constexpr uint64_t kSamples = 64;
   const int rounds = Rounds(6);
@@ -127,7 +127,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
     options.read_queue = ReadQueue::Create(2);
     return options;
   };
-  // Looks at all samples. The generation of each, or the first wrong sample.
+  // Checks all samples. Returns the generation of each, or the first wrong sample.
   const auto examine = [&](DiskStore& store, std::map<uint64_t, Generation>* found) {
     for (uint64_t i = 0; i < kSamples; ++i) {
       RecordBuffer record;
@@ -179,7 +179,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
       close(fds[i][1]);
     }
     for (int i = 0; i < 2; ++i) {
-      // In the midst of something, after so many flushes.
+      // Killed during some operation, after a random number of flushes.
       for (int k = random() % 12; k >= 0; --k) {
         Flushed flushed;
         ASSERT_EQ(read(fds[i][0], &flushed, sizeof(flushed)), static_cast<ssize_t>(sizeof(flushed)));
@@ -208,8 +208,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
   EXPECT_LE(most_segments, 16);
 }
 
-// A process that dies while it makes the store leaves nothing that another one
-// minds.
+// A process that dies while it makes the store leaves nothing that disturbs others.
 TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
   for (int round = 0; round < Rounds(6); ++round) {
     fs::remove_all(directory_);

@@ -1,6 +1,5 @@
-// Rounds in which the files of a store are damaged and replaced, and its disk is full
-// (disk_fuzz_testing.h). Each user has a store object of its own; threads that share one are in
-// disk_store_races_test.cc, for the thread sanitizer.
+// Rounds in which the files of a store are damaged and replaced, and its disk is full (disk_fuzz_testing.h). Each user
+// has its own store object; threads that share one are in disk_store_races_test.cc, for the thread sanitizer.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -31,7 +30,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> Names(const std::string& directory) {
   std::vector<std::string> names;
-  std::error_code error;  // They come and go.
+  std::error_code error;  // Files come and go.
   for (fs::directory_iterator entry(directory, error), end; entry != end; entry.increment(error)) {
     names.push_back(entry->path().filename());
   }
@@ -41,7 +40,7 @@ std::vector<std::string> Names(const std::string& directory) {
 
 constexpr off_t kHuge = off_t{1} << 30;
 
-// What tools and people do to files; they may have an older copy.
+// Damages files as tools and people do, who may have an older copy.
 class Injury {
  public:
   explicit Injury(std::string directory) : directory_(std::move(directory)) {}
@@ -52,11 +51,11 @@ class Injury {
     const std::string& name = names[random() % names.size()];
     const std::string path = directory_ + "/" + name;
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return;  // Just deleted.
+    if (fd < 0) return;  // Deleted in the meantime.
     struct stat status;
     fstat(fd, &status);
     const off_t size = std::max<off_t>(status.st_size, 1);
-    // Most of what is in the index is at its beginning.
+    // Most data of the index is at its beginning.
     const off_t offset = random() % (random() % 2 == 0 ? size : std::min<off_t>(size, 500));
     std::string bytes(random() % 2'000, '\0');
     switch (random() % 11) {
@@ -64,7 +63,8 @@ class Injury {
         EXPECT_EQ(ftruncate(fd, random() % 2 == 0 ? 0 : offset), 0);
         break;
       case 1: {
-        // The index is as long as the highest sample wants it. What looks through others takes as long as they are.
+        // Not for the index, whose length depends on the highest sample. Scanning a file takes time in proportion to
+        // its length.
         const bool may_be_huge = Rounds(0) > 0 && name != "index" && name != "claims";
         EXPECT_EQ(ftruncate(fd, size + random() % (uint64_t{1} << (may_be_huge ? 40 : 21))), 0);
         break;
@@ -81,7 +81,7 @@ class Injury {
       case 5:
         unlink(path.c_str());
         break;
-      case 6: {  // mv, of two at once, but no huge file for the index.
+      case 6: {  // Two mv at once, but never a huge file as the index.
         const std::string other = directory_ + "/" + names[random() % names.size()];
         std::error_code error;
         if (size < kHuge && static_cast<off_t>(fs::file_size(other, error)) < kHuge) {
@@ -112,7 +112,7 @@ class Injury {
   }
 
  private:
-  // As it was, or as it is now.
+  // An earlier copy of the file, or its current contents.
   const std::string& Copy(const std::string& name) {
     const auto found = copies_.find(name);
     if (found != copies_.end()) return found->second;
@@ -135,8 +135,7 @@ TEST_F(DiskFuzzTest, FilesThatAreInjuredWhileTheyAreOpen) {
   });
 }
 
-// Puts something that is none of the store's files where one of them is, or may
-// come to be.
+// Puts something foreign in the place of one of the store's files, or where one may be created.
 class Planter {
  public:
   Planter(std::string directory, std::string victims)
@@ -148,7 +147,7 @@ class Planter {
       names.push_back(name);
     }
     const std::string path = directory_ + "/" + names[random() % names.size()];
-    std::error_code error;  // Others do so, too.
+    std::error_code error;  // Others remove files at the same time.
     fs::remove_all(path, error);
     switch (random() % 8) {
       case 0:
@@ -195,7 +194,7 @@ TEST_F(DiskFuzzTest, PlantedLinksAndPipes) {
     Use(random, &StoreEnv::Default(), plant);
     EXPECT_EQ(ReadStartOf(victims + "/file"), content);
     EXPECT_EQ(Names(victims), std::vector<std::string>({"file"}));
-    // As it says that one should.
+    // Removes foreign files, as the error says.
     for (const std::string& name : Names(store_)) {
       const fs::path path = store_ + "/" + name;
       if (!fs::is_regular_file(fs::symlink_status(path)) || fs::hard_link_count(path) > 1) {
@@ -210,8 +209,7 @@ TEST_F(DiskFuzzTest, PlantedLinksAndPipes) {
 
 // A full disk ----------------------------------------------------------------
 
-// Where files cannot grow at times, of which a part is written before that is
-// found out.
+// Sometimes files cannot grow. A part of the data is written before the failure.
 class FullDiskEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -242,7 +240,7 @@ TEST_F(DiskFuzzTest, ADiskThatIsFullAndEmptyAgain) {
         random, &env, [&](Random& random) { env.is_full = random() % 2 == 0; },
         [&](User& first, User& second) {
           env.is_full = false;
-          // Whoever was refused is not now.
+          // Users that were refused before are not refused now.
           for (User* user : {&first, &second}) {
             if (user->store() == nullptr) user->Run();
             ASSERT_NE(user->store(), nullptr);
@@ -254,9 +252,8 @@ TEST_F(DiskFuzzTest, ADiskThatIsFullAndEmptyAgain) {
   });
 }
 
-// A file system of our own, where we may have one, gone with the process. Holes
-// are made in the mapped files, too: to touch one when the disk is full is what
-// kills a process.
+// A file system of our own, if permitted, which ends with the process. The mapped files also get holes, because
+// touching one when the disk is full kills a process.
 TEST_F(DiskFuzzTest, ARealDiskThatIsFullAndEmptyAgain) {
   const std::string disk = directory_ + "/round";
   RunRounds([&](Random& random) {

@@ -1,6 +1,5 @@
-// Rounds of random operations of jobs on a store, while somebody damages its files, its disk or its
-// clock. In every case what comes out of the store is right, nobody waits for ever, nobody dies,
-// and the store works afterwards.
+// Rounds of random operations of jobs on a store, while its files, its disk or its clock are damaged. In every case the
+// samples from the store are right, nothing deadlocks or crashes, and the store works afterwards.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +33,7 @@ inline constexpr int kSteps = 120;
 inline constexpr unsigned kLongestRound = 60;
 inline constexpr int kSkipped = 77;
 
-// The last one is in another part of the index.
+// The last sample is in another part of the index.
 inline constexpr uint64_t kSamples = 40;
 inline uint64_t IndexOf(uint64_t sample) { return sample < kSamples - 1 ? sample : 70'001; }
 
@@ -51,7 +50,7 @@ inline PutResult PutContent(DiskStore& store, uint64_t index, Generation generat
   return store.Put(index, generation, &part, 1);
 }
 
-// Some files are longer than memory.
+// Reads only the start, because some files are longer than memory.
 inline std::string ReadStartOf(const std::string& path) {
   std::string text(2 << 20, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -73,7 +72,7 @@ inline absl::StatusOr<std::unique_ptr<DiskStore>> OpenStore(const std::string& p
   return DiskStore::Open(path, std::move(options));
 }
 
-// Each sample is put once more, and all of them are found, by all.
+// Puts each sample once more. All stores must find all samples.
 inline void ExpectWorks(const std::vector<DiskStore*>& stores) {
   for (DiskStore* store : stores) store->Flush();
   for (uint64_t sample = 0; sample < kSamples; ++sample) {
@@ -93,7 +92,7 @@ inline void ExpectWorks(const std::vector<DiskStore*>& stores) {
   EXPECT_EQ(stores[0]->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
 }
 
-// Nobody has it open. It may have to begin anew.
+// Opens a store that nobody else has open. It may have to be overwritten.
 inline void ExpectWorksAnew(const std::string& path) {
   StoreEnv* const env = &StoreEnv::Default();
   auto store = OpenStore(path, env);
@@ -102,7 +101,7 @@ inline void ExpectWorksAnew(const std::string& path) {
     store = OpenStore(path, env, /*overwrite=*/true);
   }
   ASSERT_TRUE(store.ok()) << store.status().ToString();
-  // Words may be damaged that say a sample is newer than it can be.
+  // Damaged words may claim impossibly new generations; `Verify` removes them.
   (*store)->Verify();
   EXPECT_EQ((*store)->Verify().second, 0);
   ExpectWorks({store->get()});
@@ -114,8 +113,7 @@ inline void ExpectWorksAnew(const std::string& path) {
   EXPECT_TRUE((*store)->Join().ok());
 }
 
-// One of those who use a store, in a thread of its own: as an epoch does, and as
-// people do by hand.
+// A user of a store, in its own thread, with the operations of an epoch and those that people use by hand.
 class User {
  public:
   User(std::string path, StoreEnv* env, uint32_t seed, Harm harm)
@@ -144,7 +142,7 @@ class User {
     store_.reset();
   }
 
-  // Others may have it open. It may be refused.
+  // Others may have the store open, and opening may be refused.
   void OpenAnew() {
     Close();
     auto store = OpenStore(path_, env_);
@@ -216,7 +214,7 @@ class User {
         store_->Stats();
         break;
       case 11:
-        // Writes the file of the settings, if it is there.
+        // Writes the settings file, if it exists.
         (void)store_->Agree({{"setting" + std::to_string(random_() % 1'000), "1"}});
         break;
       case 12:
@@ -240,11 +238,10 @@ class User {
 
 class DiskFuzzTest : public StoreDirectoryTest {
  protected:
-  // In memory, as hundreds of stores are made.
+  // In memory, because hundreds of stores are made.
   DiskFuzzTest() : StoreDirectoryTest(InMemory()), store_(directory_ + "/round/store") {}
 
-  // Each round is a process of its own, which dies rather than to hang. It finds
-  // an empty directory `round`.
+  // Each round is a separate process, which dies instead of hanging, and begins with an empty directory `round`.
   void RunRounds(const std::function<void(Random&)>& round) {
     const int rounds = Rounds(2);
     const std::string said = directory_ + "/said";
@@ -269,8 +266,8 @@ class DiskFuzzTest : public StoreDirectoryTest {
     }
   }
 
-  // Two users, each in a thread, and in some rounds one in another process, which
-  // may be killed. Then the two may do something more.
+  // Runs two users, each in a thread, and in some rounds a third in another process, which may be killed. Then calls
+  // `then` with the two users.
   void Use(Random& random, StoreEnv* env, const Harm& harm, const std::function<void(User&, User&)>& then = nullptr) {
     pid_t other = 0;
     const uint32_t seed = random();

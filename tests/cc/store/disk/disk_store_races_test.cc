@@ -1,5 +1,5 @@
-// Races and failures of the cache store on disk: what others do to it between two steps, failing
-// system calls, and everything at once. Uses std::thread.
+// Races and failures of the cache store on disk: changes by others between two steps, failing system calls, and
+// everything at once. Uses std::thread.
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ namespace {
 
 using DiskStoreTest = StoreDirectoryTest;
 
-// Reads that fail when they are told to.
+// Reads that fail on demand.
 class FaultyReadQueue : public ReadQueue {
  public:
   explicit FaultyReadQueue(const std::atomic<bool>* failing) : queue_(ReadQueue::Create(8)), failing_(failing) {}
@@ -44,8 +44,7 @@ class FaultyReadQueue : public ReadQueue {
   const std::atomic<bool>* const failing_;
 };
 
-// A system in which something happens, once, before a write or before a file is
-// locked: what another process may do at that moment.
+// Runs a function once before a write, or before a file is locked or opened, as another process may do at that moment.
 class HookedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -61,7 +60,7 @@ class HookedEnv : public StoreEnv {
     return StoreEnv::TryLock(fd, byte);
   }
 
-  // Set while the writer does nothing.
+  // Must be set while the writer is idle.
   std::function<void()> before_write;
   std::function<void()> before_lock;
   std::function<void()> before_open;
@@ -74,7 +73,7 @@ class HookedEnv : public StoreEnv {
   }
 };
 
-// What comes between ---------------------------------------------------------
+// Changes by others between two steps ----------------------------------------
 
 TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   for (const size_t size : {300, 30'000}) {
@@ -90,7 +89,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
       before_read = nullptr;
       Put(*other, 1, 2, Content(1, 2, size));
       other->Flush();
-      // Deletes the segment of the old one.
+      // Deletes the segment of the old record.
       other->Put(2, 0, nullptr, 0);
       other->Flush();
       other->Compact();
@@ -103,7 +102,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   }
 }
 
-// Those who claim hold locks that all wait for.
+// Claims hold locks that all threads need, so `Want` must not touch the disk.
 TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   {
     auto other = Open();
@@ -129,7 +128,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   EXPECT_EQ(ahead.Room(), room - 10);
   std::thread starting([&] { ahead.Start(); });
   opening.get_future().wait();
-  // While a file is being opened nothing else waits.
+  // Nothing else waits while a file is being opened.
   for (uint64_t i = 10; i < 20; ++i) {
     EXPECT_TRUE(store->Contains(i, AtLeast(1)));
     want(i);
@@ -141,7 +140,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   go_on.set_value();
   starting.join();
   EXPECT_GT(reads, 0);
-  // They were all read by who started the first of them.
+  // The thread that started the first read has read all of them.
   before_read = nullptr;
   for (uint64_t i = 0; i < 20; ++i) {
     RecordBuffer record;
@@ -152,7 +151,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   EXPECT_EQ(ahead.Room(), room);
 }
 
-// Of what is written by others between the look and the leap.
+// Others write or remove the sample between compaction's look-up and its write.
 TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
   constexpr size_t kSize = 3'000;
   for (const bool removed : {false, true}) {
@@ -164,8 +163,7 @@ TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
     options.write_buffer = 16 << 10;
     options.env = &env;
     auto store = Open(std::move(options));
-    // A few segments, too little for the background thread. All but a sample of
-    // the first is dead.
+    // A few segments, too few for the background thread. Everything but one sample of the first segment is dead.
     for (uint64_t i = 0; i <= 40; ++i) Put(*store, i, 0, Content(i, 0, kSize));
     store->Flush();
     for (uint64_t i = 1; i <= 40; ++i) store->Remove(i, false);
@@ -210,7 +208,7 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsWrittenAtTheEnd) {
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
 
-// What fails -----------------------------------------------------------------
+// Failures -------------------------------------------------------------------
 
 TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
   std::atomic<bool> failing{false};
@@ -274,7 +272,7 @@ TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
   EXPECT_EQ(Put(*two, 7, 0, Content(7, 0, 50'000)), PutResult::kStored);
 }
 
-// The space of a deleted file is free when the last descriptor is closed.
+// The space of a deleted file is only freed when its last descriptor is closed.
 TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   const auto deleted_but_open = [this] {
     int count = 0;
@@ -294,7 +292,7 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   EXPECT_EQ(deleted_but_open(), 1);
   two->Compact();
   EXPECT_EQ(deleted_but_open(), 0);
-  // Read by two, then adopted by it.
+  // `two` reads the segment, then adopts it.
   Put(*one, 2, 0, Content(2, 0, 20'000));
   one->Flush();
   EXPECT_EQ(Get(*two, 2), Content(2, 0, 20'000));
@@ -304,7 +302,7 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   EXPECT_EQ(deleted_but_open(), 0);
 }
 
-// Everything at once, for the thread sanitizer and for what comes out ---------
+// Everything at once, for the thread sanitizer and to check the results --------
 
 TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
   constexpr uint64_t kSamples = 300;
@@ -418,7 +416,7 @@ TEST_F(DiskStoreTest, TheLimitIsNotExceededByThreadsAndProcessesTogether) {
         const size_t size = kSizes[random() % 3];
         Put(store, index, generation, Content(index, generation, size));
         if (random() % 10 == 0) store.Remove(random() % kSamples, true);
-        // What is counted is at least what is live.
+        // The counted bytes are at least the live bytes.
         most = std::max<int64_t>(most, store.state().bytes());
       }
     });
@@ -426,7 +424,7 @@ TEST_F(DiskStoreTest, TheLimitIsNotExceededByThreadsAndProcessesTogether) {
   for (std::thread& thread : threads) thread.join();
   for (auto& store : stores) store->Flush();
   EXPECT_LE(most, kLimit);
-  int64_t live = 0;  // By what can be got.
+  int64_t live = 0;  // Counted from the samples that `Get` finds.
   for (uint64_t i = 0; i < kSamples; ++i) {
     RecordBuffer record;
     if (stores[0]->Get(i, kAny, &record)) live += RecordSpace(sizeof(RecordHeader) + record.payload_size());

@@ -101,7 +101,7 @@ TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
   uint64_t started = 0;
   for (uint64_t i = 0; i < 500; ++i) {
     std::vector<WantedSample> wanted;
-    // Every third one is not started.
+    // Every third read is not started.
     for (size_t room = ahead.Room(); room > 0 && started < 500; --room) {
       if (started % 3 != 0) wanted.push_back({started, started, AtLeast(1)});
       ++started;
@@ -147,7 +147,7 @@ TEST_F(DiskStoreTest, TwoProcessesSeeEachOther) {
   EXPECT_EQ(Get(*two, 2), "of two");
 }
 
-// A file system that frees whole blocks of this size.
+// A file system that only frees whole blocks of this size.
 class BlockEnv : public StoreEnv {
  public:
   explicit BlockEnv(uint64_t block) : block_(block) {}
@@ -161,10 +161,10 @@ class BlockEnv : public StoreEnv {
   const uint64_t block_;
 };
 
-// Balanced eviction of r = 2: each epoch puts newer ones for every other sample,
-// in a random order. The first epoch's segments hold both kinds.
+// Balanced eviction with r = 2: each epoch puts a newer generation of every other sample, in random order. The first
+// epoch's segments hold both halves.
 TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
-  // Where pages have 64 KiB, file systems may free no less at a time.
+  // With pages of 64 KiB, file systems may only free that much at a time.
   constexpr uint64_t kPage = 4096, kLargePage = 64 << 10;
   for (const auto& [size, block] :
        {std::pair<size_t, uint64_t>(3'000, kPage), {40'000, kPage}, {40'000, kLargePage}, {150'000, kLargePage}}) {
@@ -184,7 +184,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
         if (generation > 0 && index % 2 != generation % 2) continue;
         Put(*store, index, generation, Content(index, generation, size));
         if (generation > 0 && i % 100 == 0) {
-          store->Flush();  // Else how far the writing thread is behind counts, too.
+          store->Flush();  // Otherwise the lag of the writing thread counts, too.
           const DiskStore::Counts counts = store->Stats();
           most = std::max(most, 1.0 * counts.disk_bytes / counts.store.bytes);
         }
@@ -196,7 +196,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
     EXPECT_LT(most, block == kPage ? 1.8 : 2.5) << size << ", " << block;
     const double amplification = 1.0 * (counts.bytes_put + counts.bytes_moved) / counts.bytes_put;
     EXPECT_LT(amplification, 2) << size << ", " << block;
-    // The space of large records is given back one by one, as far as blocks are not shared.
+    // The space of large records is given back one by one, unless they share blocks.
     EXPECT_EQ(counts.compactions > 0, size < kLargeRecord || size < block);
     for (const uint64_t index : order) {
       const Generation generation = index % 2 == 1 ? 5 : 4;
@@ -205,8 +205,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
   }
 }
 
-// Four jobs, each in an order of its own, each putting what the others have not
-// yet put.
+// Four jobs, each in its own order, each putting the samples that the others have not yet put.
 TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
   constexpr size_t kSamples = 8'000;
   constexpr size_t kSize = 3'000;
@@ -236,7 +235,7 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
         Put(*process.store, index, generation, Content(index, generation, kSize));
       }
       if (generation > 0 && i % 100 == 0) {
-        // While threads that write and compact are behind, as on a busy machine, the files take more.
+        // The files are larger while the threads that write and compact lag behind, as on a busy machine.
         const bool flushed = i % 500 == 0;
         if (flushed) {
           for (Process& process : processes) process.store->Flush();
@@ -274,7 +273,7 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsReplacedByWhatIsNewerOnly) {
   EXPECT_EQ(Get(*store, 1), "two");
   EXPECT_EQ(Put(*store, 1, 3, "three"), PutResult::kStored);
   EXPECT_EQ(Get(*store, 1), "three");
-  // A large one is written at once.
+  // A large sample is written immediately.
   const std::string large = Content(1, 4, 50'000);
   EXPECT_EQ(Put(*store, 1, 4, large), PutResult::kStored);
   EXPECT_EQ(store->StoredGeneration(1), 4);
@@ -303,7 +302,7 @@ TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
     EXPECT_EQ(Get(*store, 3), "");
     EXPECT_EQ(store->StoredGeneration(1), kNoGeneration - 1);
   }
-  // Not touched: it is too large to be looked at.
+  // It is too large, so its data is not read.
   std::vector<char> byte(1);
   const iovec huge = {byte.data(), kMaxRecord};
   EXPECT_EQ(store->Put(4, 0, &huge, 1), PutResult::kFailed);
@@ -327,7 +326,7 @@ TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
     const int64_t space = RecordSpace(sizeof(RecordHeader) + size);
     auto store = Open(Limit(10 * space + space / 2));
     EXPECT_EQ(store->max_bytes() / space, 10);
-    // What takes the place of an older one needs no room, wherever that is.
+    // Replacing an older generation needs no room, in memory or on disk.
     for (Generation generation = 0; generation < 4; ++generation) {
       for (uint64_t i = 0; i < 10; ++i) {
         EXPECT_EQ(Put(*store, i, generation, Content(i, generation, size)), PutResult::kStored);
@@ -338,7 +337,7 @@ TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
       if (generation % 2 == 1) store->Flush();
     }
     for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*store, i), Content(i, 3, size));
-    // A larger one is not kept, and the older one is gone.
+    // A larger record is not kept, and the older one is gone.
     EXPECT_EQ(Put(*store, 3, 4, Content(3, 4, 2 * size)), PutResult::kNoRoom);
     EXPECT_EQ(Get(*store, 3), "absent");
     EXPECT_EQ(Put(*store, 10, 4, Content(10, 4, size)), PutResult::kStored);
@@ -346,7 +345,7 @@ TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
   }
 }
 
-// Wrong counts of a process that died, or a damaged file.
+// The counts are wrong after a process died or a file was damaged.
 TEST_F(DiskStoreLimitTest, CountsAreCorrectedByWhoeverIsAlone) {
   const int64_t space = RecordSpace(sizeof(RecordHeader) + 1'000);
   {

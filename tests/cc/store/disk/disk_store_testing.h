@@ -1,4 +1,4 @@
-// What the tests of the cache store on disk share.
+// Shared by the tests of the cache store on disk.
 #pragma once
 
 #include <fcntl.h>
@@ -30,12 +30,12 @@ inline constexpr GenerationRange kAny;
 
 inline GenerationRange AtLeast(Generation generation) { return {generation}; }
 
-// The payload of a sample: another one for each index, generation and size.
+// The payload of a sample, which differs for each index, generation and size.
 inline std::string Content(uint64_t index, Generation generation, size_t size) {
   std::string content(size, '\0');
   char* const data = content.data();
   uint64_t state = index * 0x9e3779b97f4a7c15 + generation * 31 + size + 1;
-  // Eight at a time: most of what the tests do is this.
+  // Eight bytes at a time, because the tests spend most of their time here.
   for (size_t i = 0; i < size; i += sizeof(state)) {
     state = state * 6364136223846793005 + 1442695040888963407;
     const uint64_t bytes = state ^ state >> 32;
@@ -45,7 +45,7 @@ inline std::string Content(uint64_t index, Generation generation, size_t size) {
 }
 
 inline std::string ReadFile(const std::string& path) {
-  std::ostringstream text;  // Not byte by byte, which takes long of an index.
+  std::ostringstream text;  // Reading an index byte by byte would take long.
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
 }
@@ -63,19 +63,18 @@ inline std::map<std::string, std::string> ReadFiles(const std::string& directory
   return files;
 }
 
-// How often what goes on at random is done: a handful, or as often as is asked
-// for.
+// The number of random rounds: a handful, or as many as REFURBISH_TF_ROUNDS says.
 inline int Rounds(int handful) {
   const char* const asked = std::getenv("REFURBISH_TF_ROUNDS");
   return asked != nullptr ? std::atoi(asked) : handful;
 }
 
-// Where files are in memory, if there is such a place.
+// A directory in memory, if there is one.
 inline std::filesystem::path InMemory() {
   return access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
 }
 
-// Nothing is seen of what is written to stderr while it lives.
+// Hides stderr during its lifetime.
 class Quiet {
  public:
   Quiet() : stderr_(dup(STDERR_FILENO)) {
@@ -92,7 +91,7 @@ class Quiet {
   const int stderr_;
 };
 
-// Reads before which something happens.
+// Runs a function before reads.
 class HookedReads : public ReadQueue {
  public:
   explicit HookedReads(const std::function<void()>* before) : before_(before) {}
@@ -137,18 +136,16 @@ class StoreDirectoryTest : public testing::Test {
     return {record.payload(), record.payload_size()};
   }
 
-  // Runs `body` in a process of its own, in which there are no threads yet, and
-  // returns its id.
+  // Runs `body` in a new process, which has no threads yet. Returns its id.
   template <class Body>
   static pid_t Fork(const Body& body) {
-    std::fflush(nullptr);  // Else the child may write it again.
+    std::fflush(nullptr);  // Otherwise the child may write buffered text again.
     const pid_t child = fork();
     if (child == 0) _exit(body());
     return child;
   }
 
-  // Waits for the end of a child. Its exit status, or minus the signal that
-  // killed it.
+  // Waits for the end of a child. Returns its exit status, or minus the signal that killed it.
   static int Join(pid_t child) {
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// A full disk: what does not fit is absent, what is stored stays in use, and room that comes back is used.
+// A full disk: samples that do not fit are absent, stored ones stay in use, and freed room is used again.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -29,8 +29,7 @@ class FullDiskTest : public StoreDirectoryTest {
  protected:
   static size_t Size(uint64_t index) { return index % 4 == 0 ? 20'000 : 3'000; }
 
-  // Puts samples until `count` are refused or dropped. Returns how many were
-  // tried.
+  // Puts samples until `count` are refused or dropped. Returns the number of puts.
   static uint64_t Fill(DiskStore& store, int64_t count) {
     uint64_t index = 0;
     for (; store.Stats().failed_writes < count; ++index) {
@@ -40,7 +39,7 @@ class FullDiskTest : public StoreDirectoryTest {
     return index;
   }
 
-  // How many of the first samples are there; none may be wrong.
+  // Counts how many of the first `samples` samples are there. None may be wrong.
   static int64_t CountRight(DiskStore& store, uint64_t samples) {
     int64_t right = 0;
     for (uint64_t i = 0; i < samples; ++i) {
@@ -59,7 +58,7 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limit = {768 << 10, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  // Into a file, which is one that may not grow, too.
+  // stderr goes to a file, which may not grow either.
   testing::internal::CaptureStderr();
   constexpr int64_t kFailed = 60;
   const uint64_t tried = Fill(*store, kFailed);
@@ -82,7 +81,7 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   EXPECT_EQ(store->Stats().corrupt, 0);
 }
 
-// A file system of our own, where we may have one.
+// A file system of our own, if permitted.
 class SmallDiskTest : public FullDiskTest {
  protected:
   void SetUp() override {
@@ -95,7 +94,7 @@ class SmallDiskTest : public FullDiskTest {
     if (mounted_) umount2(directory_.c_str(), MNT_DETACH);
   }
 
-  // Takes what is free but for so many bytes.
+  // Fills the disk except for `but` bytes.
   void TakeAll(const std::string& path, size_t but) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     const auto space = fs::space(directory_);
@@ -110,7 +109,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   auto store = Open();
   testing::internal::CaptureStderr();
   const uint64_t tried = Fill(*store, 20);
-  // Nor is there room for its word.
+  // There is no room for its word either.
   EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -118,9 +117,9 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   const int64_t stored = CountRight(*store, tried);
   EXPECT_EQ(stored, store->Stats().store.entries);
   EXPECT_GT(stored, 200);
-  // Another process can use what is there.
+  // Another process can use the stored samples.
   EXPECT_EQ(CountRight(*Open(), tried), stored);
-  // The space of large ones is free at once.
+  // The space of large samples is free immediately.
   for (uint64_t i = 0; i < tried; i += 4) store->Remove(i, /*evict=*/true);
   for (uint64_t i = 0; i < 20; i += 4) {
     EXPECT_EQ(Put(*store, i, 1, Content(i, 1, Size(i))), PutResult::kStored);
@@ -137,7 +136,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried / 2));
 }
 
-// A small sample's space comes back with its segment, a large one's at once.
+// A small sample's space is freed with its segment, a large one's immediately.
 TEST_F(SmallDiskTest, OlderGenerationsMakeRoomOnceNewerOnesWerePut) {
   for (const size_t size : {size_t{3'000}, size_t{20'000}}) {
     DiskStoreOptions options;
@@ -182,7 +181,7 @@ TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
   EXPECT_EQ(Get(*store, 0), Content(0, 0, 20'000));
 }
 
-// Touching a hole of a mapped file there kills the process.
+// On a full disk, touching a hole of a mapped file kills the process.
 TEST_F(SmallDiskTest, HolesInTheIndexAreFilledOrRefused) {
   {
     auto store = Open();
@@ -194,7 +193,7 @@ TEST_F(SmallDiskTest, HolesInTheIndexAreFilledOrRefused) {
   fs::remove(index);
   WriteFile(index, contents);
   fs::resize_file(index, size);
-  const std::string filler = directory_ + "/store.new";  // A name of ours.
+  const std::string filler = directory_ + "/store.new";  // A name that the store accepts.
   TakeAll(filler, 100 << 10);
   EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(directory_, {}).status()));
   fs::remove(filler);
@@ -214,7 +213,7 @@ TEST_F(SmallDiskTest, CannotBeginWhereThereIsNoRoom) {
 
 // Which samples stay -----------------------------------------------------------
 
-// A disk that takes so many bytes of small records and not one more.
+// A disk with room for a limited number of bytes of small records.
 class LimitedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -234,7 +233,7 @@ class FullStoreTest : public StoreDirectoryTest {
   static constexpr uint64_t kSamples = 40;
   static constexpr uint64_t kFit = 20;
   static constexpr size_t kSize = 1'000;
-  static constexpr uint64_t kSpace = 1'088;  // Of a record of so many bytes.
+  static constexpr uint64_t kSpace = 1'088;  // The space of a record of `kSize` bytes.
 
   FullStoreTest() {
     EXPECT_EQ(RecordSpace(sizeof(RecordHeader) + kSize), kSpace);
@@ -256,7 +255,7 @@ class FullStoreTest : public StoreDirectoryTest {
     store_->Flush();
   }
 
-  // The samples that are there, all of this generation.
+  // The stored samples, all of which must have this generation.
   std::set<uint64_t> Stored(Generation generation) {
     std::set<uint64_t> stored;
     for (uint64_t i = 0; i < kSamples; ++i) {

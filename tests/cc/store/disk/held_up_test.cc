@@ -1,4 +1,4 @@
-// A process that is suspended while it holds any lock of a store blocks no other. Forks.
+// A process that is stopped while it holds all locks of a store blocks no other process. Forks.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +16,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Locks all that is locked for a moment: by who writes settings, and once by who
-// joined or made a file longer.
+// Takes all locks that processes hold briefly, to write settings, to join, or to extend a file.
 int LockAndStop(const std::string& directory) {
   const std::vector<std::pair<std::string, off_t>> locks = {
       {"/lock", 0}, {"/index", 0}, {"/claims", 0}, {"/state", 0}, {"/state", 1 << 20}};
@@ -42,7 +41,7 @@ TEST_F(HeldUpTest, ByAProcessThatIsStopped) {
   int status;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   ASSERT_TRUE(WIFSTOPPED(status));
-  alarm(120);  // Who waited would wait for ever.
+  alarm(120);  // A process that waited would wait forever.
   {
     auto store = Open();
     const std::chrono::milliseconds no_patience(0);

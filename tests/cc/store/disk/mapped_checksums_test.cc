@@ -1,4 +1,4 @@
-// Checksums of what samples were prepared from: what is not certain is unknown.
+// Checksums of the elements that samples were prepared from. Uncertain checksums count as unknown.
 #include "refurbish_tf/cc/store/disk/mapped_checksums.h"
 
 #include <cstdint>
@@ -37,7 +37,7 @@ TEST_F(MappedChecksumsTest, TheLastOneStays) {
   SourceChecksums& sums = store->source_sums();
   EXPECT_EQ(sums.Find(3, kPlatform), 10u);
   EXPECT_EQ(sums.Find(200'000, kPlatform), 12u);
-  // What was computed on another machine cannot be compared.
+  // Checksums from another platform cannot be compared.
   EXPECT_EQ(sums.Find(3, kPlatform + 1), 0u);
   EXPECT_TRUE(sums.Set(3, kPlatform + 1, 11));
   EXPECT_EQ(sums.Find(3, kPlatform + 1), 11u);
@@ -92,7 +92,7 @@ TEST_F(MappedChecksumsTest, RemovedSamplesAreForgottenAndEvictedOnesAreNot) {
   EXPECT_EQ(sums.Find(2, kPlatform), 0u);
 }
 
-// No room for this file alone.
+// There is no room for this one file.
 class NoRoom : public StoreEnv {
  public:
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {

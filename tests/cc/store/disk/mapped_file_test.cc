@@ -65,7 +65,7 @@ TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
     EXPECT_FALSE(one->WasCut());
     EXPECT_EQ(std::filesystem::file_size(path()), 2 * kChunk);
     EXPECT_EQ(one->Find(0)[kChunk - 1], left > kChunk ? 'x' : 0);
-    // They see each other again.
+    // Both see each other's changes again.
     one->Find(1)[kChunk - 3] = 'z';
     EXPECT_EQ(two->Find(1)[kChunk - 3], 'z');
     EXPECT_FALSE(two->WasCut());
@@ -73,7 +73,7 @@ TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
   }
 }
 
-// Does something while the file is made longer.
+// Runs a function while the file is extended.
 class GrowingEnv : public StoreEnv {
  public:
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
@@ -103,7 +103,7 @@ TEST_F(MappedFileTest, WhatIsMappedAndCutWhileItIsMendedIsMendedNextTime) {
   EXPECT_EQ(two->Find(1)[0], 'y');
 }
 
-// A file system that cannot set space aside.
+// For file systems that cannot reserve space.
 TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
   WriteFile(path(), "abc");
   const int fd = open(path().c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
@@ -114,7 +114,7 @@ TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
   close(fd);
 }
 
-// By several threads at once, while it is cut and mended.
+// Several threads use the file while it is cut and mended.
 TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
   auto file = OpenFile();
   std::atomic<bool> stop{false};

@@ -1,8 +1,8 @@
-// Whatever part of a store has reached the disk when the power fails: a sample comes out right,
-// under the settings that the store then has, or not at all.
+// Whatever part of a store has reached the disk when the power fails, a sample is right for the settings that the store
+// then has, or absent.
 //
-// A short run is recorded, operation by operation. For a loss of power between any two of them,
-// each state that the disk may be in is made and opened.
+// A short run is recorded, operation by operation. For a loss of power between any two operations, the test creates and
+// opens each state that the disk may be in.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -33,20 +33,19 @@ namespace fs = std::filesystem;
 
 class PowerLossTest : public StoreDirectoryTest {
  protected:
-  // All that can happen to so many operations, ...
+  // Up to this number of operations, all combinations of losses are tested.
   const size_t most_for_all_ = Rounds(0) > 0 ? 8 : 4;
-  // ... and every so many-th store is used further.
+  // One in this number of stores is used further.
   static constexpr int kUseEvery = 16;
 
   static constexpr uint64_t kSamples = 8;
   static constexpr uint64_t kLarge = 6;
   static constexpr Generation kGenerations = 3;
 
-  // The words of no two samples are in one sector.
+  // No two samples have their words in one sector.
   static uint64_t IndexOf(uint64_t i) { return i * kSector / sizeof(uint64_t); }
 
-  // Of the same size for each seed, so that in a new store a record is where there
-  // was one of the same sample in the old one.
+  // The size is the same for each seed, so that a record in a new store is where the old store had one of that sample.
   static const std::string& ContentOf(const std::string& seed, uint64_t i, Generation generation) {
     static auto* const contents = new std::map<std::tuple<std::string, uint64_t, Generation>, std::string>;
     std::string& content = (*contents)[{seed, i, generation}];
@@ -57,13 +56,13 @@ class PowerLossTest : public StoreDirectoryTest {
     return content;
   }
 
-  // What must be true if the power fails from then on.
+  // What must be true if the power fails after `from` operations or later.
   struct Promise {
     size_t from;
     Settings settings;
   };
 
-  // In memory, as thousands of stores are made.
+  // In memory, because thousands of stores are made.
   PowerLossTest() : StoreDirectoryTest(InMemory()), run_(directory_ + "/run"), crashed_(directory_ + "/crashed") {
     fs::create_directory(crashed_);
   }
@@ -74,7 +73,7 @@ class PowerLossTest : public StoreDirectoryTest {
     options.overwrite = overwrite;
     options.read_queue = ReadQueue::Create(1);
     options.small_segment = 4 << 10;
-    options.write_delay_ms = 1'000'000;  // Written when it is flushed.
+    options.write_delay_ms = 1'000'000;  // Writes only when flushed.
     auto store = DiskStore::Open(run_, std::move(options));
     EXPECT_TRUE(store.ok()) << store.status().ToString();
     return *std::move(store);
@@ -97,7 +96,7 @@ class PowerLossTest : public StoreDirectoryTest {
     }
   }
 
-  // A store's life.
+  // Uses a store from opening to closing.
   void Use(bool overwrite, const std::string& seed) {
     promises_.push_back({env_.Now(), {}});
     env_.NumberSegmentsFrom(0);
@@ -112,7 +111,7 @@ class PowerLossTest : public StoreDirectoryTest {
       PutAll(*store, seed, {0, 1, 2, kLarge}, 1);
     }
     EXPECT_TRUE(store->Remove(IndexOf(3), /*evict=*/true));
-    // What does not fit is given up, and the older generation with it.
+    // A sample that does not fit is given up together with its older generation.
     env_.SetFull(true);
     Put(*store, IndexOf(0), 2, ContentOf(seed, 0, 2));
     store->Flush();
@@ -139,7 +138,7 @@ class PowerLossTest : public StoreDirectoryTest {
     for (const auto& [name, image] : state) {
       const int fd = open((crashed_ + "/" + name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
       ASSERT_EQ(pwrite(fd, image.data.data(), image.data.size(), 0), static_cast<ssize_t>(image.data.size()));
-      // All beyond the page of a mapped file is zeros already.
+      // Everything beyond the first page of a mapped file is already zeros.
       ASSERT_EQ(ftruncate(fd, image.size), 0);
       close(fd);
     }
@@ -151,8 +150,7 @@ class PowerLossTest : public StoreDirectoryTest {
     return DiskStore::Open(crashed_, std::move(options));
   }
 
-  // Looks at what becomes of a state, unless it was looked at before. Returns how
-  // many samples are there.
+  // Opens a state and checks it, unless it was checked before. Returns the number of samples present.
   int Examine(const State& state, size_t done, const std::string& what) {
     size_t promise = promises_.size();
     while (promises_[--promise].from > done) {
@@ -184,7 +182,7 @@ class PowerLossTest : public StoreDirectoryTest {
     return present;
   }
 
-  // Without a seed it is not known what is right: nothing.
+  // Without a seed every sample must be absent, because nothing is known to be right.
   bool ExpectRightOrAbsent(DiskStore& store, uint64_t i, const std::string& seed) {
     static const std::vector<GenerationRange> ranges = {{1, 1}, kAny,       {0, 0},
                                                         {2, 2}, AtLeast(1), AtLeast(kGenerations)};
@@ -198,14 +196,14 @@ class PowerLossTest : public StoreDirectoryTest {
       EXPECT_TRUE(wanted.Contains(generation)) << "sample " << i;
       EXPECT_FALSE(seed.empty()) << "sample " << i << " is of nobody knows what";
       if (seed.empty() || generation >= kGenerations) continue;
-      // Not the bytes, which say little.
+      // Does not print the bytes, which say little.
       EXPECT_TRUE(std::string(record.payload(), record.payload_size()) == ContentOf(seed, i, generation))
           << "sample " << i << " of generation " << generation << " is wrong for seed " << seed;
     }
     return present;
   }
 
-  // The store goes on, whatever it was left with.
+  // The store goes on from any state.
   void UseFurther(DiskStore& store, const std::string& seed) const {
     EXPECT_TRUE(store.Agree({{"seed", seed}}).ok());
     for (uint64_t i = 0; i < kSamples; ++i) {
@@ -225,10 +223,10 @@ class PowerLossTest : public StoreDirectoryTest {
   RecordingEnv env_;
   const std::string run_;
   const std::string crashed_;
-  const Quiet quiet_;  // Warnings of damage are no news here.
+  const Quiet quiet_;  // Hides warnings of damage.
   std::vector<Promise> promises_;
   std::unordered_set<size_t> examined_;
-  std::map<std::string, int64_t> present_;  // Samples, by seed.
+  std::map<std::string, int64_t> present_;  // Number of samples found, by seed.
 };
 
 TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
@@ -241,7 +239,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
   for (size_t done = 0; done <= log.size() && !HasFailure(); ++done) {
     const std::vector<size_t> unknown = disk.Unknown(done);
     Examine(disk.Make(done, {}, nullptr), done, "all is there");
-    // Each by itself.
+    // Loses each operation by itself.
     for (const size_t i : unknown) {
       Fate fate;
       fate.lost = true;
@@ -259,7 +257,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
         Examine(disk.Make(done, fates, nullptr), done, "part " + std::to_string(lost));
       }
     }
-    // With parts of writes, and of what is mapped.
+    // Also loses parts of writes and of mapped pages.
     for (int k = 0; k < Rounds(3); ++k) {
       const uint32_t lost_of_16 = std::vector<uint32_t>{0, 1, 4, 8, 15}[k % 5];
       std::map<size_t, Fate> fates;
@@ -269,7 +267,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
       Examine(disk.Make(done, fates, &random), done, "random " + std::to_string(k));
     }
   }
-  // There was something to see.
+  // Samples were found at all.
   EXPECT_GT(present_["1"], 0);
   EXPECT_GT(present_["2"], 0);
 }

@@ -1,6 +1,5 @@
-// Computes what may be on a disk after a loss of power from the operations on the files and what
-// was synchronised of them, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI
-// 2018) do.
+// Computes the states of a disk after a loss of power from the operations on its files and the synchronised part of
+// them, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI 2018) do.
 #pragma once
 
 #include <fcntl.h>
@@ -24,22 +23,22 @@
 
 namespace refurbish_tf {
 
-// A disk writes it as a whole or not at all.
+// A disk writes a sector as a whole or not at all.
 inline constexpr uint64_t kSector = 512;
-// All that is used of each mapped file.
+// The tests use only the first page of each mapped file.
 inline constexpr uint64_t kPage = 4096;
 
 struct Operation {
   enum Kind {
-    // Of names.
-    kName,  // Made, or of another file before.
+    // Operations on names.
+    kName,  // The name is created, or taken from another file.
     kUnname,
-    // Of a file.
+    // Operations on a file.
     kWrite,
     kAllocate,
     kTruncate,
     kFree,
-    // Of neither.
+    // Others.
     kSync,
     kSyncNames,
   };
@@ -48,20 +47,19 @@ struct Operation {
   uint64_t end() const { return offset + size; }
 
   Kind kind;
-  int file = -1;  // A file is the same one under another name.
+  int file = -1;  // A renamed file keeps its number.
   std::string name;
   uint64_t offset = 0;
   uint64_t size = 0;
   std::string bytes;
 };
 
-// A system that writes down what changes files. What is mapped changes without
-// being asked for, so that is looked at each time.
+// Records the operations that change files. Mapped pages change without an operation, so each operation compares them.
 class RecordingEnv : public StoreEnv {
  public:
   struct Mapped {
     int fd;
-    // Its first page, from when so many operations were done.
+    // Versions of its first page, each with the number of operations done before.
     std::vector<std::pair<size_t, std::string>> versions;
   };
 
@@ -69,28 +67,27 @@ class RecordingEnv : public StoreEnv {
     for (auto& [file, mapped] : mapped_) close(mapped.fd);
   }
 
-  // Where segments are numbered from.
+  // The first number for segments.
   void NumberSegmentsFrom(int number) {
     std::lock_guard<std::mutex> lock(mu_);
     segments_ = number;
   }
-  // Whether files cannot get longer.
+  // Sets whether the disk is full, so that files cannot grow.
   void SetFull(bool full) {
     std::lock_guard<std::mutex> lock(mu_);
     full_ = full;
   }
-  // How many operations were done.
+  // The number of operations done.
   size_t Now() {
     std::lock_guard<std::mutex> lock(mu_);
     LookAtMapped();
     return log_.size();
   }
 
-  // When nothing is done any more.
+  // These may be read when no more operations follow.
   const std::vector<Operation>& log() const { return log_; }
   const std::map<int, Mapped>& mapped() const { return mapped_; }
-  // What may be in the blocks of a file that were not written: what was in the
-  // last one of its name, when it was deleted.
+  // The possible content of blocks of a file that were not written: that of the last deleted file of its name.
   std::string Stale(int file) const {
     const auto found = stale_.find(file);
     return found == stale_.end() ? "" : found->second;
@@ -98,8 +95,7 @@ class RecordingEnv : public StoreEnv {
 
   absl::StatusOr<int> Open(int directory, const std::string& name, int flags) override {
     std::lock_guard<std::mutex> lock(mu_);
-    // A segment has a random number. Here a new store takes the names of the one
-    // that was there.
+    // Segments usually have random numbers. Here a new store uses the names of the old store.
     if (Segments::IsSegmentName(name) && (flags & O_EXCL) != 0 && std::stoi(name.substr(6)) != segments_) {
       return absl::AlreadyExistsError(name);
     }
@@ -111,7 +107,7 @@ class RecordingEnv : public StoreEnv {
       files_[StatusOf(*fd).st_ino] = file;
       stale_[file] = left_[name];
       if (name == "index" || name == "claims" || name == "state") {
-        // Opened anew, as locks belong to what was opened.
+        // Opened again, because locks belong to an open file.
         mapped_[file].fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC);
         mapped_[file].versions = {{0, std::string(kPage, '\0')}};
       }
@@ -196,7 +192,7 @@ class RecordingEnv : public StoreEnv {
     return fstatat(directory, name.c_str(), &status, 0) != 0 ? -1 : files_.at(status.st_ino);
   }
 
-  // Keeps what is in a file that is about to go.
+  // Keeps the content of a file that is about to be deleted.
   void Keep(int directory, const std::string& name) {
     const int fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -233,7 +229,7 @@ class RecordingEnv : public StoreEnv {
   std::vector<Operation> log_;
 };
 
-// A file on the disk; beyond its data it is zeros.
+// A file on the disk, with zeros after its data.
 struct Image {
   bool operator==(const Image& other) const { return data == other.data && size == other.size; }
   void Grow(uint64_t end) {
@@ -246,22 +242,21 @@ struct Image {
 };
 using State = std::map<std::string, Image>;
 
-// What has become of an operation that was not synchronised.
+// The effect of an operation that was not synchronised.
 struct Fate {
   bool lost = false;
-  // Of a write, what is missing, as an extent of the file.
+  // The missing part of a write, as a range of the file.
   uint64_t from = 0;
   uint64_t to = 0;
-  bool longer = true;  // The file is as long as if it were not.
-  bool stale = false;  // What was in these blocks can be read there.
+  bool longer = true;  // The file has the length that it would have without the loss.
+  bool stale = false;  // The missing part reads as the old content of its blocks.
 };
 
-// The states that the disk can be in where the power failed after so many of the
-// operations: a name or a byte that was synchronised is there, and of what was done
-// since any part may be.
+// The possible states of the disk if the power fails after `done` operations: synchronised names and bytes are there,
+// and any part of later changes may be.
 class PowerLoss {
  public:
-  // `env` must outlive it, and do nothing any more.
+  // `env` must outlive this object, and do no more operations.
   explicit PowerLoss(const RecordingEnv* env) : env_(env) {}
 
   // The operations whose fate is unknown.
@@ -281,7 +276,7 @@ class PowerLoss {
       }
     }
     std::reverse(unknown.begin(), unknown.end());
-    // What was in a file that is gone for good does not matter.
+    // The content of a permanently deleted file does not matter.
     for (size_t i = 0; i < done; ++i) {
       if (!log[i].OfNames()) continue;
       if (std::binary_search(unknown.begin(), unknown.end(), i)) break;
@@ -294,7 +289,7 @@ class PowerLoss {
     return unknown;
   }
 
-  // Lost in so many of 16 cases, and now and then in part.
+  // Lost in `lost_of_16` of 16 cases, and sometimes only in part.
   static Fate RandomFate(const Operation& operation, uint32_t lost_of_16, std::mt19937* random) {
     Fate fate;
     fate.lost = (*random)() % 16 < lost_of_16;
@@ -309,7 +304,7 @@ class PowerLoss {
     return fate;
   }
 
-  // What is on the disk. Without `random` what is mapped is as it was last.
+  // The state of the disk. Without `random`, mapped pages have their last version.
   State Make(size_t done, const std::map<size_t, Fate>& fates, std::mt19937* random) const {
     std::map<std::string, int> names;
     std::map<int, Image> images;
@@ -332,7 +327,7 @@ class PowerLoss {
   }
 
  private:
-  // A file has one name, and a name is of one file.
+  // A file has one name, and a name belongs to one file.
   static void SetName(const Operation& operation, std::map<std::string, int>* names) {
     for (auto name = names->begin(); name != names->end();) {
       name = name->second == operation.file ? names->erase(name) : std::next(name);
@@ -378,7 +373,7 @@ class PowerLoss {
     }
   }
 
-  // A mapped page, whose sectors may each be of any time.
+  // A mapped page; each of its sectors may be of any version.
   std::string PageOf(int file, size_t done, std::mt19937* random) const {
     const auto& versions = env_->mapped().at(file).versions;
     size_t count = 1;

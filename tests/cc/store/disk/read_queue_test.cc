@@ -17,7 +17,7 @@
 
 #include "gtest/gtest.h"
 
-// Reads of this file do not end while it is set.
+// Reads of this file do not end while `gather_fd` is set to it.
 static std::atomic<int> gather_fd{-2}, gathered{0};
 
 extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
@@ -50,7 +50,7 @@ class ReadQueueTest : public testing::Test {
     if (fd_ >= 0) close(fd_);
   }
 
-  // The next reads are of the disk, where the file system has one.
+  // The next reads go to the disk, if the file system has one.
   void DropCache() const {
     ASSERT_EQ(fsync(fd_), 0);
     ASSERT_EQ(posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED), 0);
@@ -61,7 +61,7 @@ class ReadQueueTest : public testing::Test {
   int fd_ = -1;
 };
 
-// Reads, with their buffers, which are a little longer than what is read.
+// Reads with their buffers, which are a little longer than the reads.
 class Reads {
  public:
   explicit Reads(size_t count) : reads_(count), buffers_(count) {
@@ -78,7 +78,7 @@ class Reads {
     reads_[i].size = size;
   }
 
-  // Anywhere in the file, and some across its end and past it.
+  // Ranges anywhere in the file, some of them across or past its end.
   void SetRandom(int fd, std::mt19937* random, size_t max_size) {
     for (size_t i = 0; i < size(); ++i) {
       const size_t size = (*random)() % max_size;
@@ -151,11 +151,11 @@ TEST_F(ReadQueueTest, ReturnsErrors) {
   ASSERT_GE(directory, 0);
   const int write_only = open("/dev/null", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(write_only, 0);
-  // The last to be opened: its number is free from here on.
+  // The last descriptor opened, so its number is unused from now on.
   const int closed = dup(fd_);
   close(closed);
   char buffer[10];
-  // Good ones before, between and after are not harmed.
+  // Valid reads before, between and after the others succeed.
   const int fds[] = {fd_, -1, fd_, closed, directory, write_only, fd_};
   const int64_t results[] = {10, -EBADF, 10, -EBADF, -EISDIR, -EBADF, 10};
   std::vector<Read> reads(std::size(fds));
@@ -178,14 +178,14 @@ TEST_F(ReadQueueTest, ReturnsErrors) {
   close(write_only);
 }
 
-// procfs cannot say what it has without waiting, nor fill a buffer at once.
+// procfs does not support reads without waiting, and does not fill a buffer in one read.
 TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
   std::string content;
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   for (char c; pread(fd, &c, 1, content.size()) == 1;) content.push_back(c);
   Reads reads(3);
-  // The second time with what the first one left in the reads.
+  // The second round uses the reads as the first round left them.
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, i, 100'000);
     reads.Start(queue_.get());
@@ -201,7 +201,7 @@ TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
   close(fd);
 }
 
-// As on most network file systems, where a read also takes long.
+// As on most network file systems, whose reads also take long.
 TEST_F(ReadQueueTest, ReadsDepthAtATimeWhereNothingSaysWhatIsCached) {
   auto queue = ReadQueue::Create(2 * kDepth);
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
@@ -282,7 +282,7 @@ TEST_F(ReadQueueTest, ThreadsMayWaitForWhatAnotherStarted) {
   }
 }
 
-// The kernel gives up what it reads for a thread that exits.
+// The kernel cancels the reads of a thread that exits.
 TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
   std::mt19937 random(6);
   for (int round = 0; round < 8; ++round) {

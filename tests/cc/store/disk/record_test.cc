@@ -47,7 +47,7 @@ TEST(RecordTest, ATagIsOfTheGenerationThatIsNearest) {
       ASSERT_EQ(NearestGeneration(TagOf(generation), to), generation) << to;
     }
   }
-  // Generations neither begin before 0 nor go beyond the last.
+  // There are no generations below 0 or above the last.
   EXPECT_EQ(NearestGeneration(kNumTags - 1, 0), kNumTags - 1);
   EXPECT_EQ(NearestGeneration(TagOf(kNoGeneration), kNoGeneration - 1), kNoGeneration - kNumTags);
 }
@@ -59,7 +59,6 @@ TEST(RecordTest, EveryGenerationThereIsMayBeWantedWhereAnyIs) {
   }
 }
 
-// On the disk.
 using GenerationsTest = StoreDirectoryTest;
 
 TEST_F(GenerationsTest, GoOnBeyondTheTags) {
@@ -72,7 +71,7 @@ TEST_F(GenerationsTest, GoOnBeyondTheTags) {
       if (written) store->Flush();
       EXPECT_EQ(Get(*store, 1, {generation, generation}), Content(1, generation, 100));
       EXPECT_EQ(Get(*store, 1, AtLeast(generation + 1)), "absent");
-      // Until then the one before is there.
+      // Until then the previous generation is there.
       if (written) {
         EXPECT_EQ(Get(*store, 1, {before, before}), "absent");
       }
@@ -84,7 +83,7 @@ TEST_F(GenerationsTest, GoOnBeyondTheTags) {
   EXPECT_EQ(store->Stats().corrupt, 0);
 }
 
-// Its tag says that it is newer; its record does not.
+// By its tag the sample would be newer than it is; its record has the true generation.
 TEST_F(GenerationsTest, OneThatWasLeftAloneForLongIsNotWanted) {
   auto store = Open();
   for (const size_t size : {100, 20'000}) {
@@ -117,7 +116,7 @@ TEST(Crc32cTest, EveryWayYieldsWhatTheTablesDo) {
       ASSERT_EQ(way(~0u, begin, size), expected) << size;
     }
   }
-  // The last is by tables, which are what the definition says.
+  // The last way uses tables, which follow the definition.
   EXPECT_EQ(~ways.back()(~0u, reinterpret_cast<const uint8_t*>("123456789"), 9), 0xe3069283);
 }
 

@@ -35,7 +35,7 @@ TEST_F(SettingsTest, AgreeAddAndDiffer) {
     EXPECT_PRED_FORMAT2(testing::IsSubstring, part, std::string(status.message()));
   }
   EXPECT_PRED_FORMAT2(testing::IsNotSubstring, "spec", std::string(status.message()));
-  // Nothing of it was taken over.
+  // None of the refused settings was stored.
   EXPECT_EQ(store->settings(), expected);
   EXPECT_EQ(Open()->settings(), expected);
   EXPECT_TRUE(store->Agree({{"r", "4"}}, /*replace=*/true).ok());

@@ -45,17 +45,17 @@ TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
   auto second = JoinState(*same_file);
   ASSERT_TRUE(claims_->ReserveFirst(100'001).ok());
   EXPECT_TRUE(first->Claim(7, 2));
-  EXPECT_TRUE(first->Claim(7, 2));  // Its own.
+  EXPECT_TRUE(first->Claim(7, 2));  // Its own claim.
   EXPECT_FALSE(second->Claim(7, 2));
   EXPECT_FALSE(second->Claim(7, 1));
-  EXPECT_TRUE(second->Claim(7, 3));  // A newer one than that of the first.
+  EXPECT_TRUE(second->Claim(7, 3));  // Newer than the claim of `first`.
   EXPECT_FALSE(first->Claim(7, 2));
   EXPECT_TRUE(first->Claim(8, 2));
   EXPECT_TRUE(first->Claim(100'000, 0));
   first.reset();
-  EXPECT_TRUE(second->Claim(8, 2));  // The dead claim nothing.
+  EXPECT_TRUE(second->Claim(8, 2));  // Claims of dead jobs do not count.
   EXPECT_TRUE(second->Claim(100'000, 0));
-  // Nobody knows of what there is no room for.
+  // Claims beyond the end of the file are not recorded.
   EXPECT_TRUE(second->Claim(200'000, 0));
   EXPECT_TRUE(JoinState(*state)->Claim(200'000, 0));
 }
@@ -65,24 +65,24 @@ TEST_F(SharedStateTest, OfWhatIsNotKeptEachPreparesANewGeneration) {
   auto same_file = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*same_file);
-  // Nobody knows of what there is no room for.
+  // Claims beyond the end of the file are not recorded.
   EXPECT_EQ(first->ClaimNext(100'000, 3, false), 3);
   EXPECT_EQ(second->ClaimNext(100'000, 3, false), 3);
   EXPECT_EQ(first->ClaimNext(7, 3, false), 3);
   EXPECT_EQ(second->ClaimNext(7, 9, false), std::nullopt);
   EXPECT_EQ(second->ClaimNext(7, 3, true), 4);
   EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
-  // Of another generation than was claimed last.
+  // The first release is not of the generation that was claimed last.
   SharedState::Release(claims_.get(), 7, 3);
   EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
   SharedState::Release(claims_.get(), 7, 4);
   EXPECT_EQ(first->ClaimNext(7, 3, false), 5);
-  EXPECT_EQ(first->ClaimNext(7, 3, false), 6);  // Its own.
+  EXPECT_EQ(first->ClaimNext(7, 3, false), 6);  // Its own claim.
   EXPECT_EQ(first->ClaimNext(8, 2, false), 2);
   first.reset();
-  EXPECT_EQ(second->ClaimNext(7, 3, false), 7);  // The dead claim nothing.
+  EXPECT_EQ(second->ClaimNext(7, 3, false), 7);  // Claims of dead jobs do not count.
   EXPECT_EQ(second->ClaimNext(8, 9, false), 9);
-  // So far ahead is none.
+  // A claim so far ahead is not valid.
   uint64_t word = 0;
   ASSERT_TRUE(claims_->CompareExchange(9, &word, uint64_t{1} << 63 | uint64_t{1} << 31));
   EXPECT_EQ(second->ClaimNext(9, 5, false), 5);
@@ -92,10 +92,10 @@ TEST_F(SharedStateTest, WhatWasBegunAloneIsClaimedByNobody) {
   auto state = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*state);
-  first->NoteBegun(100'000, 3);  // No room: no matter.
+  first->NoteBegun(100'000, 3);  // Not recorded, but no error.
   first->NoteBegun(7, 3);
   EXPECT_EQ(second->ClaimNext(7, 1, false), 4);
-  first->NoteBegun(7, 2);  // An older one.
+  first->NoteBegun(7, 2);  // An older generation.
   EXPECT_EQ(first->ClaimNext(7, 1, false), std::nullopt);
   first->NoteBegun(7, 6);
   EXPECT_EQ(second->ClaimNext(7, 1, false), 7);
@@ -150,7 +150,7 @@ TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {
   auto first = JoinState(*state);
   first->BeginFirstEpoch();
   auto second = JoinState(*same_file);
-  EXPECT_FALSE(first->OthersAreAlive());  // Not at work yet.
+  EXPECT_FALSE(first->OthersAreAlive());  // It has not begun an epoch yet.
   second->BeginFirstEpoch();
   EXPECT_TRUE(first->OthersAreAlive());
   EXPECT_TRUE(second->OthersAreAlive());
@@ -172,9 +172,9 @@ TEST_F(SharedStateTest, AJobBeginsWhereTheFurthestLivingOneIs) {
   EXPECT_EQ(third->BeginFirstEpoch(), 2);
   first.reset();
   third.reset();
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);  // That of the second.
+  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);  // The epoch of `second`.
   second.reset();
-  // None lives: the one after all.
+  // No job lives, so it begins with the epoch after all others.
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 3);
   state.reset();
   state = OpenState();

@@ -22,7 +22,7 @@
 namespace refurbish_tf {
 namespace {
 
-// A disk on which writes take until they are let through.
+// A disk on which writes wait until they are let through.
 class SlowEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -79,7 +79,7 @@ class WriterTest : public StoreDirectoryTest {
     return Open(std::move(options));
   }
 
-  // Whether it ends without help.
+  // Runs `body` in a thread. Returns whether it ends by itself.
   template <class Body>
   static bool Ends(const Body& body, std::thread* thread) {
     std::packaged_task<void()> task(body);
@@ -103,7 +103,7 @@ TEST_F(WriterTest, WhileTheDiskIsBusyAllGoOn) {
       [&] {
         EXPECT_EQ(Put(*store, 2, 0, Content(2, 0, 100)), PutResult::kStored);
         EXPECT_EQ(Put(*store, 3, 0, Content(3, 0, 30'000)), PutResult::kStored);
-        // One that is being written is replaced, another one removed.
+        // Replaces a sample that is being written, and removes another one.
         EXPECT_EQ(Put(*store, 1, 1, Content(1, 1, 100)), PutResult::kStored);
         EXPECT_TRUE(store->Remove(2, /*evict=*/false));
         EXPECT_EQ(Get(*store, 0), Content(0, 0, 100));
@@ -160,7 +160,7 @@ TEST_F(WriterTest, WhatWaitsInMemoryIsBounded) {
   for (int i = 0; i < kPuts; ++i) ASSERT_EQ(Get(*store, i), Content(i, 0, 1'000));
 }
 
-// In the midst of a compaction.
+// The store is closed during a compaction.
 TEST_F(WriterTest, TheEndIsNotWaitedFor) {
   constexpr uint64_t kSamples = 230;
   {
@@ -172,7 +172,7 @@ TEST_F(WriterTest, TheEndIsNotWaitedFor) {
     for (uint64_t i = 0; i < kSamples; ++i) {
       if (i % 4 != 0) store->Remove(i, /*evict=*/false);
     }
-    // After these so much has changed that a compaction is due.
+    // After these puts a compaction is due.
     env_.CloseAfterOne();
     for (uint64_t i = 0; i < 150; ++i) {
       Put(*store, kSamples + i, 0, Content(i, 0, 2'000));
@@ -181,7 +181,7 @@ TEST_F(WriterTest, TheEndIsNotWaitedFor) {
     env_.AwaitWrite();
     const int before = env_.writes();
     std::thread ending([&] { store.reset(); });
-    // It has said that it ends by then, or the few that are moved more do no harm.
+    // Time for the closing thread to stop the compaction. A few more moved records do not matter.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     env_.Close(false);
     ending.join();
@@ -193,11 +193,11 @@ TEST_F(WriterTest, TheEndIsNotWaitedFor) {
   }
 }
 
-// What others do ---------------------------------------------------------------
+// Stores of earlier processes and of forked children ----------------------------
 
 using OthersTest = StoreDirectoryTest;
 
-// The space of a very large record is more than what is in it.
+// A very large record has more space than bytes.
 TEST_F(OthersTest, WhatWasLeftIsGoneOnWithBehindItsLastRecord) {
   constexpr size_t kSize = (5 << 20) + 100;
   Put(*Open(), 1, 0, std::string(kSize, '1'));

@@ -18,7 +18,7 @@
 namespace refurbish_tf {
 namespace {
 
-// As a tensor is: a reference to data that is counted.
+// Like a tensor, a counted reference to data.
 using Sample = std::shared_ptr<const std::string>;
 
 Sample MakeSample(const std::string& text) { return std::make_shared<const std::string>(text); }
@@ -47,7 +47,7 @@ TEST(MemoryStoreTest, LooksUpManyAtOnceAndBringsThemNearer) {
   const Sample two = MakeSample("two");
   store.Put(1, 0, one);
   store.Put(5000, 7, two);
-  // Absent samples, and more than are prefetched at once, do no harm.
+  // Includes absent samples, and more samples than are prefetched at once.
   std::vector<MemoryStore<Sample>::Lookup> lookups(100);
   for (auto& lookup : lookups) lookup.index = 4'000'000'000;
   lookups[3].index = lookups[90].index = 5000;
@@ -138,7 +138,7 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   EXPECT_EQ(store.Put(1, 0, MakeSample("123456")), PutResult::kStored);
   EXPECT_EQ(store.Put(2, 0, MakeSample("1")), PutResult::kNoRoom);
   EXPECT_EQ(store.Stats().bytes, 10);
-  // One that has grown is not kept, and the old one is not handed out either.
+  // A sample that has grown is not kept, and its old version is not handed out either.
   EXPECT_EQ(store.Put(0, 1, MakeSample("12345")), PutResult::kNoRoom);
   EXPECT_EQ(store.StoredGeneration(0), kNoGeneration);
   EXPECT_EQ(store.Stats().bytes, 6);
@@ -149,7 +149,7 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// A machine of 40 GiB, so with a reserve of 4, and samples of 1 GiB.
+// A machine of 40 GiB, which has a reserve of 4 GiB, and samples of 1 GiB.
 struct Machine {
   int64_t free = 30 * kGiB;
   int readings = 0;
@@ -163,7 +163,7 @@ struct Machine {
             [this](const std::string& text) { warnings.push_back(text); }) {}
 
   PutResult Put(uint64_t index) { return store.Put(index, 0, MakeSample("")); }
-  // Uses the store until the time makes a reading due.
+  // Uses the store until the next reading of free memory.
   void Look() {
     for (const int before = readings; readings == before; store.LookAtMemory()) store.Contains(0, {});
   }
@@ -179,7 +179,7 @@ TEST(MemoryStoreTest, WhatItHoldsBecomesTheLimitWhileMemoryIsShort) {
   EXPECT_EQ(machine.Put(10), PutResult::kMemoryShort);
   EXPECT_FALSE(machine.store.HasRoom(1));
   EXPECT_EQ(machine.store.max_bytes(), kUnlimited);
-  // Others leave, and one comes.
+  // Two samples go, and a new one comes.
   machine.store.Remove(0, /*evict=*/false);
   machine.store.Remove(1, /*evict=*/true);
   EXPECT_TRUE(machine.store.HasRoom(kGiB));
@@ -202,7 +202,7 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   for (int i = 0; i < 2000; ++i) machine.Put(i);
   machine.free = kGiB / 2;
   machine.Look();
-  // A reading drops 1.5 GiB, as 2 of 4 are to be free.
+  // A reading drops 1.5 GiB, because half of the reserve, 2 GiB, must be free.
   const int64_t left = machine.store.Stats().entries;
   EXPECT_LE(left, 1999);
   EXPECT_GE(left, 1990);
@@ -212,7 +212,7 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   EXPECT_EQ(machine.store.Stats().bytes, left * kGiB);
   EXPECT_EQ(machine.store.Stats().evictions, 2000 - left);
   EXPECT_EQ(machine.Put(3000), PutResult::kMemoryShort);
-  // Of half of them, some go in every part, and never two of three.
+  // When half of the samples must go, each ten neighbours lose 3 to 7.
   machine.free = 2 * kGiB - left * kGiB / 2;
   machine.Look();
   for (int i = 0; i + 10 <= 2000; i += 10) {
@@ -223,7 +223,7 @@ TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   }
 }
 
-// Ten samples with consecutive numbers are in a region.
+// Ten samples with consecutive numbers share a region.
 class StoreOfRegions : public MemoryStore<Sample> {
  public:
   StoreOfRegions()
@@ -233,9 +233,9 @@ class StoreOfRegions : public MemoryStore<Sample> {
 
   int readings = 0;
   int64_t free = 30 * kGiB;
-  // By region, the samples whose pages were returned.
+  // By region, the number of samples whose pages were returned.
   mutable std::map<uint64_t, int> returned;
-  // What another thread does while they are returned.
+  // What another thread does while pages are returned.
   mutable std::function<void()> during;
 
  protected:
@@ -247,7 +247,7 @@ class StoreOfRegions : public MemoryStore<Sample> {
   }
 };
 
-// G8. A page, or slab, of which a sample stays does not go back to the system.
+// G8. A page or slab goes back to the system only when all its samples are dropped.
 TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
   StoreOfRegions store;
   for (int i = 0; i < 2000; ++i) store.Put(i * 7919 % 2000, 0, MakeSample(std::to_string(i)));
@@ -255,7 +255,7 @@ TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
     store.free = free;
     for (const int before = store.readings; store.readings == before; store.LookAtMemory()) store.Contains(0, {});
   };
-  // 50 GiB of 250 are to go, in regions of 1.25 each.
+  // 50 of 250 GiB must go, in regions of 1.25 GiB.
   look(-48 * kGiB);
   EXPECT_EQ(store.Stats().entries, 1600);
   EXPECT_EQ(store.returned.size(), 40u);
@@ -296,7 +296,7 @@ TEST(MemoryStoreTest, IsNotShortWhereMemoryCannotBeRead) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(store.Put(i, 0, MakeSample("a")), PutResult::kStored);
 }
 
-// The puts of a part of what is free make a reading due, at however many a second.
+// Puts of a part of the free memory make a reading due, however fast they are.
 TEST(MemoryStoreTest, LooksAgainBeforeALargePartOfWhatIsFreeIsTaken) {
   Machine machine;
   for (int i = 0; i < 1000; ++i) machine.Put(i);
@@ -315,7 +315,7 @@ TEST(MemoryStoreTest, HitsAloneSeeThatMemoryIsVeryShort) {
   EXPECT_LT(machine.store.Stats().entries, 10);
 }
 
-// The limit of bytes stays what decides which samples a stage keeps.
+// The limit in bytes still decides which samples a stage keeps.
 TEST(MemoryStoreTest, AFullStoreIsNotShortOfMemory) {
   Machine machine(5 * kGiB);
   for (int i = 0; i < 5; ++i) machine.Put(i);
@@ -336,7 +336,7 @@ TEST(MemoryStoreTest, WarnsOnceThatMemoryIsShortAndOnlyIfASampleIsLost) {
   machine.Look();
   machine.free = 3 * kGiB;
   machine.Look();
-  // When it was lost was another time.
+  // Sample 10 was lost in an earlier shortage.
   EXPECT_TRUE(machine.warnings.empty());
   for (int round = 0; round < 3; ++round) {
     machine.Put(10);

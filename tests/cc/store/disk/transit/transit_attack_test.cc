@@ -83,7 +83,7 @@ class TransitAttackTest : public TransitTest {
     EXPECT_EQ(Get(store, own->position, index), Content(index, *next, kSize));
   }
 
-  // Whatever is found is right. Returns how much it is.
+  // Checks that all samples found are right. Returns their number.
   static size_t CountRight(DiskStore& store) {
     size_t count = 0;
     for (const Found& there : Walk(store)) {
@@ -111,10 +111,10 @@ TEST_F(TransitAttackTest, KilledBetweenAnyTwoSteps) {
     ASSERT_EQ(write(go, "x", 1), 1);
     close(go);
     const int status = Join(child);
-    // Its own sample at most is missing.
+    // At most the last sample of the killed process is missing.
     size_t puts = 1;
     for (uint64_t i = 100; i < 103; ++i) {
-      // What it has claimed does not count.
+      // Its claims do not count.
       const std::optional<Generation> next = job->ClaimNext(i, 1, false);
       ASSERT_TRUE(next.has_value());
       puts += *next > 1;
@@ -154,18 +154,18 @@ TEST_F(TransitAttackTest, StoppedBetweenAnyTwoSteps) {
       break;
     }
     ASSERT_TRUE(WIFSTOPPED(status));
-    // Nobody waits for it.
+    // No other process waits for it.
     for (uint64_t i = 2; i < 2 + 2 * kSlots; ++i) PutAndGet(*store, *job, i);
     EXPECT_EQ(CountRight(*store), kSlots);
     ASSERT_EQ(kill(child, SIGCONT), 0);
     EXPECT_EQ(Join(child), 0);
-    // It was too late for what it had begun, and has put the rest.
+    // It was too late for the sample that it had begun, and has put the rest.
     EXPECT_EQ(CountRight(*store), kSlots);
     EXPECT_EQ(store->Stats().corrupt, 0);
   }
 }
 
-// Whatever is done to the files, what is got is right. Then all goes on.
+// Whatever is done to the files, all samples found are right. Afterwards the ring works.
 TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
   for (int round = 0; round < Rounds(8); ++round) {
     SCOPED_TRACE(round);
@@ -201,14 +201,14 @@ TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
     const auto injure = [&] {
       const std::string path = directory_ + "/" + std::vector<std::string>{"ring", "transit", "state"}[below(3)];
       const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-      // Where there is something.
+      // Where the file has data.
       const uint64_t bytes = path.back() == 'g' ? 8 * 32 : std::filesystem::file_size(path);
       if (below(4) == 0) {
         EXPECT_EQ(ftruncate(fd, below(3) == 0 ? 0 : below(bytes + 1)), 0);
       } else if (bytes > 0) {
         for (int i = 0; i < 4; ++i) {
           const char byte = random();
-          // The last words of the state are those of the ring.
+          // The last words of the state belong to the ring.
           const uint64_t at = path.back() == 'e' ? bytes - 1 - below(16) : below(bytes);
           EXPECT_EQ(pwrite(fd, &byte, 1, at), 1);
         }
@@ -235,7 +235,7 @@ TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(got, 0);
-    // The ring comes round.
+    // The ring is overwritten once.
     for (uint64_t i = 0; i < 100; ++i) {
       PutInTransit(*stores[0], i, 1'000, Content(i, 1'000, vary ? 500 : kSize));
       stores[0]->Flush();

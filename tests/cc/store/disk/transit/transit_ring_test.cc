@@ -1,4 +1,4 @@
-// The ring of samples in transit: what one process puts another one gets, or nobody; never wrong bytes.
+// The ring of samples in transit: other processes get exactly the bytes that one process puts, or nothing.
 #include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ TEST_F(TransitRingTest, ANewRecordTakesThePlaceOfTheOldest) {
   EXPECT_EQ(one->Stats().corrupt, 0);
 }
 
-// What lies in the way --------------------------------------------------------
+// Obstacles -------------------------------------------------------------------
 
 TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsNeverWrong) {
   for (const bool written : {true, false}) {
@@ -91,17 +91,17 @@ TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsNeverWro
       PutInTransit(*other, index, 1, Content(index, 1, 3'000));
       if (written) other->Flush();
     };
-    // It is kept as well, but not asked for there.
+    // The sample is also kept, but not requested as a kept one.
     Put(*store, 1, 1, Content(1, 1, 3'000));
     before_read = [&] {
       before_read = nullptr;
       put(8);
       put(9);
     };
-    // Its bytes are there until they are overwritten.
+    // Its bytes can be read until they are overwritten.
     EXPECT_EQ(Get(*store, 1, 1), written ? "absent" : Content(1, 1, 3'000));
     EXPECT_EQ(Get(*store, 2, 2), Content(2, 1, 3'000));
-    // When it has been read, and not been got.
+    // Replaced after the read, before `Get`.
     DiskReadAhead ahead(store.get());
     ahead.Want({{0, 3, kAny, 3}, {1, 2, kAny, 2}});
     ahead.Start();
@@ -135,7 +135,7 @@ TEST_F(TransitRingTest, WhatIsBeingWrittenIsPassedOver) {
   one->Flush();
   EXPECT_EQ(Walk(*two).size(), 2);
   EXPECT_EQ(Get(*two, 0, 0), Content(0, 1, 3'000));
-  // The rest at the end.
+  // The rest is written when the store is closed.
   PutInTransit(*one, 2, 1, Content(2, 1, 3'000));
   one.reset();
   EXPECT_EQ(Walk(*two).size(), 3);
@@ -145,7 +145,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   auto store = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 8; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
-  // As somebody who died then.
+  // As if a process had died at this point.
   uint64_t head = 8;
   ASSERT_TRUE(store->state().ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(store->transit()->At(8).state, State::kGone);
@@ -211,13 +211,13 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
       EXPECT_EQ(Get(*one, there.position, index), Content(index, index, index == 0 ? 3'000 : size(index)));
     }
     EXPECT_GE(found.size(), std::min<uint64_t>(i, 8));
-    // They follow each other.
+    // The samples found are consecutive.
     for (size_t j = 1; j < found.size(); ++j) EXPECT_EQ(found[j].index, found[j - 1].index + 1);
   }
   EXPECT_GT(wrapped, 0);
   EXPECT_EQ(one->transit()->num_units(), two->transit()->num_units());
   EXPECT_LE(std::filesystem::file_size(directory_ + "/transit"), 64'000);
-  // An eighth is the most.
+  // A record may take at most an eighth of the ring.
   const uint64_t head = one->transit()->head();
   EXPECT_EQ(PutInTransit(*one, 0, 1, Content(0, 1, 9'000)), PutResult::kNoRoom);
   EXPECT_EQ(one->transit()->head(), head);
@@ -287,7 +287,7 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   store->Flush();
   EXPECT_EQ(store->Stats().store.entries, 20);
   EXPECT_EQ(store->Stats().ring_bytes, 10 * Space(3'000));
-  // Who opens it later, too, and before he plans.
+  // The same holds for a store opened later, even before it plans a ring.
   store.reset();
   DiskStoreOptions again;
   again.max_bytes = 30 * Space(3'000);
@@ -295,11 +295,11 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   EXPECT_EQ(Put(*store, 20, 0, Content(20, 0, 3'000)), PutResult::kNoRoom);
   EXPECT_EQ(store->transit(), nullptr);
   auto other = Open();
-  // What was said first stays while others use it, ...
+  // The first plan holds while other jobs use the ring, ...
   EXPECT_TRUE(other->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   ASSERT_NE(other->transit(), nullptr);
   EXPECT_EQ(other->transit()->num_units(), 10);
-  // ... but a run with other room than an earlier one has its own.
+  // ... but a later run with different room gets its own ring.
   for (const int64_t records : {5, 8}) {
     other = nullptr;
     store = nullptr;
@@ -322,7 +322,7 @@ TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
   EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   EXPECT_EQ(first->transit()->num_units(), 10);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
-  // Who asked whether he was alone is seen by those who come after him.
+  // A store that has checked whether it is alone is visible to later ones.
   other.reset();
   EXPECT_EQ(DiskStore::Open(directory_,
                             [] {
@@ -333,7 +333,7 @@ TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
                 .status()
                 .code(),
             absl::StatusCode::kFailedPrecondition);
-  // Alone again, a plan with other room has its own ring.
+  // When a job is alone again, a plan with different room gets its own ring.
   first.reset();
   auto later = Open();
   {
@@ -378,7 +378,7 @@ TEST_F(TransitRingTest, APutNeverWaitsForABusyDisk) {
     EXPECT_GE(put, 4);
     EXPECT_LE(put * size, std::max<size_t>(4 * size, 8 << 20));
     EXPECT_GE(put * size, size > (1 << 20) ? size : size_t{7} << 20);
-    // Before it took a position; others may prepare it.
+    // The refused put took no position, so other jobs may prepare the sample.
     EXPECT_EQ(store->transit()->head(), put);
     EXPECT_TRUE(sibling->ClaimNext(put, 1, false).has_value());
     EXPECT_FALSE(sibling->ClaimNext(put - 1, 1, false).has_value());

@@ -1,4 +1,4 @@
-// What the tests of samples in transit share.
+// Shared by the tests of samples in transit.
 #pragma once
 
 #include <sys/uio.h>
@@ -42,7 +42,7 @@ class RingEnv : public StoreEnv {
     if (fits >= 0) fits -= bytes;
     return StoreEnv::Write(fd, offset, std::move(parts));
   }
-  // Whether writes wait.
+  // Makes writes wait, or lets them continue.
   void Hold(bool hold) {
     {
       std::lock_guard<std::mutex> lock(mu_);
@@ -74,7 +74,7 @@ class TransitTest : public StoreDirectoryTest {
 
   static int64_t Space(size_t size) { return RecordSpace(sizeof(RecordHeader) + size); }
 
-  // With a ring of so many records of contents of one size.
+  // Opens a store with a ring of `records` records of this size.
   std::unique_ptr<DiskStore> OpenRing(int64_t records, size_t size, DiskStoreOptions options = {}) {
     auto store = Open(std::move(options));
     EXPECT_TRUE(store->PlanTransit(records * Space(size), Space(size)).ok());
@@ -87,7 +87,7 @@ class TransitTest : public StoreDirectoryTest {
     return store.PutInTransit(index, generation, &part, 1);
   }
 
-  // What is there, oldest first.
+  // The samples in the ring, oldest first.
   static std::vector<Found> Walk(DiskStore& store) {
     std::vector<Found> found;
     const TransitRing& ring = *store.transit();

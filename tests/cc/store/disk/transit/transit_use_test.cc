@@ -1,4 +1,4 @@
-// The ring of samples in transit beside what else happens to a store: clearing, forking, many threads.
+// The ring of samples in transit together with other uses of a store: clearing, forking, many threads.
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -93,7 +93,7 @@ TEST_F(TransitUseTest, AllAtOnce) {
           DiskReadAhead ahead(&store);
           RecordBuffer record;
           bool foreign;
-          // What has come into its place since is of another generation.
+          // A sample that has replaced it since has another generation.
           const GenerationRange wanted = {there.tag, there.tag};
           if (!ahead.Get({0, there.index, wanted, there.position}, &record, &foreign)) continue;
           EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
@@ -105,7 +105,7 @@ TEST_F(TransitUseTest, AllAtOnce) {
   one->Flush();
   two->Flush();
   EXPECT_EQ(Walk(*one).size(), 32);
-  // Nobody writes any more.
+  // No other thread writes any more.
   PutInTransit(*one, 9, 0, Content(9, 0, 1'000));
   one->Flush();
   EXPECT_EQ(Get(*two, Walk(*two).back().position, 9), Content(9, 0, 1'000));
